@@ -5,7 +5,7 @@ use crate::shell::run_cargo;
 /// What to endure.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The kind of index, or all
+    /// The kind of index, `store`, or all
     #[arg(long, value_name = "NAME", default_value = "all")]
     index: String,
 

@@ -21,6 +21,9 @@ pub(crate) enum CliError {
     /// The pool could not be created or opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] pmindex::StoreError),
     /// The pool failed.
     #[error(transparent)]
     Pool(#[from] PmError),

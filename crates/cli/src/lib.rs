@@ -58,6 +58,8 @@ enum Command {
     TrialWriter(trial::writer::Args),
     /// Kill a writing process many times, and verify after each kill that nothing was lost
     Torture(torture::Args),
+    #[command(name = torture::bank::TELLER, hide = true)]
+    TrialTeller(torture::bank::Args),
     #[command(name = trial::VERIFIER, hide = true)]
     TrialVerifier(trial::verifier::Args),
     #[command(name = bench::victim::NAME, hide = true)]
@@ -108,6 +110,7 @@ pub fn run_with(peers: &'static [Peer]) -> ExitCode {
         Command::Quickstart(args) => quickstart::run(&args),
         Command::TrialWriter(args) => trial::writer::run(&args),
         Command::TrialVerifier(args) => trial::verifier::run(&args),
+        Command::TrialTeller(args) => torture::bank::run(&args),
         Command::Torture(args) => torture::run(&args),
         Command::BenchVictim(args) => bench::victim::run(&args),
         Command::BenchOpener(args) => bench::opener::run(&args),

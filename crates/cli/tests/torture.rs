@@ -30,6 +30,9 @@ fn a_few_kills_and_every_fault_lose_nothing() {
             assert!(skipped || fault["verdict"] == "holds", "{fault}");
         }
     }
+    let bank = &report["store"];
+    assert_eq!((&bank["holds"], &bank["kills"]), (&true.into(), &6.into()), "{bank}");
+    assert!(bank["acknowledged"].as_u64().is_some_and(|transfers| transfers > 0), "{bank}");
     let left = std::fs::read_dir(dir.path()).expect("readable").count();
     assert_eq!(left, 0, "every pool is removed");
 }

@@ -82,6 +82,9 @@ macro_rules! forward_index {
         fn try_insert_many(&self, records: &[(K, V)]) -> $crate::InsertMany {
             self.$($field).+.try_insert_many(records)
         }
+        fn put_many(&self, records: &[(K, V)]) -> Result<(), $crate::IndexError> {
+            self.$($field).+.put_many(records)
+        }
         fn stats(&self) -> Result<$crate::Stats, $crate::IndexError> {
             self.$($field).+.stats()
         }

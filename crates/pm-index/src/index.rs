@@ -360,6 +360,25 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany;
 
+    /// Adds or replaces many records, each by itself, with fewer fences than one by one: in general
+    /// [`try_insert_many`](Self::try_insert_many) of those whose keys are new, then a [`put`](Self::put) of each
+    /// other one; in `FpTree` one fence per phase for all. Of records with the same key the last one stays.
+    ///
+    /// # Durability
+    /// All are durable when it returns. A crash, or an error, leaves any of them undone.
+    ///
+    /// # Errors
+    /// Those of `put`; records may have been written then.
+    fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
+        let done = self.try_insert_many(records);
+        for ((key, value), inserted) in records.iter().zip(&done.inserted) {
+            if !inserted {
+                self.put(key.borrowed(), value.borrowed())?;
+            }
+        }
+        done.stopped.map_or(Ok(()), Err)
+    }
+
     /// Returns the size of the index.
     fn stats(&self) -> Result<Stats, IndexError>;
 

@@ -75,6 +75,13 @@ fn record<K: Storable, V: Storable, A: Kept, B: Kept>(
     Ok((key(a)?, value(b)?))
 }
 
+/// Records as they are kept.
+fn all_kept<K: Storable, V: Storable, A: Kept, B: Kept>(records: &[(K, V)]) -> Vec<(A, B)> {
+    let keep =
+        |(key, value): &(K, V)| (A::keep::<K>(key.borrowed()), B::keep::<V>(value.borrowed()));
+    records.iter().map(keep).collect()
+}
+
 /// Tells the pool of damage that an operation has found.
 fn noted<T>(pool: &dyn Damaged, done: Result<T, IndexError>) -> Result<T, IndexError> {
     if let Err(IndexError::Pool(error)) = &done {
@@ -249,10 +256,11 @@ impl<K: Key, V: Value, A: Kept, B: Kept> Index<K, V> for Shaped<K, V, A, B> {
     }
 
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        let keep =
-            |(key, value): &(K, V)| (A::keep::<K>(key.borrowed()), B::keep::<V>(value.borrowed()));
-        let kept: Vec<(A, B)> = records.iter().map(keep).collect();
-        self.index.try_insert_many(&kept)
+        self.index.try_insert_many(&all_kept(records))
+    }
+
+    fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
+        self.index.put_many(&all_kept(records))
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {

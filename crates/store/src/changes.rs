@@ -84,16 +84,22 @@ impl<K: Key, V: Value, M: Medium> Part<K, V, M> {
     }
 }
 
-/// Makes changes of a map.
+/// Makes changes of a map: first those that make room; what is written goes in together, to share fences.
 fn make<K: Key, V: Value, M: Medium>(
     map: &Shared<K, V, M>,
     writes: &BTreeMap<K, Option<V>>,
 ) -> Result<(), IndexError> {
-    for (key, value) in writes {
-        match value {
-            Some(value) => map.index.put(key.borrowed(), value.borrowed()).map(drop)?,
-            None => map.index.remove(key.borrowed()).map(drop)?,
+    let mut removes = writes.iter().filter(|(_, value)| value.is_none());
+    removes.try_for_each(|(key, _)| map.index.remove(key.borrowed()).map(drop))?;
+    let mut puts = writes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+    match (puts.next(), puts.next()) {
+        (Some(one), Some(other)) => {
+            let all = [one, other].into_iter().chain(puts);
+            let all: Vec<_> = all.map(|(key, value)| (key.clone(), value.clone())).collect();
+            map.index.put_many(&all)?;
         }
+        (Some((key, value)), None) => drop(map.index.put(key.borrowed(), value.borrowed())?),
+        (None, _) => {}
     }
     Ok(())
 }

@@ -91,6 +91,11 @@ impl<M: Medium> Core<M> {
         Ok(())
     }
 
+    /// Whether [`log_all`](Self::log_all) was said.
+    pub(crate) fn keeps_all(&self) -> bool {
+        self.logging.is_some()
+    }
+
     pub(crate) fn pm(&self) -> &M {
         self.pool.pm()
     }

@@ -31,11 +31,12 @@ const LANES: usize = 64;
 #[repr(align(128))]
 struct Lane(AtomicU64);
 
-/// See the module's head.
+/// See the module's head. The lanes come first: their address is the gate's.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Gate {
-    watchers: AtomicU64,
     lanes: [Lane; LANES],
+    watchers: AtomicU64,
 }
 
 /// A write that nobody watches is under way while this lives.
@@ -54,23 +55,23 @@ impl Drop for Unwatched<'_> {
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// The lane and `LANES`; 0: none yet.
-    static LANE: Cell<usize> = const { Cell::new(0) };
+    /// The lane of this thread; [`LANES`]: none yet.
+    static LANE: Cell<usize> = const { Cell::new(LANES) };
 }
 
 /// The lane of this thread.
 #[inline]
 pub(crate) fn lane_of_thread() -> usize {
     match LANE.get() {
-        0 => take_lane(),
-        lane => lane % LANES,
+        LANES.. => take_lane(),
+        lane => lane,
     }
 }
 
 #[cold]
 fn take_lane() -> usize {
     let lane = TAKEN.fetch_add(1, SeqCst) % LANES; // before: W1 of this thread
-    LANE.set(lane + LANES);
+    LANE.set(lane);
     lane
 }
 
@@ -86,12 +87,16 @@ impl Gate {
     }
 
     /// Begins a write, if nobody watches.
-    #[inline]
     pub(crate) fn enter(&self, pm: &impl Medium) -> Option<Unwatched<'_>> {
-        if self.is_watched() {
-            return None;
-        }
-        let lane = &self.lanes[lane_of_thread()];
+        lane_of_thread();
+        if self.is_watched() { None } else { self.enter_again(pm) }
+    }
+
+    /// Begins a write, if nobody watches and this is not the first one of its thread. In few instructions: it
+    /// calls nothing, so that what calls it keeps its registers, and looks once.
+    #[inline(always)]
+    pub(crate) fn enter_again(&self, pm: &impl Medium) -> Option<Unwatched<'_>> {
+        let lane = self.lanes.get(LANE.get())?;
         pm.yield_point();
         lane.0.fetch_add(1, SeqCst); // W1
         let entered = Unwatched(lane);

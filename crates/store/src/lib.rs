@@ -32,6 +32,7 @@ mod reading;
 mod record;
 mod redo;
 mod report;
+mod session;
 mod snapshot;
 mod store;
 mod transaction;

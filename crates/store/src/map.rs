@@ -124,12 +124,13 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         changes: impl FnOnce(Option<&V>) -> bool,
         write: impl FnOnce(&dyn ErasedIndex<K, V>) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
-        if let Some(_unwatched) = self.gate.enter(self.core.pm()) {
+        if let Some(_unwatched) = self.gate.enter_again(self.core.pm()) {
             return write(&*self.index);
         }
         self.write_watched(key, value, changes, write)
     }
 
+    /// A write that is watched, or the first one of its thread.
     #[cold]
     fn write_watched<R>(
         self: &Arc<Self>,
@@ -139,6 +140,9 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         write: impl FnOnce(&dyn ErasedIndex<K, V>) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
         let (core, pm) = (&*self.core, self.core.pm());
+        if let Some(_unwatched) = self.gate.enter(pm) {
+            return write(&*self.index);
+        }
         let _locked = self.lock_of(key).lock(pm);
         if value.is_none() {
             core.finish_stuck_of(|changes| self.is_awaited(changes, key))?;

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use parking_lot::Mutex;
 
 use crate::kept::{Kept, NOT_ALL};
-use crate::layout::{APPLIED, COMMIT_BITS, LAYOUT, LOG_KIND, NAME, NONE, RECORD, Root, SETTLED};
+use crate::layout::{APPLIED, LAYOUT, LOG_KIND, NAME, NONE, RECORD, Root, SETTLED};
 use crate::reading::{Logged, Reading, Recorded, Said, Unmade};
 use crate::record::{Group, Record, corrupt, words_of_bytes};
 use crate::wrong::{Faults, Wrong};
@@ -119,20 +119,9 @@ impl<M: Medium> Redo<M> {
         };
         redo.find_interrupted()?;
         if redo.log.is_some() && !pool.is_read_only() {
-            redo.begin_session()?;
+            redo.last = redo.begin_session()?;
         }
         Ok(redo)
-    }
-
-    /// Begins a session, with numbers that no commit or position has.
-    fn begin_session(&mut self) -> Result<(), PmError> {
-        let (pool, root) = self.root()?;
-        let session = pool.pm().load(&root.session) + 1;
-        pool.pm().store(&root.session, session);
-        let flushed = pool.pm().flush(&root.session);
-        pool.pm().fence(flushed)?; // durable before: any commit has a number of it
-        self.last = session << COMMIT_BITS;
-        Ok(())
     }
 
     /// Reads the log.
@@ -271,7 +260,7 @@ impl<M: Medium> Redo<M> {
         log.release(&needed)
     }
 
-    fn root(&self) -> Result<(&Pool<M>, &Root), PmError> {
+    pub(crate) fn root(&self) -> Result<(&Pool<M>, &Root), PmError> {
         let log = self.log.as_ref().ok_or(PmError::ReadOnly)?;
         let root = self.root.as_ref().ok_or(PmError::ReadOnly)?;
         Ok((log.pool(), log.pool().get(root.root::<Root>())?))

@@ -45,8 +45,11 @@ pub struct StoreReport {
     pub past_bytes: u64,
     /// The limit of that.
     pub past_bytes_max: u64,
-    /// Who wants all commits in the log: watches, and the store itself if it keeps commits.
+    /// Watches alive.
     pub watches: u32,
+    /// Whether all commits have records in the log for who watches them later
+    /// ([`keep_commits`](crate::StoreOptions::keep_commits)).
+    pub keeps_commits: bool,
     /// Segments of the log.
     pub log_segments: u32,
     /// How many there may be.
@@ -90,7 +93,8 @@ impl StoreReport {
             ended_readers: figures.ended,
             past_bytes: core.moments.kept(),
             past_bytes_max: core.moments.limit(),
-            watches: figures.logging,
+            watches: figures.logging - u32::from(core.keeps_all()),
+            keeps_commits: core.keeps_all(),
             log_segments,
             log_segments_max,
             log_bytes: core.redo.written(),
@@ -113,38 +117,70 @@ impl StoreReport {
     #[allow(clippy::cast_precision_loss, reason = "a gauge is a float")]
     pub fn record(&self) {
         let store = self.path.display().to_string();
-        let counters = [
-            ("pmindex_store_commits_total", self.commits),
-            ("pmindex_store_conflicts_total", self.conflicts),
-            ("pmindex_store_readers_ended_total", self.ended_readers),
-            ("pmindex_store_log_bytes_total", self.log_bytes),
-            ("pmindex_store_splits_total", self.activity.splits),
-            ("pmindex_store_group_commits_total", self.activity.group_commits),
-            ("pmindex_store_syncs_total", self.activity.syncs),
-            ("pmindex_store_journal_bytes_total", self.activity.journal_bytes),
-        ];
-        let fences = self.activity.fences.map(|fences| ("pmindex_store_fences_total", fences));
-        for (name, value) in counters.into_iter().chain(fences) {
+        for (name, value, what) in self.counters() {
+            metrics::describe_counter!(name, what);
             metrics::counter!(name, "store" => store.clone()).absolute(value);
         }
-        let gauges = [
-            ("pmindex_store_readers", self.readers),
-            ("pmindex_store_oldest_reader_behind", self.oldest_reader_behind),
-            ("pmindex_store_past_bytes", self.past_bytes),
-            ("pmindex_store_past_bytes_max", self.past_bytes_max),
-            ("pmindex_store_commits_unfinished", self.unfinished),
-            ("pmindex_store_commits_waiting", self.waiting),
-            ("pmindex_store_watches", self.watches.into()),
-            ("pmindex_store_log_segments", self.log_segments.into()),
-            ("pmindex_store_log_segments_max", self.log_segments_max.into()),
-            ("pmindex_store_maps", self.maps.len() as u64),
-            ("pmindex_store_pool_bytes", self.pool_bytes),
-            ("pmindex_store_pool_used_bytes", self.used_bytes),
-            ("pmindex_store_pool_max_bytes", self.max_bytes),
-        ];
-        for (name, value) in gauges {
+        for (name, value, what) in self.gauges() {
+            metrics::describe_gauge!(name, what);
             metrics::gauge!(name, "store" => store.clone()).set(value as f64);
         }
+    }
+
+    fn counters(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
+        let Activity { splits, fences, group_commits, syncs, journal_bytes, .. } = self.activity;
+        let all = [
+            (
+                "pmindex_store_commits_total",
+                self.commits,
+                "Commits of transactions and watched writes",
+            ),
+            (
+                "pmindex_store_conflicts_total",
+                self.conflicts,
+                "Runs of transactions that were refused",
+            ),
+            ("pmindex_store_readers_ended_total", self.ended_readers, "Readers that kept too much"),
+            ("pmindex_store_log_bytes_total", self.log_bytes, "Bytes of commits' records"),
+            ("pmindex_store_splits_total", splits, "Splits of leaves"),
+            (
+                "pmindex_store_group_commits_total",
+                group_commits,
+                "Waits for the disk that fences share",
+            ),
+            ("pmindex_store_syncs_total", syncs, "Synchronisations of the pool's file"),
+            ("pmindex_store_journal_bytes_total", journal_bytes, "Bytes written to the journal"),
+        ];
+        let fences = fences
+            .map(|fences| ("pmindex_store_fences_total", fences, "Fences that wait for a disk"));
+        all.into_iter().chain(fences)
+    }
+
+    fn gauges(&self) -> [(&'static str, u64, &'static str); 13] {
+        let (segments, most) = (self.log_segments.into(), self.log_segments_max.into());
+        [
+            ("pmindex_store_readers", self.readers, "Snapshots and transactions alive"),
+            (
+                "pmindex_store_oldest_reader_behind",
+                self.oldest_reader_behind,
+                "Commits since the oldest began",
+            ),
+            ("pmindex_store_past_bytes", self.past_bytes, "Memory that is kept for readers"),
+            ("pmindex_store_past_bytes_max", self.past_bytes_max, "The limit of that"),
+            ("pmindex_store_commits_unfinished", self.unfinished, "Commits under way"),
+            (
+                "pmindex_store_commits_waiting",
+                self.waiting,
+                "Durable commits whose changes are not all made",
+            ),
+            ("pmindex_store_watches", self.watches.into(), "Watches alive"),
+            ("pmindex_store_log_segments", segments, "Segments of the log"),
+            ("pmindex_store_log_segments_max", most, "Segments that the log may have"),
+            ("pmindex_store_maps", self.maps.len() as u64, "Maps"),
+            ("pmindex_store_pool_bytes", self.pool_bytes, "Bytes of the pool"),
+            ("pmindex_store_pool_used_bytes", self.used_bytes, "Bytes of the pool in use"),
+            ("pmindex_store_pool_max_bytes", self.max_bytes, "Bytes that the pool may grow to"),
+        ]
     }
 }
 
@@ -183,7 +219,8 @@ impl fmt::Display for StoreReport {
         let (segments, most) = (self.log_segments, self.log_segments_max);
         let written = Bytes(self.log_bytes);
         write!(f, "log        {segments} of {most} segments, {written} written; ")?;
-        writeln!(f, "{waiting} commits to be finished; {} watch it", self.watches)?;
+        let kept = if self.keeps_commits { "; all commits are kept" } else { "" };
+        writeln!(f, "{waiting} commits to be finished; {} watches{kept}", self.watches)?;
         let Activity { splits, fences, group_commits, syncs, journal_bytes, .. } = self.activity;
         let Some(fences) = fences else {
             return write!(f, "pool       {splits} splits; {syncs} syncs; fences wait for no disk");

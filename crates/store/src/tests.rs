@@ -62,13 +62,15 @@ fn crash<S: CrashSubject>(seed: u64, states: u64) -> Result<u64, String> {
     Ok(all)
 }
 
+/// The explorer of crashes has more states of the first and the last one; this has the one of records with parts.
 #[test]
 fn a_transaction_happens_wholly_or_not_at_all() {
-    let cut = crash::<Stored<Cut<{ WRONG.len() }>>>(4, 10_000);
-    let kept = crash::<Stored<Kept>>(5, 10_000);
-    for explored in [crash::<Stored<Right>>(3, 10_000), cut, kept] {
+    let right = crash::<Stored<Right>>(3, 1_500);
+    let cut = crash::<Stored<Cut<{ WRONG.len() }>>>(4, 5_000);
+    let kept = crash::<Stored<Kept>>(5, 1_500);
+    for (explored, least) in [(right, 2_000), (cut, 7_000), (kept, 2_000)] {
         let states = explored.unwrap_or_else(|failure| panic!("{failure}"));
-        assert!(states >= 15_000, "{states}");
+        assert!(states >= least, "{states}");
     }
 }
 
@@ -94,8 +96,8 @@ fn giving_back_what_is_needed_is_caught() {
 
 #[test]
 fn a_sweeper_removes_what_is_over_and_nothing_else() {
-    let states = crash::<Expires>(1, 10_000).unwrap_or_else(|failure| panic!("{failure}"));
-    assert!(states >= 15_000, "{states}");
+    let states = crash::<Expires>(1, 2_000).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(states >= 3_000, "{states}");
     let caught = (1..=8).any(|seed| crash::<Expires<Goes<11>>>(seed, 30_000).is_err());
     assert!(caught, "{}: not noticed", WRONG[11].1);
 }

@@ -9,7 +9,7 @@
 //! | 1 | locks the keys it changes, in the order of the locks, and reads their records if anybody reads a moment | |
 //! | 2 | in one step, under the lock of the moments: takes a number, refuses if a record that it read was changed since its moment, notes what its records were | |
 //! | 3 | puts its record into the log (LIN for crashes, DUR) | 4 |
-//! | 4 | makes its changes one by one | 5 |
+//! | 4 | makes its changes, map by map, those of a map with few fences | 5 |
 //! | 5 | says in the log that they are made | 6 |
 //! | 6 | is finished: moments that begin now have it; unlocks its keys | |
 //!

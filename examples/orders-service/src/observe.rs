@@ -7,6 +7,12 @@ use axum::middleware::Next;
 use axum::response::Response;
 use tracing::Instrument;
 
+/// Says what the figures of requests are. The store's say it themselves.
+pub(crate) fn describe() {
+    metrics::describe_histogram!("http_request_seconds", "Time to the head of the answer");
+    metrics::describe_counter!("http_requests_total", "Requests, by method, route and status");
+}
+
 /// A span around a request, and its figures. The store's own spans (target `pmindex_store`) lie within.
 pub(crate) async fn request(path: Option<MatchedPath>, request: Request, next: Next) -> Response {
     let route = path.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());

@@ -15,7 +15,7 @@ pub(crate) enum Refusal {
     NoSuchEmail,
     #[error("there is no order {0}")]
     NoSuchOrder(u64),
-    #[error("there is nothing at this address; README.md has what there is")]
+    #[error("nothing is at this address: README.md lists the addresses")]
     NoSuchPage,
     #[error("this address does not take this method")]
     NoSuchMethod,

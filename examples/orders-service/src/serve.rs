@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
+use crate::observe;
 use crate::routes::{self, App};
 use crate::shop::Shop;
 
@@ -82,6 +83,7 @@ pub fn serve(args: &Args) -> Result<(), Failure> {
     let figures = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full("http_request_seconds".into()), &buckets)?
         .install_recorder()?;
+    observe::describe();
 
     let pool = PoolOptions::new().size(64 << 20).journal(args.journal);
     let pool = if args.no_write_back { pool.write_back(false) } else { pool };

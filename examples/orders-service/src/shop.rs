@@ -52,8 +52,15 @@ pub(crate) struct Sales {
     pub(crate) total: u64,
     /// Whether each customer has spent the sum of their orders, and the second index has just these.
     pub(crate) agrees: bool,
-    /// Who spent most, and how much.
-    pub(crate) best: Vec<(u64, u64)>,
+    /// Who spent most: ten at most.
+    pub(crate) best: Vec<Spender>,
+}
+
+/// A customer, and what they have spent, in cents.
+#[derive(Debug, Serialize)]
+pub(crate) struct Spender {
+    pub(crate) customer: u64,
+    pub(crate) spent: u64,
 }
 
 /// The store, with the maps that it has.
@@ -225,8 +232,9 @@ impl Shop {
             sales.customers += 1;
             sales.agrees &= spent.get(&id).copied().unwrap_or(0) == customer.spent;
         }
-        sales.best = spent.into_iter().collect();
-        sales.best.sort_by_key(|&(id, spent)| (std::cmp::Reverse(spent), id));
+        let best = spent.into_iter().map(|(customer, spent)| Spender { customer, spent });
+        sales.best = best.collect();
+        sales.best.sort_by_key(|best| (std::cmp::Reverse(best.spent), best.customer));
         sales.best.truncate(10);
         Ok(sales)
     }

@@ -128,7 +128,7 @@ fn orders_are_made_found_and_cancelled() {
     assert_eq!(
         sales,
         json!({ "customers": 2, "orders": 3, "cancelled": 1, "total": 1000, "agrees": true,
-            "best": [[ada, 700], [bob, 300]] })
+            "best": [{ "customer": ada, "spent": 700 }, { "customer": bob, "spent": 300 }] })
     );
 }
 
@@ -155,7 +155,7 @@ fn bad_input_is_told_what_is_wrong_with_it() {
         ("/customers", r#"{"name": "a", "email": "b"}"#, None, 422, "has an @"),
         ("/customers", r#"{"name": "a", "email": "ada@shop.test"}"#, None, 409, "already"),
         ("/sales", "", None, 405, "method"),
-        ("/nothing", "", None, 404, "nothing at this address"),
+        ("/nothing", "", None, 404, "nothing is at this address"),
     ] {
         let (was, reply) = service.send(path, body, key).expect("a reply");
         let text = reply["error"].as_str().expect("a sentence");

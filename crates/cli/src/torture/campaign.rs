@@ -110,7 +110,7 @@ fn round(
 }
 
 /// How a round ends: one in ten properly, the others by a kill, one in four of them near opening.
-fn plan(random: &mut KeySpace) -> Plan {
+pub(super) fn plan(random: &mut KeySpace) -> Plan {
     let end = if random.below(10) == 0 { End::Close } else { End::Kill };
     let moment = if end == End::Kill && random.below(4) == 0 {
         Moment::AfterStart(Duration::from_micros(random.below(12_000)))

@@ -6,9 +6,12 @@
 //! acknowledgements are counted in this process, outside the pool. A pool begins small, so that it
 //! grows under the kills, and now and then a new one begins.
 //!
+//! `--index store` does the same to a store, with transactions over its maps: [`bank`].
+//!
 //! After the kills, [`faults`]: a full disk, a file removed or cut short underneath, a panic, a disk
 //! that is read-only, a child process that outlives the pool.
 
+pub(crate) mod bank;
 mod campaign;
 mod faults;
 mod show;
@@ -29,9 +32,10 @@ use faults::Outcome;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Kinds of index, separated by commas, or `all` [kinds: see `pmindex quickstart --help`]
+    /// Kinds of index, separated by commas; `store` for transactions over several maps; or `all` [kinds: see
+    /// `pmindex quickstart --help`]
     #[arg(long = "index", value_name = "KIND", default_value = "all", value_parser = which)]
-    kinds: Which,
+    which: Which,
 
     /// Kills of each kind
     #[arg(long, value_name = "N", default_value_t = 100,
@@ -61,25 +65,35 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "Examples:
   pmindex torture
   pmindex torture --index fptree,hart --kills 1000 --durability flush
+  pmindex torture --index store --durability journal --dir /mnt/disk
   pmindex torture --index all --kills 10000 --seconds 600 --dir /mnt/disk";
 
-/// Which kinds.
+/// Which kinds, and whether a bank in a store.
 #[derive(Clone, Debug)]
-struct Which(Vec<Kind>);
+struct Which {
+    kinds: Vec<Kind>,
+    bank: bool,
+}
 
 fn which(name: &str) -> Result<Which, String> {
     if name == "all" {
-        return Ok(Which(Kind::ALL.to_vec()));
+        return Ok(Which { kinds: Kind::ALL.to_vec(), bank: true });
     }
     let names = || Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
     let mut kinds: Vec<Kind> = Vec::new();
+    let mut bank = false;
     for name in name.split(',').map(str::trim) {
-        let kind = name.parse().map_err(|e| format!("{e}: all, or of {}", names()))?;
+        if name == bank::NAME {
+            bank = true;
+            continue;
+        }
+        let kind =
+            name.parse().map_err(|e| format!("{e}: all, or of {}, {}", names(), bank::NAME))?;
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }
     }
-    Ok(Which(kinds))
+    Ok(Which { kinds, bank })
 }
 
 /// What one kind of index went through.
@@ -99,7 +113,7 @@ impl KindReport {
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let seed = args.seed.unwrap_or_else(crate::trial::random_seed);
     let mut reports = Vec::new();
-    for &kind in &args.kinds.0 {
+    for &kind in &args.which.kinds {
         let bar = progress::bar(args.kills);
         let campaign = Campaign {
             kind,
@@ -120,12 +134,28 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             break;
         }
     }
+    let holds = reports.iter().all(KindReport::holds);
+    let bank = (args.which.bank && holds).then(|| torture_bank(args, seed)).transpose()?;
     if args.json {
-        output::print_json(&show::json(&reports, seed))?;
+        output::print_json(&show::json(&reports, bank.as_ref(), seed))?;
     } else {
-        output::print(&show::text(&reports, seed))?;
+        output::print(&show::text(&reports, bank.as_ref(), seed))?;
     }
-    if reports.iter().all(KindReport::holds) { Ok(()) } else { Err(CliError::Lost) }
+    let holds = holds && bank.is_none_or(|bank| bank.wrong.is_none());
+    if holds { Ok(()) } else { Err(CliError::Lost) }
+}
+
+fn torture_bank(args: &Args, seed: u64) -> Result<bank::Results, CliError> {
+    let bar = progress::bar(args.kills);
+    let campaign = bank::Campaign {
+        medium: args.medium,
+        dir: args.dir.as_deref(),
+        kills: args.kills,
+        until: args.seconds.map(|s| Instant::now() + Duration::from_secs(s)),
+    };
+    let results = campaign.run(seed, &bar);
+    bar.finish_and_clear();
+    results
 }
 
 #[cfg(test)]
@@ -134,7 +164,7 @@ mod tests {
 
     #[test]
     fn kinds_are_one_or_several_or_all() {
-        let names = |text| which(text).map(|Which(kinds)| kinds);
+        let names = |text| which(text).map(|which| which.kinds);
         assert_eq!(names("fptree"), Ok(vec![Kind::FpTree]));
         assert_eq!(names("hart, fptree,hart"), Ok(vec![Kind::Hart, Kind::FpTree]));
         assert_eq!(names("all"), Ok(Kind::ALL.to_vec()));
@@ -142,5 +172,8 @@ mod tests {
             names("fptree,cuckoo").is_err_and(|e| e.contains("cuckoo") && e.contains("wbtree"))
         );
         assert!(names("").is_err());
+        let banks = |text| which(text).map(|which| which.bank);
+        assert_eq!((banks("store"), names("store")), (Ok(true), Ok(vec![])));
+        assert_eq!((banks("all"), banks("fptree")), (Ok(true), Ok(false)));
     }
 }

@@ -9,11 +9,37 @@ use crate::style;
 use crate::table::{Table, millis, thousands};
 
 use super::KindReport;
+use super::bank;
 use super::campaign::Results;
 use super::faults::Outcome;
 
 /// Returns the report as text.
-pub(super) fn text(reports: &[KindReport], seed: u64) -> String {
+pub(super) fn text(reports: &[KindReport], bank: Option<&bank::Results>, seed: u64) -> String {
+    let mut text = if reports.is_empty() { String::new() } else { kinds(reports) };
+    if let Some(bank) = bank {
+        text.push_str(&of_bank(bank));
+    }
+    let _ = writeln!(text, "\n  seed {seed}");
+    text
+}
+
+fn of_bank(bank: &bank::Results) -> String {
+    let (verdict, what) = match &bank.wrong {
+        None => (style::good("holds"), "all money and every acknowledged transfer are there"),
+        Some(wrong) => (style::bad("BROKEN"), wrong.as_str()),
+    };
+    format!(
+        "  {}: {verdict}: {what}\n  {} kills ({} while opening), {} proper ends, {} transfers acknowledged, {} more were durable\n",
+        bank::NAME,
+        thousands(bank.kills),
+        thousands(bank.while_opening),
+        thousands(bank.closed),
+        thousands(bank.transfers),
+        thousands(bank.in_flight),
+    )
+}
+
+fn kinds(reports: &[KindReport]) -> String {
     let mut table = Table::new([
         "index",
         "kills",
@@ -63,12 +89,11 @@ pub(super) fn text(reports: &[KindReport], seed: u64) -> String {
             let _ = writeln!(text, "  {}: {fault}: {verdict}: {what}", report.kind);
         }
     }
-    let _ = writeln!(text, "\n  seed {seed}");
     text
 }
 
 /// The same as JSON.
-pub(super) fn json(reports: &[KindReport], seed: u64) -> Value {
+pub(super) fn json(reports: &[KindReport], bank: Option<&bank::Results>, seed: u64) -> Value {
     let row = |report: &KindReport| {
         let Results { tally, pools, grown } = &report.results;
         let verdict = &tally.verdict;
@@ -96,7 +121,19 @@ pub(super) fn json(reports: &[KindReport], seed: u64) -> Value {
             "faults": faults,
         })
     };
-    json!({ "seed": seed, "indexes": reports.iter().map(row).collect::<Vec<_>>() })
+    let bank = bank.map(|bank| {
+        json!({
+            "holds": bank.wrong.is_none(),
+            "kills": bank.kills,
+            "kills_while_opening": bank.while_opening,
+            "closed": bank.closed,
+            "acknowledged": bank.transfers,
+            "in_flight_done": bank.in_flight,
+            "wrong": bank.wrong,
+        })
+    });
+    let rows: Vec<_> = reports.iter().map(row).collect();
+    json!({ "seed": seed, "indexes": rows, "store": bank })
 }
 
 fn fault(name: &str, outcome: &Outcome) -> Value {

@@ -1,4 +1,4 @@
-//! `bulk_load`, `get_many` and `try_insert_many` at every size.
+//! `bulk_load`, `get_many`, `try_insert_many` and `put_many` at every size.
 
 use pmindex_index::{IndexError, Storable};
 
@@ -83,6 +83,16 @@ pub fn batches<S: Types>(of: Maker<S>) -> Verdict {
         ensure_eq!(done.stopped, None, "try_insert_many of {size}");
         ensure_eq!(done.inserted, wanted, "try_insert_many of {size}");
         same_contents(rig.index(), &model).within(format_args!("try_insert_many of {size}"))?;
+
+        // Half of the keys are there.
+        let numbers = (0..size).map(|i| (size * 31 + i * 7) % (size / 2 + 1) + size * 7 / 2);
+        let records: Vec<_> = numbers
+            .enumerate()
+            .map(|(at, i)| (S::Key::nth(i), S::Value::tagged(size * 20_000 + at as u64)))
+            .collect();
+        rig.index().put_many(&records)?;
+        model.extend(records);
+        same_contents(rig.index(), &model).within(format_args!("put_many of {size}"))?;
 
         let keys: Vec<_> = (0..size).map(|i| S::Key::nth(i * 3)).collect();
         let mut found = vec![Some(S::Value::tagged(0)); keys.len()];

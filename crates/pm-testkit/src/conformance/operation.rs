@@ -61,6 +61,7 @@ pub enum Operation<K, V> {
     BulkLoad(BTreeMap<K, V>),
     GetMany(Vec<K>),
     InsertMany(Vec<(K, V)>),
+    PutMany(Vec<(K, V)>),
     Stats,
     Check,
     CloseAndOpen,
@@ -107,6 +108,7 @@ pub fn operation<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Operat
         1 => (K::sample(), any::<bool>()).prop_map(|(k, yes)| Operation::RemoveIf(k, yes)),
         1 => prop_oneof![Just(Operation::PopFirst), Just(Operation::PopLast)],
         1 => vec(record(), 0..40).prop_map(Operation::InsertMany),
+        1 => vec(record(), 0..40).prop_map(Operation::PutMany),
     ];
     let reads = prop_oneof![
         4 => K::sample().prop_map(Operation::Get),
@@ -155,7 +157,8 @@ pub(crate) fn apply<S: Types>(
         | Operation::Retain(_)
         | Operation::RemoveAll { .. }
         | Operation::BulkLoad(_)
-        | Operation::InsertMany(_) => write::<S>(rig.index(), model, operation),
+        | Operation::InsertMany(_)
+        | Operation::PutMany(_) => write::<S>(rig.index(), model, operation),
         Operation::CloseAndOpen => {
             rig.close_and_open()?;
             ensure_eq!(rig.index().len()?, model.len() as u64, "len after close and open");
@@ -224,6 +227,14 @@ fn write<S: Types>(
             for (key, _) in records {
                 let found = index.get(key.borrowed())?;
                 ensure_eq!(found.as_ref(), model.get(key), "get after try_insert_many");
+            }
+        }
+        Operation::PutMany(records) => {
+            index.put_many(records)?;
+            model.extend(records.iter().cloned());
+            for (key, _) in records {
+                let found = index.get(key.borrowed())?;
+                ensure_eq!(found.as_ref(), model.get(key), "get after put_many");
             }
         }
         _ => unreachable!("a read"),

@@ -99,6 +99,8 @@ pub enum IndexOp {
     Get(u64),
     /// Inserts many records, each by itself. One thread only.
     InsertMany(Vec<(u64, u64)>),
+    /// Adds or replaces many records, each by itself. One thread only.
+    PutMany(Vec<(u64, u64)>),
     /// Fills an empty index with so many records. One thread only.
     BulkLoad(u64),
     /// The same, but one more record is out of order: it is refused, and what was loaded is
@@ -176,6 +178,10 @@ impl<C: CrashIndex> Indexed<C> {
     }
 }
 
+fn all_of<C: CrashIndex>(records: &[(u64, u64)]) -> Vec<(C::Key, C::Value)> {
+    records.iter().map(|&(k, v)| (C::key(k), C::value(v))).collect()
+}
+
 /// Fills an index with `count` records, and in `disorder` with another that must not follow; whether
 /// it was empty and took them.
 fn bulk_load<C: CrashIndex>(index: &C::Index, count: u64, disorder: bool) -> Result<bool, Fault> {
@@ -237,10 +243,12 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
                 }
                 IndexOp::Remove(k) => IndexRet::Found(index.remove(C::key(*k).borrowed())?),
                 IndexOp::Get(k) => IndexRet::Found(index.get(C::key(*k).borrowed())?),
+                IndexOp::PutMany(records) => {
+                    index.put_many(&all_of::<C>(records))?;
+                    IndexRet::Did(true)
+                }
                 IndexOp::InsertMany(records) => {
-                    let records: Vec<_> =
-                        records.iter().map(|&(k, v)| (C::key(k), C::value(v))).collect();
-                    let done = index.try_insert_many(&records);
+                    let done = index.try_insert_many(&all_of::<C>(records));
                     match done.stopped {
                         None => IndexRet::Many(done.inserted),
                         Some(error) => return Err(error.into()),
@@ -313,6 +321,10 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
             IndexOp::InsertMany(records) => {
                 IndexRet::Many(records.iter().map(|&(k, v)| insert(model, k, v)).collect())
             }
+            IndexOp::PutMany(records) => {
+                model.extend(records.iter().map(|&(k, v)| (C::key(k), C::value(v))));
+                IndexRet::Did(true)
+            }
             IndexOp::BulkLoad(count) => {
                 let empty = model.is_empty();
                 if empty {
@@ -329,23 +341,26 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
         }
     }
 
-    /// A crash may leave any part of several inserts.
+    /// A crash may leave any part of several writes.
     fn outcomes(model: &ModelOf<C>, op: &IndexOp) -> Vec<(ModelOf<C>, RetOf<C>)> {
         let mut whole = model.clone();
         let ret = Self::model(&mut whole, op);
         let mut outcomes = vec![(whole, ret)];
-        if let IndexOp::InsertMany(records) = op {
-            for part in 0..(1u32 << records.len()) - 1 {
-                let mut after = model.clone();
-                for (i, &(k, v)) in records.iter().enumerate() {
-                    // of equal keys the first one is the one that is inserted
-                    let first = records.iter().position(|r| r.0 == k) == Some(i);
-                    if part >> i & 1 == 1 && first {
-                        Self::model(&mut after, &IndexOp::Insert(k, v));
-                    }
-                }
-                outcomes.push((after, IndexRet::Did(false))); // no call returns this
+        let (IndexOp::InsertMany(records) | IndexOp::PutMany(records)) = op else {
+            return outcomes;
+        };
+        for part in 0..(1u32 << records.len()) - 1 {
+            let mut after = model.clone();
+            for (i, &(k, v)) in records.iter().enumerate().filter(|(i, _)| part >> i & 1 == 1) {
+                // Of equal keys the first one is the one that is inserted.
+                let is_first = records.iter().position(|r| r.0 == k) == Some(i);
+                match op {
+                    IndexOp::PutMany(_) => Self::model(&mut after, &IndexOp::Upsert(k, v)),
+                    _ if is_first => Self::model(&mut after, &IndexOp::Insert(k, v)),
+                    _ => continue,
+                };
             }
+            outcomes.push((after, IndexRet::Found(None))); // no call returns this
         }
         outcomes
     }
@@ -360,11 +375,12 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
             let hot = C::KEYS / 2..(C::KEYS / 2 + 3).min(C::KEYS);
             return ops_on(prop_oneof![3 => hot, 1 => 0..C::KEYS].boxed(), 6);
         }
-        let many = proptest::collection::vec((0..C::KEYS, 1..1000u64), 1..5);
+        let many = || proptest::collection::vec((0..C::KEYS, 1..1000u64), 1..5);
         let load = u32::from(C::Index::LOADS_AT_ONCE);
         prop_oneof![
             12 => Self::ops(),
-            1 => many.prop_map(IndexOp::InsertMany),
+            1 => many().prop_map(IndexOp::InsertMany),
+            1 => many().prop_map(IndexOp::PutMany),
             load => (1..C::KEYS).prop_map(IndexOp::BulkLoad),
             load => (1..C::KEYS).prop_map(IndexOp::BulkRefused),
             1 => (0..C::KEYS, 0..8usize).prop_map(|(from, limit)| IndexOp::Scan(from, limit)),

@@ -143,4 +143,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-pmindex_index::impl_index!(FpTree<K, V, M, LEAF: usize, INNER: usize>, "fptree");
+pmindex_index::impl_index!(FpTree<K, V, M, LEAF: usize, INNER: usize>, "fptree", {
+    fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
+        FpTree::put_many(self, records)
+    }
+});

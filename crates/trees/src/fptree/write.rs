@@ -183,6 +183,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// # Cost
     /// That of the insert or update it turns out to be.
+    #[inline]
     pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         self.put_inner(key, value, |_| Ok(())).noted(&self.pool).map(|old| old.is_none())
     }
