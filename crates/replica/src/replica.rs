@@ -366,8 +366,12 @@ impl<M: Medium, S: State> Replica<M, S> {
         }
         self.broken = true; // unless it comes to its end
         let mut turn = Turn::default();
-        self.ask();
-        while self.node.has_ready() && !self.removed {
+        loop {
+            // Again after an answer: reads of this turn must not wait for the next one.
+            self.ask();
+            if self.removed || !self.node.has_ready() {
+                break;
+            }
             self.ready(&mut turn)?;
         }
         if self.removed {

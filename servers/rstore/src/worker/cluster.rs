@@ -99,14 +99,7 @@ impl Worker {
             }
             b"MYID" => connection.answer(|reply| reply.bulk(node_name(me).as_bytes())),
             b"SLOTS" | b"SHARDS" => {
-                let (_, place, _) = members
-                    .into_iter()
-                    .find(|(id, ..)| Some(*id) == leader)
-                    .ok_or(Refusal::of("CLUSTERDOWN the group has no leader"))?;
-                let (host, port) = place.clients.rsplit_once(':').unwrap_or(("", "0"));
-                let id = node_name(leader.unwrap_or(0));
-                let (host, port) = (host.to_owned(), port.parse().unwrap_or(0));
-                let node = Node { first: 0, last: SLOTS - 1, host, port, id };
+                let node = leading(&members, leader)?;
                 let write: fn(&mut Reply, &[Node]) = if sub == b"SLOTS" { slots } else { shards };
                 connection.answer(|reply| write(reply, &[node]));
             }
@@ -166,7 +159,8 @@ impl Worker {
             .map(|(number, address)| {
                 let (first, last) = slot::range(number, partitions);
                 let host = self.announced(*address);
-                Node { first, last, host, port: address.port(), id: self.common.node(number) }
+                let (port, id) = (address.port(), self.common.node(number));
+                Node { first, last, host, port, id, replicas: Vec::new() }
             })
             .collect()
     }
@@ -184,6 +178,24 @@ impl Worker {
     }
 }
 
+/// The leader of a group, with the others as its replicas.
+fn leading(
+    members: &[(u64, crate::group::Member, bool)],
+    leader: Option<u64>,
+) -> Result<Node, Refusal> {
+    let at = members.iter().position(|(id, ..)| Some(*id) == leader);
+    let at = at.ok_or(Refusal::of("CLUSTERDOWN the group has no leader"))?;
+    let node = |(id, place, _): &(u64, crate::group::Member, bool)| {
+        let (host, port) = place.clients.rsplit_once(':').unwrap_or(("", "0"));
+        let (host, port) = (host.to_owned(), port.parse().unwrap_or(0));
+        let (last, id) = (SLOTS - 1, node_name(*id));
+        Node { first: 0, last, host, port, id, replicas: Vec::new() }
+    };
+    let mut nodes: Vec<Node> = members.iter().map(node).collect();
+    let leader = nodes.swap_remove(at);
+    Ok(Node { replicas: nodes, ..leader })
+}
+
 /// The name of a node of a group: 40 hexadecimal digits.
 fn node_name(id: u64) -> String {
     format!("{id:040x}")
@@ -195,18 +207,22 @@ struct Node {
     host: String,
     port: u16,
     id: String,
+    /// Others with the same slots.
+    replicas: Vec<Node>,
 }
 
 fn slots(reply: &mut Reply, nodes: &[Node]) {
     reply.array(nodes.len());
     for node in nodes {
-        reply.array(3);
+        reply.array(3 + node.replicas.len());
         reply.integer(node.first.into());
         reply.integer(node.last.into());
-        reply.array(3);
-        reply.bulk(node.host.as_bytes());
-        reply.integer(node.port.into());
-        reply.bulk(node.id.as_bytes());
+        for node in std::iter::once(node).chain(&node.replicas) {
+            reply.array(3);
+            reply.bulk(node.host.as_bytes());
+            reply.integer(node.port.into());
+            reply.bulk(node.id.as_bytes());
+        }
     }
 }
 
@@ -219,21 +235,28 @@ fn shards(reply: &mut Reply, nodes: &[Node]) {
         reply.integer(node.first.into());
         reply.integer(node.last.into());
         reply.bulk(b"nodes");
-        reply.array(1);
-        reply.head(Shape::Map, 7);
-        for (name, value) in [
-            ("id", node.id.as_str()),
-            ("endpoint", &node.host),
-            ("ip", &node.host),
-            ("role", "master"),
-            ("health", "online"),
-        ] {
-            reply.bulk(name.as_bytes());
-            reply.bulk(value.as_bytes());
+        reply.array(1 + node.replicas.len());
+        shard_node(reply, node, "master");
+        for replica in &node.replicas {
+            shard_node(reply, replica, "replica");
         }
-        reply.bulk(b"port");
-        reply.integer(node.port.into());
-        reply.bulk(b"replication-offset");
-        reply.integer(0);
     }
+}
+
+fn shard_node(reply: &mut Reply, node: &Node, role: &str) {
+    reply.head(Shape::Map, 7);
+    for (name, value) in [
+        ("id", node.id.as_str()),
+        ("endpoint", &node.host),
+        ("ip", &node.host),
+        ("role", role),
+        ("health", "online"),
+    ] {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"port");
+    reply.integer(node.port.into());
+    reply.bulk(b"replication-offset");
+    reply.integer(0);
 }
