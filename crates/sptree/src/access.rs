@@ -2,35 +2,19 @@
 
 use std::cmp::Ordering;
 
-use pmindex_core::{LINE, Medium, PmError, PmU64, Pool};
+use pmindex_core::{Medium, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Probe, Route, Slot};
 
-use crate::layout::{BnodePtr, Geometry, Taken, bits, tag_of};
+use crate::layout::{Taken, bits, tag_of};
 use crate::leaf::Bnode;
+use crate::leaves::At;
 use crate::middle::{Mnode, NONE};
 use crate::tree::SpTree;
 
 /// How many steps from where the [`Guide`](crate::guide::Guide) leads a search goes, before it asks the
 /// radix tree.
 pub(crate) const HOPS: usize = 1;
-
-/// An Mnode at a version.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct At<'t> {
-    pub(crate) index: u32,
-    pub(crate) node: &'t Mnode,
-    pub(crate) version: u64,
-    /// Its Bnode.
-    pub(crate) bnode: u64,
-}
-
-impl At<'_> {
-    #[inline(always)]
-    pub(crate) fn validate(&self, pm: &impl Medium) -> bool {
-        self.node.lock.validate(pm, self.version)
-    }
-}
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
@@ -52,7 +36,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     pub(crate) fn locate_from_top(&self, route: &Route<'_>) -> At<'_> {
         let pm = self.pm();
         loop {
-            let near = self.top.near(pm, &self.middle, route).unwrap_or(self.head);
+            let near = self.top.near(pm, &self.leaves.middle, route).unwrap_or(self.head);
             self.prefetch_mnode(near);
             if let Some(at) = self.walk_to(near, route, usize::MAX) {
                 self.guide.correct(route.prefix, at.index);
@@ -65,9 +49,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Fetches an Mnode, and with it its own buffer. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_mnode(&self, index: u32) {
-        self.middle.prefetch(index);
-        if let Some(buffering) = self.buffering() {
-            buffering.prefetch_own(index);
+        self.leaves.middle.prefetch(index);
+        if let Some(buffers) = self.buffers() {
+            buffers.prefetch_own(index);
         }
     }
 
@@ -76,13 +60,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     #[inline(always)]
     pub(crate) fn walk_to(&self, mut index: u32, route: &Route<'_>, hops: usize) -> Option<At<'_>> {
         for _ in 0..=hops {
-            let node = self.middle.get(index);
+            let node = self.leaves.middle.get(index);
             let version = node.lock.begin_read(self.pm());
-            index = match self.middle.side(node, route)? {
-                Ordering::Less => self.middle.prev(node),
-                Ordering::Greater => self.middle.next(node),
+            index = match self.leaves.middle.side(node, route)? {
+                Ordering::Less => self.leaves.middle.prev(node),
+                Ordering::Greater => self.leaves.middle.next(node),
                 Ordering::Equal => {
-                    let bnode = self.middle.dram.load(&node.bnode);
+                    let bnode = self.leaves.middle.dram.load(&node.bnode);
                     return Some(At { index, node, version, bnode });
                 }
             };
@@ -92,19 +76,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             self.prefetch_mnode(index); // its lines at once
         }
         None
-    }
-
-    /// The offset in a Bnode of a slot's (first) line.
-    #[inline(always)]
-    pub(crate) fn line_of_slot(slot: usize) -> u64 {
-        let word = Geometry::<K, V, LEAF>::SLOTS + slot * Slot::<K, V>::WORDS;
-        (8 * word / LINE * LINE) as u64
-    }
-
-    /// Fetches a slot's (first) line. A hint.
-    #[inline(always)]
-    pub(crate) fn prefetch_slot(&self, bnode: u64, slot: usize) {
-        self.pool.prefetch(BnodePtr::new(bnode.wrapping_add(Self::line_of_slot(slot))));
     }
 
     /// The value of `key`. No flush, no fence; a miss that no tag matches reads no PM.
@@ -172,7 +143,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         loop {
             let at = self.locate(&Route::to(probe));
-            if Self::BUFFERED {
+            if self.buffers().is_some() {
                 // Both at once: the buffer, and the record that it most likely does not have.
                 self.prefetch_candidate(at.node, at.bnode, probe);
             }
@@ -186,14 +157,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
+    /// What an Mnode's buffer says of a key: `Some(None)` if it is deleted. Racing: validate.
+    #[allow(clippy::option_option, reason = "whether it says anything; what")]
+    #[inline(always)]
+    pub(crate) fn buffered(&self, node: &Mnode, probe: &Probe<'_, K>) -> Option<Option<V>> {
+        self.buffers()?.get(&self.leaves, node, probe)
+    }
+
     /// Fetches the buffer of an Mnode, and the first record whose tag is the probe's. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_candidate(&self, node: &Mnode, bnode: u64, probe: &Probe<'_, K>) {
-        if let Some((buffering, buffer)) = self.buffer_of(node) {
-            buffering.buffers.prefetch(buffer);
+        if let Some(buffers) = self.buffers() {
+            buffers.prefetch(&self.leaves, node);
         }
-        if let Some(slot) = bits(self.middle.matches(node, tag_of(probe), LEAF)).next() {
-            self.prefetch_slot(bnode, slot);
+        if let Some(slot) = bits(self.leaves.middle.matches(node, tag_of(probe), LEAF)).next() {
+            self.leaves.prefetch_slot(bnode, slot);
         }
     }
 
@@ -206,11 +184,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         probe: &Probe<'_, K>,
         read: impl FnOnce(&Pool<M>, &[PmU64]) -> Result<T, PmError>,
     ) -> Result<Option<T>, PmError> {
-        let tagged = self.middle.matches(at.node, tag_of(probe), LEAF);
+        let tagged = self.leaves.middle.matches(at.node, tag_of(probe), LEAF);
         if tagged == 0 {
             return Ok(None);
         }
-        let bnode = self.bnode(at.bnode)?;
+        let bnode = self.leaves.bnode(at.bnode)?;
         match bnode.find_among(&self.pool, tagged, probe)? {
             Some(slot) => read(&self.pool, bnode.slot(slot)).map(Some),
             None => Ok(None),
@@ -223,24 +201,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let pm = self.pm();
         loop {
             let at = self.locate(low);
-            if self.middle.cmp_low(at.node, low).is_lt() {
+            if self.leaves.middle.cmp_low(at.node, low).is_lt() {
                 // Begins before `low`: merged with its neighbour meanwhile.
                 if at.validate(pm) {
                     return Some(at);
                 }
                 continue;
             }
-            let index = self.middle.prev(at.node);
+            let index = self.leaves.middle.prev(at.node);
             if index == NONE {
                 if at.validate(pm) {
                     return None;
                 }
                 continue;
             }
-            let node = self.middle.get(index);
+            let node = self.leaves.middle.get(index);
             let version = node.lock.begin_read(pm);
-            let bnode = self.middle.dram.load(&node.bnode);
-            let adjacent = bnode != 0 && self.middle.next(node) == at.index;
+            let bnode = self.leaves.middle.dram.load(&node.bnode);
+            let adjacent = bnode != 0 && self.leaves.middle.next(node) == at.index;
             // `at` begins at `low` if it has not changed, and so this ends there.
             if adjacent && at.validate(pm) && node.lock.validate(pm, version) {
                 return Some(At { index, node, version, bnode });
@@ -256,9 +234,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ) -> Result<(), PmError> {
         let mut index = self.head;
         while index != NONE {
-            let node = self.middle.get(index);
-            visit(node, &self.bnode_of(node)?, self.middle.taken(node, LEAF))?;
-            index = self.middle.next(node);
+            let node = self.leaves.middle.get(index);
+            visit(node, &self.leaves.bnode_of(node)?, self.leaves.taken(node))?;
+            index = self.leaves.middle.next(node);
         }
         Ok(())
     }

@@ -23,14 +23,14 @@ use pmindex_core::{Flushed, Medium, Op, PmError};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 use pmindex_record::{Datum, Probe, Route, Slot};
 
-use crate::access::{At, HOPS};
-use crate::buffer::{BufferStage, Buffering};
+use crate::access::HOPS;
+use crate::buffer::{Group, WriteBuffers};
 use crate::layout::{BnodePtr, Taken, bits, tag_of};
 use crate::leaf::{Bnode, Incoming, finish};
-use crate::mend::Mending;
+use crate::leaves::{At, Held};
 use crate::middle::Mnode;
+use crate::tag_guard::TagGuard;
 use crate::tree::SpTree;
-use crate::write::Held;
 
 /// How many keys go down together.
 pub(crate) const BATCH: usize = 64;
@@ -78,7 +78,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// No Mnode.
     fn nowhere(&self) -> At<'_> {
-        At { index: self.head, node: self.middle.get(self.head), version: 1, bnode: 0 }
+        At { index: self.head, node: self.leaves.middle.get(self.head), version: 1, bnode: 0 }
     }
 
     /// The Mnodes of up to [`BATCH`] keys, each at a version.
@@ -101,7 +101,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
         }
         let sought = unknown.iter().map(|&at| keys[at]);
-        self.top.near_many(self.pm(), &self.middle, sought, |at, index| {
+        self.top.near_many(self.pm(), &self.leaves.middle, sought, |at, index| {
             let at = unknown[at];
             near[at] = index.unwrap_or(self.head);
             self.prefetch_mnode(near[at]);
@@ -124,12 +124,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// The slots whose tags match; the first one's line is on its way.
     #[inline(always)]
     fn match_and_prefetch(&self, at: &At<'_>, probe: &Probe<'_, K>) -> u64 {
-        if let Some((buffering, buffer)) = self.buffer_of(at.node) {
-            buffering.buffers.prefetch(buffer);
+        if let Some(buffers) = self.buffers() {
+            buffers.prefetch(&self.leaves, at.node);
         }
-        let candidates = self.middle.matches(at.node, tag_of(probe), LEAF);
+        let candidates = self.leaves.middle.matches(at.node, tag_of(probe), LEAF);
         if let Some(slot) = bits(candidates).next() {
-            self.prefetch_slot(at.bnode, slot);
+            self.leaves.prefetch_slot(at.bnode, slot);
         }
         candidates
     }
@@ -152,7 +152,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             if candidates == 0 {
                 return Ok(None);
             }
-            let bnode = self.bnode(at.bnode)?;
+            let bnode = self.leaves.bnode(at.bnode)?;
             match bnode.find_among(&self.pool, candidates, probe)? {
                 Some(slot) => Slot::<K, V>::value(&self.pool, bnode.slot(slot)).map(Some),
                 None => Ok(None),
@@ -179,14 +179,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Splits the full Bnodes of keys that do not seem to be there (step P0). What fails here, or is
     /// not seen, is dealt with record by record.
     fn make_room<'t>(&'t self, probes: &[Probe<'_, K>], ways: &mut [At<'t>; BATCH]) {
-        let (pm, middle) = (self.pm(), &self.middle);
+        let (pm, middle) = (self.pm(), &self.leaves.middle);
         let mut split = false;
         for (probe, at) in probes.iter().zip(&*ways).filter(|(_, at)| at.bnode != 0) {
-            let taken = middle.taken(at.node, LEAF);
+            let taken = self.leaves.taken(at.node);
             if taken.len() < LEAF || middle.matches(at.node, tag_of(probe), LEAF) != 0 {
                 continue;
             }
-            let Ok(bnode) = self.bnode(at.bnode) else { continue };
+            let Ok(bnode) = self.leaves.bnode(at.bnode) else { continue };
             let Some(guard) = at.node.lock.try_upgrade(pm, at.version) else { continue };
             split = true;
             let held =
@@ -232,15 +232,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 }
             }
         }
-        self.tend();
+        self.maintain_buffers();
         let mut ways = [self.nowhere(); BATCH];
         self.locate_many(&probes, &mut ways);
         for (probe, at) in probes.iter().zip(&ways) {
             self.prefetch_candidate(at.node, at.bnode, probe); // one in six has one
         }
-        if let Some(buffering) = self.buffering() {
-            self.make_room_in_buffers(buffering, &probes, &mut ways);
-            self.insert_buffered(buffering, &probes, records, &mut ways, inserted)?;
+        if let Some(buffers) = self.buffers() {
+            self.make_room_in_buffers(buffers, &probes, &mut ways);
+            self.insert_buffered(buffers, &probes, records, &mut ways, inserted)?;
             return refused.map_or(Ok(()), Err);
         }
         self.make_room(&probes, &mut ways);
@@ -272,10 +272,49 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// As the rest of [`insert_chunk`](Self::insert_chunk), by way of the buffers.
+    /// Empties the full buffers of keys that do not seem to be there, with shared fences, and splits
+    /// full Bnodes. What fails here, or is not seen, is dealt with record by record.
+    fn make_room_in_buffers<'t>(
+        &'t self,
+        buffers: &'t WriteBuffers<K, V, M, LEAF, BUFFER>,
+        probes: &[Probe<'_, K>],
+        ways: &mut [At<'t>; BATCH],
+    ) {
+        let (pm, leaves) = (self.pm(), &self.leaves);
+        let mut full = Vec::new();
+        for (probe, at) in probes.iter().zip(&*ways).filter(|(_, at)| at.bnode != 0) {
+            let Some(buffer) = leaves.middle.buffer(at.node) else { continue };
+            if buffers.has_room(leaves, buffer) {
+                continue;
+            }
+            buffers.prefetch_absorption(leaves, at.node, (at.bnode, buffer));
+            if let Some(guard) = at.node.lock.try_upgrade(pm, at.version) {
+                full.push((*at, buffer, guard, probe));
+            }
+        }
+        if full.is_empty() {
+            return;
+        }
+        let nodes = full.iter().map(|(at, buffer, ..)| (at.node, *buffer));
+        if buffers.absorb_all(leaves, nodes).is_ok() {
+            for (At { index, node, bnode, .. }, _, guard, probe) in full {
+                let taken = leaves.taken(node);
+                let Ok(bnode) = leaves.bnode(bnode) else { continue };
+                if taken.len() == LEAF {
+                    let held = Held { index, node, bnode, taken, slot: None, hit: None, guard };
+                    let _ = self.split(held, Some(probe));
+                }
+            }
+        } else {
+            drop(full); // unlocked before any thread waits for them, this one included
+        }
+        self.locate_changed(probes, ways, 0);
+    }
+
+    /// As the rest of [`insert_chunk`](Self::insert_chunk), through the buffers.
     fn insert_buffered<'t>(
         &'t self,
-        buffering: &'t Buffering<M>,
+        buffers: &'t WriteBuffers<K, V, M, LEAF, BUFFER>,
         probes: &[Probe<'_, K>],
         records: &[(K, V)],
         ways: &mut [At<'t>; BATCH],
@@ -285,14 +324,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         while next < probes.len() {
             let first = next;
             self.pm().keep_stores(); // what is done is done
-            let mut stage = BufferStage::new(self, buffering, probes, records);
+            let mut stage = Group::new((&self.leaves, buffers), probes, records);
             let mut results = Vec::with_capacity(probes.len() - next);
             while next < probes.len() {
                 let Some(new) = stage.add(next, &ways[next]) else { break };
                 results.push(new);
                 next += 1;
             }
-            if let Some(refused) = stage.commit()?.refused {
+            if let Some(refused) = stage.commit()? {
                 // What comes after it in the stage is not there either.
                 results.truncate(refused - first);
                 next = refused;
@@ -309,7 +348,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 }
 
 /// A Bnode with staged records.
-struct Staged<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
+struct Staged<'t, K: Key, V: Value, M: Medium, const LEAF: usize> {
     index: u32,
     node: &'t Mnode,
     bnode: Bnode<'t, K, V, LEAF>,
@@ -318,7 +357,7 @@ struct Staged<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: 
     /// Staged records.
     records: u64,
     /// Before the lock.
-    mending: Mending<'t, K, V, M, LEAF, BUFFER>,
+    tag_guard: TagGuard<'t, K, V, M, LEAF>,
     /// Held until all is durable.
     guard: VersionGuard<'t>,
 }
@@ -342,7 +381,7 @@ struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFE
     probes: &'r [Probe<'r, K>],
     records: &'r [(K, V)],
     op: Option<Op<'t, M>>,
-    bnodes: Vec<Staged<'t, K, V, M, LEAF, BUFFER>>,
+    bnodes: Vec<Staged<'t, K, V, M, LEAF>>,
     planned: Vec<Planned>,
 }
 
@@ -370,7 +409,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
         let staged = |p: &Planned| {
             p.bnode == place && self.probes[p.record].compare(probe) == Ordering::Equal
         };
-        let tagged = tree.middle.matches(node, tag_of(probe), LEAF);
+        let tagged = tree.leaves.middle.matches(node, tag_of(probe), LEAF);
         if *records > 0 && self.planned.iter().any(staged)
             || bnode.find_among(&tree.pool, tagged, probe).ok()?.is_some()
         {
@@ -403,16 +442,16 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
         let (tree, pm) = (self.tree, self.tree.pm());
         let Some(guard) = at.node.lock.try_upgrade(pm, at.version) else {
             // Perhaps it is this stage that holds the lock, since this very version.
-            let same = |s: &Staged<'_, K, V, M, LEAF, BUFFER>| {
+            let same = |s: &Staged<'_, K, V, M, LEAF>| {
                 s.index == at.index && s.guard.next_version() == at.version + 2
             };
             return self.bnodes.iter().position(same);
         };
-        let bnode = tree.bnode(at.bnode).ok()?;
-        let taken = tree.middle.taken(at.node, LEAF);
+        let bnode = tree.leaves.bnode(at.bnode).ok()?;
+        let taken = tree.leaves.taken(at.node);
         let (index, node) = (at.index, at.node);
-        let mending = tree.mending(index, node);
-        self.bnodes.push(Staged { index, node, bnode, taken, records: 0, mending, guard });
+        let tag_guard = tree.leaves.tag_guard(index, node);
+        self.bnodes.push(Staged { index, node, bnode, taken, records: 0, tag_guard, guard });
         Some(self.bnodes.len() - 1)
     }
 
@@ -440,7 +479,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
             return Ok(());
         }
         for staged in self.bnodes.iter_mut().filter(|staged| staged.records > 0) {
-            staged.mending.arm();
+            staged.tag_guard.arm();
         }
         let flushed = self.write()?;
         let op = self.op.take();
@@ -460,13 +499,13 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
             });
             pm.fence(committed)?; // DUR
         }
-        let middle = &self.tree.middle;
+        let middle = &self.tree.leaves.middle;
         for &Planned { record, bnode, slot, .. } in &self.planned {
             middle.put_tag(self.bnodes[bnode].node, slot, tag_of(&self.probes[record]));
         }
         for staged in self.bnodes.iter_mut().filter(|staged| staged.records > 0) {
-            staged.mending.disarm();
-            self.tree.count(staged.index, staged.records);
+            staged.tag_guard.disarm();
+            self.tree.leaves.count(staged.index, staged.records);
         }
         Ok(()) // LIN: the guards
     }

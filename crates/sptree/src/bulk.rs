@@ -17,9 +17,11 @@ use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Datum, Loader, Probe, Slot, bulk_load};
 
+use crate::buffer::WriteBuffers;
 use crate::image::Image;
 use crate::layout::{BnodePtr, Geometry, MAX_LEAF, Next, Root, Taken, bits, tag_of};
 use crate::leaf::{Bnode, Incoming, finish};
+use crate::leaves::Leaves;
 use crate::low::Low;
 use crate::middle::NONE;
 use crate::tree::SpTree;
@@ -53,21 +55,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             return Err(IndexError::NotEmpty);
         }
         let (pm, root) = (self.pm(), self.root()?);
-        let head = self.middle.get(self.head);
+        let head = self.leaves.middle.get(self.head);
         self.drain()?;
-        while self.middle.next(head) != NONE {
+        while self.leaves.middle.next(head) != NONE {
             // Empty Bnodes that a full pool, or an unlucky moment, left.
-            if !self.merge(self.head, self.middle.next(head))? && !self.is_empty()? {
+            if !self.merge(self.head, self.leaves.middle.next(head))? && !self.is_empty()? {
                 return Err(IndexError::NotEmpty);
             }
         }
         let guard = head.lock.lock(pm);
-        if self.middle.taken(head, LEAF).len() > 0 || self.middle.next(head) != NONE {
+        if self.leaves.taken(head).len() > 0 || self.leaves.middle.next(head) != NONE {
             return Err(IndexError::NotEmpty);
         }
-        self.settle(head)?;
-        self.take_buffer(head);
-        let bnode = self.bnode_of(head)?;
+        if let Some(buffers) = self.buffers() {
+            buffers.absorb(&self.leaves, head)?;
+            buffers.detach(&self.leaves, head);
+        }
+        let bnode = self.leaves.bnode_of(head)?;
         let load = Load::new(self, root, bnode);
         let loaded = bulk_load(load, &[from_ref(&head.lock)], records)?;
         drop(guard);
@@ -250,11 +254,12 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let group: Vec<_> = self.group.drain(..blocks.len()).collect();
             for (i, (mut image, low)) in group.into_iter().enumerate() {
                 image.finish(Next::to(blocks.get(i + 1).copied().unwrap_or(0)), &lows[i]);
-                image.words[Geometry::<K, V, LEAF>::APPLIED] = tree.applied_of_new();
+                image.words[Geometry::<K, V, LEAF>::APPLIED] =
+                    tree.buffers().map_or(0, WriteBuffers::applied_of_new);
                 if Slot::<K, V>::HAS_BLOCK {
                     image.words[0] = 0; // records follow
                 }
-                let bnode = tree.bnode(blocks[i])?;
+                let bnode = tree.leaves.bnode(blocks[i])?;
                 filled = filled.and(pm.stream_words(bnode.words(), &image.words));
                 let route = low.route::<K>();
                 let tags = image.tags();
@@ -266,7 +271,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             op.prepare(filled)?; // durable before: the link
             self.tail.put_next(pm, Next::to(blocks[0]));
             finish(pool, op, || self.tail.flush_header(pm))?;
-            self.tail = tree.bnode(blocks[blocks.len() - 1])?;
+            self.tail = tree.leaves.bnode(blocks[blocks.len() - 1])?;
         }
         Ok(())
     }
@@ -320,7 +325,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// The layers above. May be interrupted, and done again.
     fn publish(&mut self) {
         let tree = self.tree;
-        let (pm, middle) = (tree.pm(), &tree.middle);
+        let (pm, middle) = (tree.pm(), &tree.leaves.middle);
         let head = middle.get(tree.head);
         middle.dram.write_words(&head.tags, &self.head_tags);
         let mut entries = Vec::new();
@@ -336,11 +341,11 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             index = middle.next(node);
         }
         tree.backup.fill(pm, entries);
-        tree.count(tree.head, self.loaded);
+        tree.leaves.count(tree.head, self.loaded);
     }
 
     /// What is left to do of a load that was interrupted while it cleared the mark.
-    fn settle_mark(&mut self) -> Result<(), PmError> {
+    fn finish_load(&mut self) -> Result<(), PmError> {
         let unmarked = unmark(&self.tree.pool, self.root);
         self.tree.pm().fence(unmarked)?;
         self.publish();
@@ -391,7 +396,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Loader
             let pm = self.tree.pm();
             pm.fence(self.take_mark())?; // durable before: the records
             image.finish(Next::to(0), &[0; 4]);
-            image.words[Geometry::<K, V, LEAF>::APPLIED] = self.tree.applied_of_new();
+            image.words[Geometry::<K, V, LEAF>::APPLIED] =
+                self.tree.buffers().map_or(0, WriteBuffers::applied_of_new);
             self.head_tags = image.tags();
             let written = pm.stream_words(self.head.words(), &image.words);
             pm.fence(written)?;
@@ -421,13 +427,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Loader
     fn undo(&mut self) {
         if self.unmarking && self.tree.pm().load(&self.root.bulk_load) == 0 {
             // Loaded. If the medium fails, the pool is poisoned, and the next opening decides.
-            let _ = self.settle_mark();
+            let _ = self.finish_load();
         } else {
             self.tree.forget_mnodes();
             if std::thread::panicking() {
-                self.tree.put_doubt(); // the first Bnode's records, perhaps
+                self.tree.leaves.note_dirty_slots(); // the first Bnode's records, perhaps
             }
-            let limit = SpTree::<K, V, M, LEAF, BUFFER>::leaf_limit(&self.tree.pool);
+            let limit = Leaves::<K, V, M, LEAF>::limit(&self.tree.pool);
             // If this fails (the medium does), the mark stands and the next opening discards.
             let pool = &self.tree.pool;
             let _ = pool.complete(|| -> Result<(), PmError> {
@@ -449,7 +455,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 {
     /// Ends all Mnodes but the first, which is locked and the only one that anybody can reach.
     fn forget_mnodes(&self) {
-        let middle = &self.middle;
+        let middle = &self.leaves.middle;
         let head = middle.get(self.head);
         let mut index = middle.next(head);
         let links = middle.dram.load(&head.right);

@@ -35,9 +35,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let (mut index, mut before) = (self.head, NONE);
         let mut offset = pm.load(&self.root()?.head).offset();
         while index != NONE {
-            let node = self.middle.get(index);
-            let bnode = self.bnode(offset)?;
-            if self.middle.dram.load(&node.bnode) != offset || self.middle.prev(node) != before {
+            let node = self.leaves.middle.get(index);
+            let bnode = self.leaves.bnode(offset)?;
+            if self.leaves.middle.dram.load(&node.bnode) != offset
+                || self.leaves.middle.prev(node) != before
+            {
                 return Err(corrupt("the Mnodes differ from the list of Bnodes", offset).into());
             }
             if index != self.head {
@@ -46,14 +48,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 lows.push((low, offset));
             }
             records += self.check_bnode(node, &bnode, &mut greatest)?;
-            records = records.wrapping_add(self.check_buffer(node, &bnode)?);
+            if let Some(buffers) = self.buffers() {
+                let gained = buffers.check_buffer(&self.leaves, node, &bnode)?;
+                records = records.wrapping_add(gained);
+            }
             offset = bnode.next(pm).offset();
-            (before, index) = (index, self.middle.next(node));
+            (before, index) = (index, self.leaves.middle.next(node));
         }
         if offset != 0 {
             return Err(corrupt("a Bnode without an Mnode", offset).into());
         }
-        let led_to = self.top.check(&self.middle)?;
+        let led_to = self.top.check(&self.leaves.middle)?;
         if led_to != lows.len() as u64 {
             return Err(corrupt("the radix tree leads to something else", led_to).into());
         }
@@ -74,18 +79,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         low: &[u8],
         before: Option<&(Vec<u8>, u64)>,
     ) -> Result<(), PmError> {
-        let offset = self.middle.dram.load(&node.bnode);
+        let offset = self.leaves.middle.dram.load(&node.bnode);
         if before.is_some_and(|(before, _)| before.as_slice() >= low) {
             return Err(corrupt("low keys out of order", offset));
         }
-        let own = self.middle.low_route(node);
-        let left = self.middle.get(self.middle.prev(node));
+        let own = self.leaves.middle.low_route(node);
+        let left = self.leaves.middle.get(self.leaves.middle.prev(node));
         if own.route::<K>().encoded::<K>(&mut [0; 32]) != low
-            || self.middle.high_of(left) != self.middle.low_of(node)
+            || self.leaves.middle.high_of(left) != self.leaves.middle.low_of(node)
         {
             return Err(corrupt("an Mnode's range is not its Bnode's", offset));
         }
-        if self.top.get(self.pm(), &self.middle, &own.route::<K>())? != Some(index) {
+        if self.top.get(self.pm(), &self.leaves.middle, &own.route::<K>())? != Some(index) {
             return Err(corrupt("an Mnode that the radix tree does not know", offset));
         }
         Ok(())
@@ -102,7 +107,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if !taken.is_valid(LEAF) || !next.is_valid() || next.ghosts() {
             return Err(corrupt("a Bnode's bitmap or link", offset));
         }
-        if self.middle.taken(node, LEAF) != taken {
+        if self.leaves.taken(node) != taken {
             return Err(corrupt("an Mnode's tags are not its Bnode's records", offset));
         }
         let mut keys = Vec::new();
@@ -110,10 +115,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let key = Slot::<K, V>::checked_key(&self.pool, bnode.slot(i))?;
             Slot::<K, V>::value(&self.pool, bnode.slot(i))?;
             let probe = Probe::<K>::of_stored(&key);
-            if bnode.tag(pm, i) != tag_of(&probe) || self.middle.tag(node, i) != tag_of(&probe) {
+            if bnode.tag(pm, i) != tag_of(&probe)
+                || self.leaves.middle.tag(node, i) != tag_of(&probe)
+            {
                 return Err(corrupt("a tag does not match its key", offset));
             }
-            if self.middle.side(node, &Route::to(&probe)).is_none_or(std::cmp::Ordering::is_ne) {
+            if self
+                .leaves
+                .middle
+                .side(node, &Route::to(&probe))
+                .is_none_or(std::cmp::Ordering::is_ne)
+            {
                 return Err(corrupt("a key out of its Mnode's range", offset));
             }
             keys.push(key);
@@ -142,8 +154,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             Ok(())
         })?;
         blocks.extend(self.backup.blocks()?);
-        if let Some(buffering) = self.buffering() {
-            blocks.extend(buffering.log.blocks()?);
+        if let Some(buffers) = self.buffers() {
+            blocks.extend(buffers.blocks()?);
         }
         Ok(blocks)
     }

@@ -7,10 +7,9 @@ use pmindex_core::{LINE, Medium, PmError, rank_sort};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{Bounds, Outside, Probe, RecordBlock, Route, Scratch, Sink, Slot};
 
-use crate::access::At;
-use crate::buffer::Buffering;
 use crate::layout::{MAX_LEAF, Taken, bits};
 use crate::leaf::Bnode;
+use crate::leaves::At;
 use crate::middle::{Mnode, NONE};
 use crate::order::{Order, fetch_blocks};
 use crate::tree::SpTree;
@@ -24,31 +23,31 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Fetches the slots of a Bnode that hold records, and its neighbour's Mnode. A hint.
     #[inline]
     pub(crate) fn prefetch_records(&self, node: &Mnode) {
-        let buffer = self.buffer_of(node);
-        if let Some((Buffering { buffers, .. }, buffer)) = buffer {
-            buffers.prefetch(buffer);
+        let buffers = self.buffers();
+        if let Some(buffers) = buffers {
+            buffers.prefetch(&self.leaves, node);
         }
-        let bnode = self.middle.dram.load(&node.bnode);
+        let bnode = self.leaves.middle.dram.load(&node.bnode);
         let per_line = (LINE / 8 / Slot::<K, V>::WORDS).max(1);
-        let slots = self.middle.taken(node, LEAF).slots();
+        let slots = self.leaves.taken(node).slots();
         for slot in (0..LEAF).step_by(per_line) {
             if slots >> slot & ((1 << per_line) - 1) != 0 {
-                self.prefetch_slot(bnode, slot);
+                self.leaves.prefetch_slot(bnode, slot);
             }
         }
-        if let Some((Buffering { buffers, .. }, buffer)) = buffer {
-            buffers.prefetch_entries(buffer);
+        if let Some(buffers) = buffers {
+            buffers.prefetch_entries(&self.leaves, node);
         }
     }
 
     /// Fetches the records of an Mnode's right neighbour, and the Mnode after it. A hint.
     #[inline]
     pub(crate) fn prefetch_right(&self, node: &Mnode) {
-        let next = self.middle.next(node);
+        let next = self.leaves.middle.next(node);
         if next != NONE {
-            let node = self.middle.get(next);
+            let node = self.leaves.middle.get(next);
             self.prefetch_records(node);
-            self.prefetch_mnode(self.middle.next(node));
+            self.prefetch_mnode(self.leaves.middle.next(node));
         }
     }
 
@@ -71,11 +70,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         items: &mut impl Sink<K, V>,
     ) -> Option<Result<Outside, PmError>> {
         let before = items.count();
-        let taken = self.middle.taken(at.node, LEAF);
-        let copied = self.bnode(at.bnode).and_then(|bnode| {
+        let taken = self.leaves.taken(at.node);
+        let copied = self.leaves.bnode(at.bnode).and_then(|bnode| {
             if K::SHAPE == Shape::Inline(1) && !Slot::<K, V>::HAS_BLOCK {
                 Ok(self.copy_one_word(at.node, &bnode, (taken, bounds, most), scratch, items))
-            } else if Self::BUFFERED {
+            } else if self.buffers().is_some() {
                 self.copy_with_buffer(at.node, &bnode, (taken, bounds, most), items)
             } else {
                 self.copy_any(at.node, &bnode, (taken, bounds, most), items)
@@ -107,7 +106,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let copy = scratch.words();
         copy.resize(slot_of(LEAF), 0);
         self.pm().read_words(&bnode.slots()[..slot_of(used)], &mut copy[..slot_of(used)]);
-        let slots = self.copy_buffered(node, taken, copy);
+        let slots = match self.buffers() {
+            Some(buffers) => buffers.copy_buffered(&self.leaves, node, taken, copy),
+            None => taken.slots(),
+        };
         let buffered = LEAF..copy.len() / Slot::<K, V>::WORDS;
         let (mut keys, mut places) = ([0; MAX_LEAF], [0u8; MAX_LEAF]);
         let mut count = 0;
@@ -145,7 +147,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ) -> Result<Outside, PmError> {
         let before = items.count();
         let outside = self.copy_any(node, bnode, (taken, bounds, usize::MAX), items)?;
-        let mut outside = self.overlay(node, bounds, outside, (before, items));
+        let mut outside = match self.buffers() {
+            Some(buffers) => buffers.overlay(&self.leaves, node, bounds, outside, (before, items)),
+            None => outside,
+        };
         let full = before.saturating_add(most);
         outside.cut = items.count() > full;
         items.truncate(full);
@@ -236,13 +241,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// The blocks of an Mnode's right neighbour. Racing: hints.
     fn next_blocks(&self, node: &Mnode) -> Option<impl Iterator<Item = u64>> {
-        let next = self.middle.next(node);
+        let next = self.leaves.middle.next(node);
         if next == NONE {
             return None;
         }
-        let next = self.middle.get(next);
-        let bnode = self.bnode(self.middle.dram.load(&next.bnode)).ok()?;
-        let slots = bits(self.middle.taken(next, LEAF).slots()).filter(|&i| i < LEAF);
+        let next = self.leaves.middle.get(next);
+        let bnode = self.leaves.bnode(self.leaves.middle.dram.load(&next.bnode)).ok()?;
+        let slots = bits(self.leaves.taken(next).slots()).filter(|&i| i < LEAF);
         Some(slots.map(move |i| Slot::<K, V>::block(self.pm(), bnode.slot(i))))
     }
 }

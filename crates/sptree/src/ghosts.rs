@@ -13,12 +13,10 @@ use pmindex_record::{Probe, Route, Slot};
 
 use crate::layout::{Next, Taken, bits};
 use crate::leaf::Bnode;
+use crate::leaves::Leaves;
 use crate::low::Low;
-use crate::tree::SpTree;
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
-    SpTree<K, V, M, LEAF, BUFFER>
-{
+impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
     /// Clears the records of a Bnode that are the next one's: see the steps of [`crate::split`] and
     /// [`crate::merge`].
     pub(crate) fn clear_ghosts(

@@ -65,6 +65,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod background;
 mod backup;
 mod batch;
 mod buffer;
@@ -76,9 +77,10 @@ mod guide;
 mod image;
 mod layout;
 mod leaf;
+mod leaves;
+mod lock;
 pub mod log;
 mod low;
-mod mend;
 mod merge;
 mod middle;
 mod order;
@@ -87,6 +89,7 @@ mod recover;
 mod salvage;
 mod serve;
 mod split;
+mod tag_guard;
 mod top;
 mod tree;
 mod unfinished;

@@ -59,7 +59,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     #[inline(never)]
     pub(crate) fn merge_beside(&self, route: &Route<'_>) {
         let at = self.locate(route);
-        let (next, prev) = (self.middle.next(at.node), self.middle.prev(at.node));
+        let (next, prev) = (self.leaves.middle.next(at.node), self.leaves.middle.prev(at.node));
         if next == NONE || !self.merge(at.index, next).unwrap_or(false) {
             if prev == NONE {
                 return;
@@ -70,9 +70,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// Merges two Mnodes and their Bnodes, if they (still) are neighbours and should.
     pub(crate) fn merge(&self, left_index: u32, right_index: u32) -> Result<bool, IndexError> {
-        let (pm, middle) = (self.pm(), &self.middle);
+        let (pm, middle) = (self.pm(), &self.leaves.middle);
         let (left, right) = (middle.get(left_index), middle.get(right_index));
-        let (kept, moved) = (middle.taken(left, LEAF), middle.taken(right, LEAF));
+        let (kept, moved) = (self.leaves.taken(left), self.leaves.taken(right));
         if !Self::should_merge(kept.len(), moved.len()) {
             return Ok(false);
         }
@@ -83,13 +83,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         // A right neighbour lives: it ends under the lock of the left one.
         let right_guard = right.lock.lock(pm);
-        self.settle(left)?;
-        self.settle(right)?;
-        let (kept, moved) = (middle.taken(left, LEAF), middle.taken(right, LEAF));
+        if let Some(buffers) = self.buffers() {
+            buffers.absorb(&self.leaves, left)?;
+            buffers.absorb(&self.leaves, right)?;
+        }
+        let (kept, moved) = (self.leaves.taken(left), self.leaves.taken(right));
         if !Self::should_merge(kept.len(), moved.len()) {
             return Ok(false);
         }
-        let pair = Pair { left: self.bnode_of(left)?, right: self.bnode_of(right)?, kept, moved };
+        let pair = Pair {
+            left: self.leaves.bnode_of(left)?,
+            right: self.leaves.bnode_of(right)?,
+            kept,
+            moved,
+        };
         let low = middle.low_route(right);
         let mut merging = Merging {
             tree: self,
@@ -103,7 +110,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             step: Step::Forgetting,
         };
         self.backup.forget::<K>(pm, &low.route::<K>())?; // P0, durable before: P2
-        let over = self.end_chain(right);
+        let over = match self.buffers() {
+            Some(buffers) => buffers.end_chain(&self.leaves, right),
+            None => ChainOver::NO_CHAINS,
+        };
         self.merge_bnodes(&pair, over, &mut merging.went)?;
         merging.step = Step::Merged;
         merging.complete();
@@ -200,12 +210,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 {
     /// The layers above the Bnodes. May be interrupted, and done again.
     fn complete(&mut self) {
-        let (tree, middle) = (self.tree, &self.tree.middle);
+        let (tree, middle) = (self.tree, &self.tree.leaves.middle);
         tree.top.remove(tree.pm(), middle, &self.low.route::<K>());
         tree.guide.remove();
         let tail = middle.low_of(self.right).tail;
-        tree.take_buffer(self.right);
-        tree.note_merged();
+        if let Some(buffers) = tree.buffers() {
+            buffers.detach(&tree.leaves, self.right);
+            buffers.note_merged();
+        }
         self.unlink_mnode();
         self.step = Step::Complete;
         middle.tails.free(tail);
@@ -214,7 +226,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// Takes the right Mnode out of the list, its tags moved to the left one; both are locked.
     fn unlink_mnode(&self) {
-        let (middle, left, right) = (&self.tree.middle, self.left, self.right);
+        let (middle, left, right) = (&self.tree.leaves.middle, self.left, self.right);
         for &(from, to) in &self.went {
             middle.put_tag(left, to, middle.tag(right, from));
         }
@@ -252,7 +264,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
     fn drop(&mut self) {
         if self.step == Step::Forgetting {
             if !self.went.is_empty() {
-                self.tree.put_doubt();
+                self.tree.leaves.note_dirty_slots();
             }
             // A fence that fails poisons the pool: nothing is written any more, and reads find it all.
             let _ = self.decide();

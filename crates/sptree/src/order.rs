@@ -120,7 +120,8 @@ mod tests {
             tree.try_insert(key, &value).expect("room").expect("done");
         }
         keys.sort_unstable();
-        let bnode = tree.bnode(tree.locate(&pmindex_record::Route::LEAST).bnode).expect("intact");
+        let bnode =
+            tree.leaves.bnode(tree.locate(&pmindex_record::Route::LEAST).bnode).expect("intact");
         let order = Order::of(&pool, &bnode, bnode.taken(pool.pm())).expect("intact");
         assert_eq!(order.len(), keys.len());
         for (at, key) in keys.iter().enumerate() {

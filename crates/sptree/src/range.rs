@@ -12,16 +12,16 @@ use pmindex_core::{Mapped, Medium, Pool};
 use pmindex_index::{IndexError, Key, Records, Value};
 use pmindex_record::{Barren, Bounds, LeafSource, OwnedRoute, Probe, Route, Scan, Scratch, Sink};
 
-use crate::access::At;
+use crate::leaves::{At, Leaves};
 use crate::middle::NONE;
 use crate::tree::SpTree;
 
 /// Items of a range scan, from both ends.
 pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 64, const BUFFER: usize = 0> =
-    Scan<Leaves<'t, K, V, M, LEAF, BUFFER>>;
+    Scan<ScanSource<'t, K, V, M, LEAF, BUFFER>>;
 
 /// What a [`Range`] reads.
-pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const BUFFER: usize> {
+pub struct ScanSource<'t, K, V, M: Medium, const LEAF: usize, const BUFFER: usize> {
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
     front: Front<'t>,
     back: Back,
@@ -51,21 +51,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, LEAF, BUFFER> {
         let (front, back, barren) = (Front::Bound, Back::Bound, Barren::default());
         let scratch = Scratch::default();
-        Scan::new(Leaves { tree: self, front, back, barren, scratch }, bounds)
+        Scan::new(ScanSource { tree: self, front, back, barren, scratch }, bounds)
     }
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
-    Leaves<'t, K, V, M, LEAF, BUFFER>
+    ScanSource<'t, K, V, M, LEAF, BUFFER>
 {
     /// The Mnode to read next at the front, or `None` after the last.
     fn front_node(&self, lower: &Bound<K>) -> Option<At<'t>> {
         let (tree, pm) = (self.tree, self.tree.pm());
         if let Front::After(last) = &self.front {
-            let index = tree.middle.next(last.node);
-            let node = tree.middle.get(index);
+            let index = tree.leaves.middle.next(last.node);
+            let node = tree.leaves.middle.get(index);
             let version = node.lock.begin_read(pm);
-            let bnode = tree.middle.dram.load(&node.bnode);
+            let bnode = tree.leaves.middle.dram.load(&node.bnode);
             if last.validate(pm) {
                 if index == NONE {
                     return None;
@@ -95,7 +95,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> LeafSource
-    for Leaves<'_, K, V, M, LEAF, BUFFER>
+    for ScanSource<'_, K, V, M, LEAF, BUFFER>
 {
     type Key = K;
     type Value = V;
@@ -118,7 +118,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> LeafSo
         let copied = tree.copy_out(&at, bounds, most, &mut self.scratch, items);
         let Some(outside) = copied else { return Ok(true) };
         let (outside, taken) = (outside?, &items.records()[before..]);
-        let limit = SpTree::<K, V, M, LEAF, BUFFER>::leaf_limit(&tree.pool);
+        let limit = Leaves::<K, V, M, LEAF>::limit(&tree.pool);
         self.barren.count(taken.len(), at.bnode, limit)?;
         bounds.pass_up(taken);
         self.front = if outside.cut { Front::Bound } else { Front::After(at) };
@@ -139,8 +139,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> LeafSo
         tree.make_ready()?;
         let Some(at) = self.back_node(&bounds.upper) else { return Ok(false) };
         // Read before the copy, which validates both.
-        let first = tree.middle.prev(at.node) == NONE;
-        let low = (!first).then(|| tree.middle.low_route(at.node));
+        let first = tree.leaves.middle.prev(at.node) == NONE;
+        let low = (!first).then(|| tree.leaves.middle.low_route(at.node));
         let copied = tree.copy_out(&at, bounds, usize::MAX, &mut self.scratch, items);
         let Some(outside) = copied else { return Ok(true) };
         let more = !outside?.below && low.is_some();

@@ -19,11 +19,12 @@ use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
 use pmindex_record::{Route, Separator, Tail};
 
 use crate::backup::Backup;
-use crate::buffer::{Buffering, ENTRIES_MAX};
+use crate::buffer::WriteBuffers;
 use crate::bulk::discard_unfinished;
 use crate::image::Image;
 use crate::layout::{BUFFERED_KIND, BnodePtr, Geometry, KIND, MAX_LEAF, Next, Root, Taken};
 use crate::leaf::{Bnode, finish};
+use crate::leaves::Leaves;
 use crate::low::Low;
 use crate::middle::{NONE, Range, exact};
 use crate::tree::SpTree;
@@ -113,7 +114,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         let tree = Self::open_serving(pool, name)?;
-        if Self::leaf_limit(pool) <= INLINE {
+        if Leaves::<K, V, M, LEAF>::limit(pool) <= INLINE {
             let _recovery = pool.recovery();
             tree.make_ready().noted(pool)?;
         }
@@ -136,14 +137,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let started = Instant::now();
         let _recovery = pool.recovery();
         let root = pool.get(entry.root::<Root>())?;
-        let buffering = if Self::BUFFERED {
-            Some(Box::new(Buffering::open(pool, root, Self::most_leaves(pool))?))
+        let capacity = Leaves::<K, V, M, LEAF>::capacity(pool);
+        let buffers = if WriteBuffers::<K, V, M, LEAF, BUFFER>::ENABLED {
+            Some(Box::new(WriteBuffers::open(pool, root, capacity)?))
         } else {
             None
         };
         let head = Self::make_head(pool, root)?;
         let first = Bnode::<K, V, LEAF>::at(pool, head)?;
-        let discarded = discard_unfinished(pool, root, &first, Self::leaf_limit(pool))?;
+        let discarded =
+            discard_unfinished(pool, root, &first, Leaves::<K, V, M, LEAF>::limit(pool))?;
         let backup = Backup::open::<K>(pool, &entry, &root.backup)?;
         let repaired = u64::from(discarded.is_some());
         if let Some(unmarked) = discarded
@@ -159,7 +162,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             ..RecoveryReport::default()
         };
         let rebuild = Rebuild { next: head, report, ..Rebuild::default() };
-        Ok(Self::new(pool, entry, backup, buffering, rebuild)?)
+        Ok(Self::new(Leaves::new(pool)?, entry, backup, buffers, rebuild)?)
     }
 
     /// The first Bnode; makes it where a crash in `create` left none.
@@ -220,7 +223,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         let _recovery = self.pool.recovery();
         let started = Instant::now();
-        if self.buffering().is_some_and(|buffering| buffering.log.recover_step()) {
+        if self.buffers().is_some_and(WriteBuffers::recover_step) {
             rebuild.report.elapsed += started.elapsed();
             return Ok(true);
         }
@@ -231,14 +234,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             self.pool.prefetch(BnodePtr::new(bnode));
             self.pool.prefetch(BnodePtr::new(bnode.wrapping_add(LINE as u64)));
         }
-        for bnode in known.iter().filter_map(|&(_, bnode)| self.bnode(bnode).ok()) {
+        for bnode in known.iter().filter_map(|&(_, bnode)| self.leaves.bnode(bnode).ok()) {
             if let Some(slot) = bnode.last_inserted(self.pm()) {
-                self.prefetch_slot(bnode.offset(), slot);
+                self.leaves.prefetch_slot(bnode.offset(), slot);
             }
         }
-        if let Some(buffering) = self.buffering() {
-            let ids = known.iter().map(|&(_, bnode)| bnode);
-            buffering.log.prefetch_recovered(ids, ENTRIES_MAX);
+        if let Some(buffers) = self.buffers() {
+            buffers.prefetch_chains(known.iter().map(|&(_, bnode)| bnode));
         }
         for _ in 0..STEP {
             if rebuild.next == 0 {
@@ -250,10 +252,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let done = rebuild.next == 0;
         rebuild.report.elapsed += started.elapsed();
         if done {
-            if let Some(buffering) = self.buffering() {
-                buffering.log.set_restored();
+            if let Some(buffers) = self.buffers() {
+                buffers.end_recovery();
             }
-            self.count(self.head, rebuild.report.records);
+            self.leaves.count(self.head, rebuild.report.records);
             self.ready.store(true, Release);
         }
         Ok(!done)
@@ -265,28 +267,27 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         rebuild: &mut Rebuild,
         entries: &mut Vec<(Vec<u8>, u64)>,
     ) -> Result<(), IndexError> {
-        let (pool, pm, middle) = (&*self.pool, self.pm(), &self.middle);
-        let bnode = self.bnode(rebuild.next)?;
+        let (pool, pm, middle) = (&*self.pool, self.pm(), &self.leaves.middle);
+        let bnode = self.leaves.bnode(rebuild.next)?;
         let offset = bnode.offset();
         rebuild.walked += 1;
-        if rebuild.walked > Self::leaf_limit(pool) {
+        if rebuild.walked > Leaves::<K, V, M, LEAF>::limit(pool) {
             return Err(corrupt("the list of Bnodes has no end", offset).into());
         }
         let (mut taken, next) = (bnode.taken(pm), bnode.next(pm));
         if !taken.is_valid(LEAF) || !next.is_valid() {
             return Err(corrupt("a Bnode's bitmap or link", offset).into());
         }
-        let settled = self.settle_insert(&bnode)?;
-        rebuild.report.repaired += u64::from(settled);
+        rebuild.report.repaired += u64::from(self.leaves.finish_insert(&bnode)?);
         taken = bnode.taken(pm);
         if next.ghosts() {
-            taken = self.clear_ghosts(&bnode, taken, next)?;
+            taken = self.leaves.clear_ghosts(&bnode, taken, next)?;
             rebuild.report.repaired += 1;
         }
         let mut tags = [0; MAX_LEAF / 8];
         pm.read_words(bnode.tag_cells(), &mut tags);
         let tags = exact(tags, taken);
-        if middle_taken(&tags) != taken {
+        if slots_of_tags(&tags) != taken {
             return Err(corrupt("a tag that is none", offset).into());
         }
         if rebuild.last == NONE {
@@ -307,7 +308,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             entries.push((bytes, offset));
         }
         rebuild.report.leaves += 1;
-        let gained = self.restore(rebuild.last, &bnode)?;
+        let gained = match self.buffers() {
+            Some(buffers) => buffers.restore(&self.leaves, rebuild.last, &bnode)?,
+            None => 0,
+        };
         let records = rebuild.report.records.wrapping_add(taken.len() as u64);
         rebuild.report.records = records.wrapping_add(gained);
         rebuild.next = next.offset();
@@ -322,7 +326,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         bnode: u64,
         tags: &[u64; MAX_LEAF / 8],
     ) -> Result<u32, PmError> {
-        let (pm, middle) = (self.pm(), &self.middle);
+        let (pm, middle) = (self.pm(), &self.leaves.middle);
         let separator = middle.tails.store::<K>(&middle.dram, low)?;
         let index = middle.alloc()?;
         let range = Range { low: separator, high: NO_KEY };
@@ -349,7 +353,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 }
 
 /// The slots whose tags are not 0.
-fn middle_taken(tags: &[u64; MAX_LEAF / 8]) -> Taken {
+fn slots_of_tags(tags: &[u64; MAX_LEAF / 8]) -> Taken {
     let bytes = tags.iter().flat_map(|word| word.to_le_bytes()).enumerate();
     Taken::of(bytes.fold(0, |slots, (i, tag)| slots | u64::from(tag != 0) << i))
 }

@@ -13,6 +13,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Probe, Route};
 
 use crate::leaf::Bnode;
+use crate::leaves::Leaves;
 use crate::tree::SpTree;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
@@ -29,7 +30,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         of: impl Fn(V) -> T,
     ) -> Option<Result<Option<T>, IndexError>> {
         let found = self.find_served(probe).and_then(|(bnode, slot)| {
-            if let Some(said) = self.chain_says(&bnode, probe)? {
+            if let Some(buffers) = self.buffers()
+                && let Some(said) = buffers.chain_says(self.pm(), &bnode, probe)?
+            {
                 return Ok(said.map(of));
             }
             slot.map(|slot| read(&self.pool, bnode.slot(slot))).transpose().map_err(Into::into)
@@ -47,15 +50,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let (pool, pm) = (&*self.pool, self.pm());
         let route = Route::to(probe);
         let mut bnode = match self.backup.floor::<K>(&route)? {
-            Some(offset) => self.bnode(offset)?,
-            None => self.bnode(pm.load(&self.root()?.head).offset())?,
+            Some(offset) => self.leaves.bnode(offset)?,
+            None => self.leaves.bnode(pm.load(&self.root()?.head).offset())?,
         };
-        for _ in 0..Self::leaf_limit(pool) {
+        for _ in 0..Leaves::<K, V, M, LEAF>::limit(pool) {
             let next = bnode.next(pm).offset();
-            if next == 0 || self.bnode(next)?.cmp_low(pool, &route)?.is_gt() {
+            if next == 0 || self.leaves.bnode(next)?.cmp_low(pool, &route)?.is_gt() {
                 return Ok((bnode, bnode.find(pool, probe)?));
             }
-            bnode = self.bnode(next)?;
+            bnode = self.leaves.bnode(next)?;
         }
         let what = "the list of Bnodes has no end";
         Err(PmError::Corrupt { what, offset: bnode.offset() }.into())

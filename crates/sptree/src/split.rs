@@ -16,14 +16,15 @@ use pmindex_core::{Flushed, Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Probe, Separator, Slot};
 
+use crate::buffer::WriteBuffers;
 use crate::image::Image;
 use crate::layout::{Geometry, MAX_LEAF, Next, Taken};
 use crate::leaf::finish;
+use crate::leaves::Held;
 use crate::low::Low;
 use crate::middle::{NONE, Range, exact};
 use crate::order::Order;
 use crate::tree::SpTree;
-use crate::write::Held;
 
 /// Which records move, and the low key of their Bnode.
 struct Plan {
@@ -84,7 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             return Err(PmError::Corrupt { what, offset: left.offset() });
         }
         let appending = match incoming {
-            Some(probe) if self.middle.next(held.node) == NONE => {
+            Some(probe) if self.leaves.middle.next(held.node) == NONE => {
                 let last = left.slot(order.slot(count - 1));
                 Slot::<K, V>::cmp_key(&self.pool, last, probe)?.is_lt()
             }
@@ -103,7 +104,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let (pool, pm, left) = (&*self.pool, self.pm(), &held.bnode);
         let mut image = Image::<K, V, LEAF>::new();
         for &from in &plan.moved {
-            let (tag, words) = (self.middle.tag(held.node, from), left.slot(from));
+            let (tag, words) = (self.leaves.middle.tag(held.node, from), left.slot(from));
             image.push(tag, |slot| pm.read_words(words, slot))?;
         }
         let mut op = pool.op()?;
@@ -117,8 +118,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let filled_low =
             if K::SHAPE.is_bytes() { plan.low.fill(pool, low[0])? } else { Flushed::nothing() };
         image.finish(left.next(pm), &low);
-        image.words[Geometry::<K, V, LEAF>::APPLIED] = self.applied_of_new();
-        let filled = pm.stream_words(self.bnode(offset)?.words(), &image.words);
+        image.words[Geometry::<K, V, LEAF>::APPLIED] =
+            self.buffers().map_or(0, WriteBuffers::applied_of_new);
+        let filled = pm.stream_words(self.leaves.bnode(offset)?.words(), &image.words);
         if Slot::<K, V>::HAS_BLOCK {
             // Earlier tickets may name the words that no longer own a moved record's block.
             op.changes(left.bitmap_cell());
@@ -163,11 +165,16 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         plan: &'t Plan,
     ) -> Result<Self, PmError> {
         let before = held.bnode.next(tree.pm()).offset();
-        let index = tree.middle.alloc()?;
-        let low = match tree.middle.tails.store::<K>(&tree.middle.dram, &plan.low.route::<K>()) {
+        let index = tree.leaves.middle.alloc()?;
+        let low = match tree
+            .leaves
+            .middle
+            .tails
+            .store::<K>(&tree.leaves.middle.dram, &plan.low.route::<K>())
+        {
             Ok(low) => low,
             Err(error) => {
-                tree.middle.free(index);
+                tree.leaves.middle.free(index);
                 return Err(error);
             }
         };
@@ -179,15 +186,15 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn complete(&mut self) {
         let (tree, Some(right)) = (self.tree, self.right) else { return };
         let (pm, route) = (tree.pm(), self.plan.low.route::<K>());
-        if tree.middle.next(self.held.node) != self.index {
+        if tree.leaves.middle.next(self.held.node) != self.index {
             self.link_mnode(&right);
         }
         for &slot in &self.plan.moved {
-            tree.middle.put_tag(self.held.node, slot, 0);
+            tree.leaves.middle.put_tag(self.held.node, slot, 0);
         }
-        tree.top.insert(pm, &tree.middle, &route, self.index);
-        let high = tree.middle.high_of(tree.middle.get(self.index)).prefix;
-        let last = tree.middle.next(tree.middle.get(self.index)) == NONE;
+        tree.top.insert(pm, &tree.leaves.middle, &route, self.index);
+        let high = tree.leaves.middle.high_of(tree.leaves.middle.get(self.index)).prefix;
+        let last = tree.leaves.middle.next(tree.leaves.middle.get(self.index)) == NONE;
         tree.guide.add_right((self.low.prefix, if last { u64::MAX } else { high }), self.index);
         if !self.noted {
             tree.backup.note::<K>(pm, &route, right.offset);
@@ -198,7 +205,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// Puts the new Bnode's Mnode on the right of the old one.
     fn link_mnode(&self, right: &Right) {
-        let (pm, middle, node) = (self.tree.pm(), &self.tree.middle, self.held.node);
+        let (pm, middle, node) = (self.tree.pm(), &self.tree.leaves.middle, self.held.node);
         let links = middle.dram.load(&node.right);
         let range = Range { low: self.low, high: middle.high_of(node) };
         let neighbours = (self.held.index, links.next());
@@ -217,7 +224,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if offset == self.before || self.right.is_some() {
             return Ok(());
         }
-        let right = self.tree.bnode(offset)?;
+        let right = self.tree.leaves.bnode(offset)?;
         let mut tags = [0; MAX_LEAF / 8];
         pm.read_words(right.tag_cells(), &mut tags);
         self.right = Some(Right { offset, tags: exact(tags, right.taken(pm)) });
@@ -240,8 +247,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
         if self.right.is_some() {
             self.complete();
         } else {
-            self.tree.middle.tails.free(self.low.tail);
-            self.tree.middle.free(self.index);
+            self.tree.leaves.middle.tails.free(self.low.tail);
+            self.tree.leaves.middle.free(self.index);
         }
     }
 }

@@ -14,8 +14,8 @@ use pmindex_record::{Probe, Slot};
 
 use crate::SpTree;
 use crate::layout::{Next, bits};
+use crate::lock::Writes;
 use crate::middle::NONE;
-use crate::write::Writes;
 
 type Tree = SpTree<u64, u64, Mapped, 4>;
 
@@ -110,9 +110,9 @@ fn behaves_as_a_map_through_splits_merges_and_openings() {
 /// ghosts, and holds copies of records of the next one, here with old values.
 fn leave_ghosts<M: Medium>(tree: &SpTree<u64, u64, M, 4>, old: u64) -> usize {
     let pm = tree.pm();
-    let head = tree.middle.get(tree.head);
-    let left = tree.bnode_of(head).expect("a Bnode");
-    let right = tree.bnode(left.next(pm).offset()).expect("a Bnode");
+    let head = tree.leaves.middle.get(tree.head);
+    let left = tree.leaves.bnode_of(head).expect("a Bnode");
+    let right = tree.leaves.bnode(left.next(pm).offset()).expect("a Bnode");
     let mut taken = left.taken(pm);
     let mut words = [0; 2];
     let mut ghosts = 0;
@@ -182,7 +182,7 @@ fn pitfall_ghosts_do_not_come_back_when_a_range_widens() {
     for key in 1..40 {
         assert_eq!(tree.remove(&key).expect("room"), Some(key * 10));
     }
-    assert_eq!(tree.middle.next(tree.middle.get(tree.head)), NONE, "all merged");
+    assert_eq!(tree.leaves.middle.next(tree.leaves.middle.get(tree.head)), NONE, "all merged");
     assert_holds(&tree, 0..1);
     pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
 }
@@ -193,10 +193,11 @@ fn reads_are_served_before_the_layers_are_rebuilt_with_any_part_of_the_backup_mi
         let (pool, tree) = tree_of((0..300).map(|key| 2 * key));
         // Entries that a crash came before.
         let lows: Vec<_> = std::iter::successors(Some(tree.head), |&index| {
-            Some(tree.middle.next(tree.middle.get(index))).filter(|&next| next != NONE)
+            Some(tree.leaves.middle.next(tree.leaves.middle.get(index)))
+                .filter(|&next| next != NONE)
         })
         .skip(1)
-        .map(|index| tree.middle.low_route(tree.middle.get(index)))
+        .map(|index| tree.leaves.middle.low_route(tree.leaves.middle.get(index)))
         .collect();
         for low in lows.iter().skip(lost).take(7) {
             tree.backup.forget::<u64>(tree.pm(), &low.route::<u64>()).expect("room");
@@ -232,8 +233,8 @@ fn the_filter_is_exact_after_any_amount_of_churn() {
         assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
         assert!(tree.remove(&key).expect("room").is_some());
     }
-    let head = tree.middle.get(tree.head);
-    let tags = (1..=255u8).map(|tag| tree.middle.matches(head, tag, 4).count_ones());
+    let head = tree.leaves.middle.get(tree.head);
+    let tags = (1..=255u8).map(|tag| tree.leaves.middle.matches(head, tag, 4).count_ones());
     assert_eq!(tags.sum::<u32>(), 3, "a Bloom filter would have let all through long ago");
     assert_holds(&tree, 0..3);
 }
@@ -243,7 +244,8 @@ fn pitfall_locks_of_a_dead_process_are_void() {
     let (pool, tree) = tree_of(0..20);
     {
         let probe = Probe::new(&3).expect("a key");
-        let held = tree.hold(&probe, Writes::Value, |_| true).expect("intact").expect("wanted");
+        let held =
+            tree.lock_leaf(&probe, Writes::Value, |_| true).expect("intact").expect("wanted");
         std::mem::forget(held.guard); // its process dies with it
     }
     let tree = reopen(&pool, tree);
@@ -255,7 +257,7 @@ fn pitfall_locks_of_a_dead_process_are_void() {
 fn pitfall_reader_waits_for_what_a_crash_could_take_back() {
     let (_pool, tree) = tree_of(0..20);
     let probe = Probe::new(&7).expect("a key");
-    let held = tree.hold(&probe, Writes::Value, |_| true).expect("intact").expect("wanted");
+    let held = tree.lock_leaf(&probe, Writes::Value, |_| true).expect("intact").expect("wanted");
     let cell = &held.bnode.slot(held.slot.expect("present"))[Slot::<u64, u64>::KEY_WORDS];
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,19 +1,18 @@
 //! The index itself: what its operations share.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Acquire;
 
 use parking_lot::Mutex;
 use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, RecoveryReport, Stats, Value};
 
 use crate::backup::Backup;
-use crate::buffer::Buffering;
+use crate::buffer::WriteBuffers;
 use crate::guide::Guide;
 use crate::layout::{Geometry, Root};
-use crate::leaf::Bnode;
-use crate::middle::{Middle, Mnode};
+use crate::leaves::Leaves;
 use crate::recover::Rebuild;
 use crate::top::Top;
 
@@ -51,23 +50,18 @@ use crate::top::Top;
 /// ```
 pub struct SpTree<K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER: usize = 0> {
     pub(crate) pool: Arc<Pool<M>>,
-    pub(crate) middle: Middle<K>,
+    pub(crate) leaves: Leaves<K, V, M, LEAF>,
     pub(crate) top: Top,
     pub(crate) guide: Guide,
     pub(crate) backup: Backup<M>,
-    /// The log and the write buffers, if there are any.
-    pub(crate) buffering: Option<Box<Buffering<M>>>,
+    /// The write buffers, if records of these types are buffered.
+    buffers: Option<Box<WriteBuffers<K, V, M, LEAF, BUFFER>>>,
     /// The first Mnode.
     pub(crate) head: u32,
-    /// Whether a write that was cut short has left something in a free slot.
-    pub(crate) doubt: AtomicBool,
-    /// Records gained (modulo 2^64), by Mnode.
-    counts: Box<[Count]>,
     /// Whether the layers in DRAM are complete.
     pub(crate) ready: AtomicBool,
     pub(crate) rebuild: Mutex<Rebuild>,
-    pub(crate) value: std::marker::PhantomData<fn() -> V>,
-    /// Last, so that the rest is gone when somebody else may open the index.
+    /// Last: another opening of the index may begin when this is dropped.
     pub(crate) entry: OpenIndex,
 }
 
@@ -84,14 +78,6 @@ pub struct SpTree<K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER
 /// what they cost in an [`SpTree`].
 pub type BufferedSpTree<K, V, M = Mapped> = SpTree<K, V, M, 64, 14>;
 
-/// How many counts there are: many enough that two threads seldom share a line.
-const COUNTS: usize = 64;
-
-/// Records gained, on a line of its own.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Count(AtomicU64);
-
 impl<K, V, M: Medium, const LEAF: usize, const BUFFER: usize> std::fmt::Debug
     for SpTree<K, V, M, LEAF, BUFFER>
 {
@@ -100,37 +86,28 @@ impl<K, V, M: Medium, const LEAF: usize, const BUFFER: usize> std::fmt::Debug
     }
 }
 
-/// What counts the records of an index.
-pub(crate) fn counts() -> Box<[Count]> {
-    (0..COUNTS).map(|_| Count::default()).collect()
-}
-
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
     pub(crate) fn new(
-        pool: &Arc<Pool<M>>,
+        leaves: Leaves<K, V, M, LEAF>,
         entry: OpenIndex,
         backup: Backup<M>,
-        buffering: Option<Box<Buffering<M>>>,
+        buffers: Option<Box<WriteBuffers<K, V, M, LEAF, BUFFER>>>,
         rebuild: Rebuild,
     ) -> Result<Self, PmError> {
-        let middle = Middle::new(Self::most_leaves(pool))?;
-        let head = middle.alloc()?;
+        let capacity = Leaves::<K, V, M, LEAF>::capacity(&leaves.pool);
         Ok(Self {
-            pool: Arc::clone(pool),
+            pool: Arc::clone(&leaves.pool),
             entry,
-            middle,
-            top: Top::new(Self::most_leaves(pool))?,
-            guide: Guide::new(Self::most_leaves(pool))?,
+            top: Top::new(capacity)?,
+            guide: Guide::new(capacity)?,
             backup,
-            buffering,
-            head,
-            doubt: AtomicBool::new(false),
-            counts: counts(),
+            buffers,
+            head: leaves.middle.alloc()?,
+            leaves,
             ready: AtomicBool::new(false),
             rebuild: Mutex::new(rebuild),
-            value: std::marker::PhantomData,
         })
     }
 
@@ -139,36 +116,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.pool.pm()
     }
 
-    /// The Bnode at `offset`.
+    /// The write buffers, if records of these types are buffered.
     #[inline(always)]
-    pub(crate) fn bnode(&self, offset: u64) -> Result<Bnode<'_, K, V, LEAF>, PmError> {
-        Bnode::at(&self.pool, offset)
+    pub(crate) fn buffers(&self) -> Option<&WriteBuffers<K, V, M, LEAF, BUFFER>> {
+        if WriteBuffers::<K, V, M, LEAF, BUFFER>::ENABLED { self.buffers.as_deref() } else { None }
     }
 
-    /// The Bnode of a locked Mnode.
-    pub(crate) fn bnode_of(&self, node: &Mnode) -> Result<Bnode<'_, K, V, LEAF>, PmError> {
-        self.bnode(self.middle.dram.load(&node.bnode))
-    }
-
-    /// Notes `change` (modulo 2^64) records in an Mnode, whose lock is held.
-    #[inline(always)]
-    pub(crate) fn count(&self, index: u32, change: u64) {
-        self.counts[index as usize % COUNTS].0.fetch_add(change, Relaxed);
+    /// The write buffers of an index that closes.
+    pub(crate) fn buffers_mut(&mut self) -> Option<&mut WriteBuffers<K, V, M, LEAF, BUFFER>> {
+        self.buffers.as_deref_mut()
     }
 
     pub(crate) fn root(&self) -> Result<&Root, PmError> {
         self.pool.get(self.entry.root::<Root>())
-    }
-
-    /// How many Bnodes there can be at most: the limit of walks along the list.
-    pub(crate) fn leaf_limit(pool: &Pool<M>) -> u64 {
-        pool.len() / Geometry::<K, V, LEAF>::BYTES + 1
-    }
-
-    /// How many Bnodes there can be when the pool has grown as far as it may: room for the layers in
-    /// DRAM is reserved for so many.
-    pub(crate) fn most_leaves(pool: &Pool<M>) -> u64 {
-        pool.max_size() / Geometry::<K, V, LEAF>::BYTES + 1
     }
 
     /// Whether the layers in DRAM are complete: else only the backup knows the way.
@@ -185,7 +145,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     fn len_inner(&self) -> Result<u64, IndexError> {
         self.make_ready()?;
-        Ok(self.counts.iter().fold(0, |sum, count| sum.wrapping_add(count.0.load(Relaxed))))
+        Ok(self.leaves.records())
     }
 
     /// What opening did, and the rebuilding of the layers in DRAM as far as it has come.
@@ -201,16 +161,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn stats_inner(&self) -> Result<Stats, IndexError> {
         self.make_ready()?;
         let (nodes, top_bytes) = self.top.size();
-        let (_, middle_bytes) = self.middle.size();
+        let (_, middle_bytes) = self.leaves.middle.size();
         let (backup_pm, backup_dram) = self.backup.size()?;
         let mut stats = Stats {
-            height: self.top.height(self.pm(), &self.middle) + 2,
+            height: self.top.height(self.pm(), &self.leaves.middle) + 2,
             inners: nodes,
             dram_bytes: top_bytes
                 + self.guide.bytes()
                 + middle_bytes
                 + backup_dram
-                + size_of_val(&*self.counts) as u64,
+                + self.leaves.counter_bytes(),
             pm_bytes: size_of::<Root>() as u64 + backup_pm,
             ..Stats::default()
         };
@@ -218,43 +178,25 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             stats.leaves += 1;
             stats.records += taken.len() as u64;
             stats.pm_bytes += Geometry::<K, V, LEAF>::BYTES;
-            if let Some((_, buffer)) = self.buffer_of(node) {
-                stats.records = stats.records.wrapping_add(self.gained(buffer));
+            if let Some(buffers) = self.buffers() {
+                stats.records = stats.records.wrapping_add(buffers.gained(&self.leaves, node));
             }
             for block in self.blocks_of(bnode, taken)? {
                 stats.pm_bytes += pmindex_record::RecordBlock::at(&self.pool, block)?.size();
             }
             Ok(())
         })?;
-        if let Some(buffering) = self.buffering() {
-            stats.dram_bytes += buffering.buffers.size().1;
-            stats.pm_bytes += buffering.log.bytes();
+        if let Some(buffers) = self.buffers() {
+            stats.dram_bytes += buffers.dram_bytes();
+            stats.pm_bytes += buffers.pm_bytes();
         }
         Ok(stats)
-    }
-
-    /// Does a bounded part of the work that waits: after a crash the rebuilding of the layers in DRAM,
-    /// then entries of the backup. Returns whether there may be more.
-    ///
-    /// Nobody need call it. Operations do the same work when it cannot wait: any operation but a point
-    /// read completes the layers, a point read after a crash does a part, a split that finds many
-    /// entries waiting puts them into the backup. A thread that calls it takes that off them; while it
-    /// is a [`worker`](Self::worker), operations leave it full buffers, too.
-    ///
-    /// # Errors
-    /// Those of recovery: [`PmError::Corrupt`], the medium's.
-    pub fn step(&self) -> Result<bool, IndexError> {
-        if !self.is_ready() {
-            return self.rebuild_step();
-        }
-        let more = self.backup.step(self.pm());
-        Ok(self.tend_step()? || more)
     }
 }
 
 pmindex_index::impl_index!(SpTree<K, V, M, LEAF: usize, BUFFER: usize>, if BUFFER == 0 { "sptree" } else { "sptree-buffered" }, {
     fn has_background(&self) -> bool {
-        Self::BUFFERED
+        self.buffers().is_some()
     }
 
     fn background(&self, stop: &std::sync::atomic::AtomicBool) -> Result<(), IndexError> {

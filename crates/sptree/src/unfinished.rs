@@ -15,14 +15,12 @@ use pmindex_record::{Probe, Slot};
 
 use crate::layout::tag_of;
 use crate::leaf::Bnode;
-use crate::tree::SpTree;
+use crate::leaves::Leaves;
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
-    SpTree<K, V, M, LEAF, BUFFER>
-{
+impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
     /// Ends the insert with one fence that a crash cut short: without its record it has not happened,
     /// with it its tag may be missing. Returns whether there was one.
-    pub(crate) fn settle_insert(&self, bnode: &Bnode<'_, K, V, LEAF>) -> Result<bool, PmError> {
+    pub(crate) fn finish_insert(&self, bnode: &Bnode<'_, K, V, LEAF>) -> Result<bool, PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         if Slot::<K, V>::HAS_BLOCK {
             return Ok(false);

@@ -56,8 +56,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 {
     /// Takes the background work over. See [`Worker`].
     pub fn worker(&self) -> Worker<'_, K, V, M, LEAF, BUFFER> {
-        if let Some(buffering) = self.buffering() {
-            buffering.handoff.begin(self.pm());
+        if let Some(buffers) = self.buffers() {
+            buffers.add_worker(self.pm());
         }
         Worker { tree: self }
     }
@@ -84,7 +84,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 return Ok(());
             }
             pause = if worked { NAP } else { (2 * pause).min(SLEEP) };
-            if !(stopping || worked && self.tree.has_much_to_do()) {
+            if !(stopping || worked && self.tree.needs_worker()) {
                 std::thread::park_timeout(pause);
             }
         }
@@ -103,8 +103,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
     for Worker<'_, K, V, M, LEAF, BUFFER>
 {
     fn drop(&mut self) {
-        if let Some(buffering) = self.tree.buffering() {
-            buffering.handoff.end(self.tree.pm());
+        if let Some(buffers) = self.tree.buffers() {
+            buffers.remove_worker(self.tree.pm());
         }
     }
 }
@@ -126,9 +126,8 @@ mod tests {
     }
 
     /// Buffers with something that their Bnodes do not have.
-    fn unsettled<M: Medium>(tree: &Tree<M>) -> usize {
-        let buffers = &tree.buffering().expect("some").buffers;
-        buffers.indices().filter(|&buffer| !buffers.is_settled(buffer)).count()
+    fn unabsorbed<M: Medium>(tree: &Tree<M>) -> usize {
+        tree.buffers().expect("some").unabsorbed().count()
     }
 
     /// Whoever fills a buffer pays a line and a fence, as for any write; the worker absorbs it.
@@ -144,9 +143,9 @@ mod tests {
         }
         let counts = pool.pm().counts();
         assert_eq!((counts.lines, counts.nt_lines, counts.fences), (3, 3, 3));
-        assert_eq!(unsettled(&tree), 1);
+        assert_eq!(unabsorbed(&tree), 1);
         assert!(worker.step().expect("room"));
-        assert_eq!(unsettled(&tree), 0);
+        assert_eq!(unabsorbed(&tree), 0);
         assert_eq!(pool.pm().counts().fences, 3 + 2);
         assert!(!worker.step().expect("room"));
         drop(worker);
@@ -166,13 +165,13 @@ mod tests {
         let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
         let tree = Tree::<Mapped>::create(&pool, "t").expect("room");
         let worker = tree.worker();
-        let waiting = || tree.buffering().expect("some").handoff.waiting(tree.pm());
+        let waiting = || tree.buffers().expect("some").waiting(tree.pm());
         assert_eq!(tree.try_insert_many(&[(0, 0), (1, 1), (2, 2)]).inserted, [true; 3]);
-        assert_eq!((waiting(), unsettled(&tree)), (0, 1), "there is room for one more");
+        assert_eq!((waiting(), unabsorbed(&tree)), (0, 1), "there is room for one more");
         assert_eq!(tree.try_insert_many(&[(3, 3)]).inserted, [true]);
-        assert_eq!((waiting(), unsettled(&tree)), (1, 1));
+        assert_eq!((waiting(), unabsorbed(&tree)), (1, 1));
         assert!(worker.step().expect("room"));
-        assert_eq!((waiting(), unsettled(&tree)), (0, 0));
+        assert_eq!((waiting(), unabsorbed(&tree)), (0, 0));
         assert_eq!(tree.check().expect("sound"), 4);
     }
 
@@ -185,10 +184,10 @@ mod tests {
         for key in scattered(30_000) {
             assert!(tree.try_insert(&key, &!key).expect("room").is_ok());
         }
-        let handoff = &tree.buffering().expect("some").handoff;
-        assert!(handoff.waiting(tree.pm()) > 1000 && !handoff.is_open(), "it is far behind");
+        let buffers = tree.buffers().expect("some");
+        assert!(buffers.waiting(tree.pm()) > 1000 && !buffers.has_worker(), "it is far behind");
         while worker.step().expect("room") {}
-        assert!(handoff.waiting(tree.pm()) == 0 && handoff.is_open());
+        assert!(buffers.waiting(tree.pm()) == 0 && buffers.has_worker());
         for key in scattered(30_000) {
             assert_eq!(tree.remove(&key).expect("intact"), Some(!key));
         }
@@ -196,7 +195,7 @@ mod tests {
         assert_eq!(tree.check().expect("sound"), 0);
         tree.try_insert(&1, &1).expect("room").expect("done");
         drop(worker);
-        assert!(!handoff.is_open());
+        assert!(!buffers.has_worker());
     }
 
     /// Bnodes are as full by ascending keys as without a worker, which could have split them in half.
@@ -226,7 +225,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         std::thread::scope(|threads| {
             let worker = threads.spawn(|| tree.worker().run(&stop));
-            let open = || tree.buffering().expect("some").handoff.is_open();
+            let open = || tree.buffers().expect("some").has_worker();
             while !open() {
                 std::thread::yield_now();
             }

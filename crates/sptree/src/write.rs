@@ -1,136 +1,19 @@
 //! Single writes: add, replace, put, remove.
 
-use pmindex_core::sync::VersionGuard;
-use pmindex_core::{LINE, Medium, PmError};
+use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
 use pmindex_record::{Datum, Probe, Route, Slot};
 
-use crate::access::At;
-use crate::buffer::{Hit, Written};
-use crate::layout::{BnodePtr, Taken, bits, tag_of};
-use crate::leaf::{Bnode, Incoming};
-use crate::middle::Mnode;
+use crate::buffer::Written;
+use crate::layout::tag_of;
+use crate::leaf::Incoming;
+use crate::leaves::Held;
+use crate::lock::Writes;
 use crate::tree::SpTree;
-
-impl<K, V, const LEAF: usize> Held<'_, K, V, LEAF> {
-    fn is_present(&self) -> bool {
-        self.hit.map_or(self.slot.is_some(), |hit| !hit.deleted)
-    }
-}
-
-/// What a write will write, if all goes well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writes {
-    /// A record in a free slot, its tag, the bitmap.
-    Record,
-    /// The bitmap.
-    Bitmap,
-    /// A value in its place.
-    Value,
-}
-
-/// The Mnode of a key, locked, and what its Bnode holds of the key.
-pub(crate) struct Held<'t, K, V, const LEAF: usize> {
-    pub(crate) index: u32,
-    pub(crate) node: &'t Mnode,
-    pub(crate) bnode: Bnode<'t, K, V, LEAF>,
-    pub(crate) taken: Taken,
-    pub(crate) slot: Option<usize>,
-    /// What the buffer has of the key; `slot` is not known then.
-    pub(crate) hit: Option<Hit>,
-    pub(crate) guard: VersionGuard<'t>,
-}
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Finds the key's Mnode and locks it, if `wanted` says so of whether the key is present; else
-    /// returns `None`, having written nothing. The lines that `writes` names are on their way then.
-    #[inline(always)]
-    pub(crate) fn hold(
-        &self,
-        probe: &Probe<'_, K>,
-        writes: Writes,
-        wanted: impl Fn(bool) -> bool,
-    ) -> Result<Option<Held<'_, K, V, LEAF>>, IndexError> {
-        self.pool.check_writable()?;
-        self.make_ready()?;
-        self.tend();
-        loop {
-            let at = self.locate(&Route::to(probe));
-            match self.hold_at(&at, probe, writes, &wanted) {
-                Some(held) => return held,
-                None => self.pm().spin(),
-            }
-        }
-    }
-
-    /// Fetches the lines of a record and its tag, where they will be. A hint.
-    #[inline(always)]
-    fn prefetch_record(&self, at: &At<'_>, taken: Taken) {
-        if let Some(free) = taken.free_slot(LEAF) {
-            self.pool.prefetch(BnodePtr::new(at.bnode.wrapping_add(LINE as u64)));
-            self.prefetch_slot(at.bnode, free);
-        }
-    }
-
-    /// Fetches what an insert writes. A hint.
-    #[inline(always)]
-    pub(crate) fn prefetch_to_insert(&self, at: &At<'_>) {
-        self.pool.prefetch(BnodePtr::new(at.bnode));
-        self.prefetch_record(at, self.middle.taken(at.node, LEAF));
-    }
-
-    /// As [`hold`](Self::hold); `None` if the Mnode has changed since it was located.
-    #[inline(always)]
-    fn hold_at<'t>(
-        &'t self,
-        at: &At<'t>,
-        probe: &Probe<'_, K>,
-        writes: Writes,
-        wanted: &impl Fn(bool) -> bool,
-    ) -> Option<Result<Option<Held<'t, K, V, LEAF>>, IndexError>> {
-        let pm = self.pm();
-        let buffer = self.buffer_of(at.node);
-        let taken = self.middle.taken(at.node, LEAF);
-        let tagged = self.middle.matches(at.node, tag_of(probe), LEAF);
-        let mut hit = None;
-        if let Some((buffering, number)) = buffer {
-            buffering.buffers.prefetch(number);
-            if let Some(slot) = bits(tagged).next() {
-                self.prefetch_slot(at.bnode, slot);
-            }
-            if writes == Writes::Bitmap {
-                self.pool.prefetch(BnodePtr::new(at.bnode));
-            }
-            hit = buffering.buffers.find::<K, V>(number, probe);
-            if writes == Writes::Record && hit.is_none() {
-                self.prefetch_to_buffer(at, buffering, number);
-            }
-        } else {
-            if writes != Writes::Value {
-                self.pool.prefetch(BnodePtr::new(at.bnode)); // the bitmap
-            }
-            if writes == Writes::Record {
-                self.prefetch_record(at, taken);
-            }
-        }
-        let tagged = if hit.is_some() { 0 } else { tagged };
-        let found = self
-            .bnode(at.bnode)
-            .and_then(|bnode| Ok((bnode, bnode.find_among(&self.pool, tagged, probe)?)));
-        let (bnode, slot) = match found {
-            Ok(found) => found,
-            Err(error) => return at.validate(pm).then_some(Err(error.into())),
-        };
-        if !wanted(hit.map_or(slot.is_some(), |hit| !hit.deleted)) {
-            return at.validate(pm).then_some(Ok(None));
-        }
-        // What was read is still so, and stays so: the version becomes the lock.
-        let guard = at.node.lock.try_upgrade(pm, at.version)?;
-        Some(Ok(Some(Held { index: at.index, node: at.node, bnode, taken, slot, hit, guard })))
-    }
-
     /// Adds a record; `false` (and no change) if the key exists.
     ///
     /// # Cost
@@ -149,7 +32,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
-        while let Some(held) = self.hold(&probe, Writes::Record, |present| !present)? {
+        while let Some(held) = self.lock_leaf(&probe, Writes::Record, |present| !present)? {
             if self.insert_held(held, &record)? {
                 return Ok(true);
             }
@@ -164,21 +47,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         held: Held<'_, K, V, LEAF>,
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
-        match self.write_buffered(&held, record.probe, Some(record.datum), 1)? {
-            Written::Past => {}
-            Written::Absorbed => return Ok(false),
-            Written::Buffered => return Ok(true), // LIN: the unlock
+        match self.write_buffered(&held, (record.probe, Some(record.datum)), 1)? {
+            Written::Done => return Ok(true), // LIN: the unlock
+            Written::Retry => return Ok(false),
+            Written::InPlace => {}
         }
         let Some(slot) = held.taken.free_slot(LEAF) else {
             self.split(held, Some(record.probe))?;
             return Ok(false);
         };
         let Held { index, node, bnode, taken, guard, .. } = held;
-        let mut mending = self.mending(index, node);
-        mending.arm_and_count(1);
-        bnode.insert(&self.pool, taken, slot, record, self.is_sure())?;
-        self.middle.put_tag(node, slot, tag_of(record.probe));
-        mending.disarm();
+        let mut tag_guard = self.leaves.tag_guard(index, node);
+        tag_guard.arm_and_count(1);
+        bnode.insert(&self.pool, taken, slot, record, self.leaves.has_clean_slots())?;
+        self.leaves.middle.put_tag(node, slot, tag_of(record.probe));
+        tag_guard.disarm();
         drop(guard); // LIN
         Ok(true)
     }
@@ -197,7 +80,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         let writes = if Slot::<K, V>::ONE_WORD_UPDATE { Writes::Value } else { Writes::Record };
-        while let Some(held) = self.hold(&probe, writes, |present| present)? {
+        while let Some(held) = self.lock_leaf(&probe, writes, |present| present)? {
             if self.update_held(held, &record)? {
                 return Ok(true);
             }
@@ -213,21 +96,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
         if !(held.hit.is_none() && Slot::<K, V>::ONE_WORD_UPDATE) {
-            match self.write_buffered(&held, record.probe, Some(record.datum), 0)? {
-                Written::Past => {}
-                Written::Absorbed => return Ok(false),
-                Written::Buffered => return Ok(true), // LIN: the unlock
+            match self.write_buffered(&held, (record.probe, Some(record.datum)), 0)? {
+                Written::Done => return Ok(true), // LIN: the unlock
+                Written::Retry => return Ok(false),
+                Written::InPlace => {}
             }
         } // else one line and one fence, as in the log, and nothing to absorb
         let Some(slot) = held.slot else { return Ok(false) };
-        let mut mending = self.mending(held.index, held.node);
-        mending.arm();
+        let mut tag_guard = self.leaves.tag_guard(held.index, held.node);
+        tag_guard.arm();
         let updated = held.bnode.update(&self.pool, held.taken, slot, record)?;
         if let Some(now) = updated.filter(|&now| now != slot) {
-            self.middle.put_tag(held.node, slot, 0);
-            self.middle.put_tag(held.node, now, tag_of(record.probe));
+            self.leaves.middle.put_tag(held.node, slot, 0);
+            self.leaves.middle.put_tag(held.node, now, tag_of(record.probe));
         }
-        mending.disarm();
+        tag_guard.disarm();
         if updated.is_none() {
             self.split(held, None)?;
             return Ok(false);
@@ -278,7 +161,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         loop {
-            let Some(held) = self.hold(&probe, Writes::Record, |_| true)? else { continue };
+            let Some(held) = self.lock_leaf(&probe, Writes::Record, |_| true)? else { continue };
             let old = held.is_present().then(|| read(&held, &probe)).transpose()?;
             let done = if old.is_none() {
                 self.insert_held(held, &record)?
@@ -319,14 +202,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
         let held = loop {
-            let Some(held) = self.hold(&probe, Writes::Bitmap, |present| present)? else {
+            let Some(held) = self.lock_leaf(&probe, Writes::Bitmap, |present| present)? else {
                 return Ok(None);
             };
             match self.remove_buffered(held, &probe, &wanted)? {
                 Removed::Value(value) => return Ok(Some(value)),
                 Removed::Unwanted => return Ok(None),
-                Removed::Absorbed => {}
-                Removed::Past(held) => break held,
+                Removed::Retry => {}
+                Removed::InPlace(held) => break held,
             }
         };
         let Held { index, node, bnode, taken, slot, guard, .. } = held;
@@ -335,12 +218,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if !wanted(&value) {
             return Ok(None);
         }
-        let mut mending = self.mending(index, node);
-        mending.arm_and_count(u64::MAX);
+        let mut tag_guard = self.leaves.tag_guard(index, node);
+        tag_guard.arm_and_count(u64::MAX);
         bnode.remove(&self.pool, taken, slot)?;
-        self.middle.put_tag(node, slot, 0);
-        mending.disarm();
-        let left = self.records_of(node, taken.len() - 1);
+        self.leaves.middle.put_tag(node, slot, 0);
+        tag_guard.disarm();
+        let left = match self.buffers() {
+            Some(buffers) => buffers.records_of(&self.leaves, node, taken.len() - 1),
+            None => taken.len() - 1,
+        };
         drop(guard); // LIN
         if Self::may_merge(left) {
             self.merge_beside(&Route::to(&probe));
@@ -348,7 +234,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(Some(value))
     }
 
-    /// Removes a record by way of the buffer.
+    /// Removes a record through the buffer, if that has its key.
     #[inline(always)]
     fn remove_buffered<'t>(
         &self,
@@ -356,27 +242,27 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         probe: &Probe<'_, K>,
         wanted: &impl Fn(&V) -> bool,
     ) -> Result<Removed<'t, K, V, LEAF>, IndexError> {
-        // What the buffer does not have goes from the Bnode: one line and one fence, as in the log,
+        // What the buffer does not have is removed in place: one line and one fence, as in the log,
         // and nothing to absorb.
-        if !Self::BUFFERED || held.hit.is_none() {
-            return Ok(Removed::Past(held));
-        }
-        let Some(Some(value)) = self.buffered(held.node, probe) else {
-            return Ok(Removed::Absorbed); // not present: `hold` looks again
+        let Some(buffers) = self.buffers().filter(|_| held.hit.is_some()) else {
+            return Ok(Removed::InPlace(held));
+        };
+        let Some(Some(value)) = buffers.get(&self.leaves, held.node, probe) else {
+            return Ok(Removed::Retry); // not present: `lock_leaf` looks again
         };
         if !wanted(&value) {
             return Ok(Removed::Unwanted);
         }
-        match self.write_buffered(&held, probe, None, u64::MAX)? {
-            Written::Past => Ok(Removed::Past(held)),
-            Written::Buffered => {
+        match buffers.write(&self.leaves, &held, (probe, None), u64::MAX)? {
+            Written::InPlace => Ok(Removed::InPlace(held)),
+            Written::Done => {
                 let node = held.node;
-                let left = self.records_of(node, self.middle.taken(node, LEAF).len());
+                let left = buffers.records_of(&self.leaves, node, self.leaves.taken(node).len());
                 if Self::may_merge(left) {
                     // Nearly empty, though its Bnode does not know. What cannot be done stays.
-                    let settled = self.settle(node);
+                    let absorbed = buffers.absorb(&self.leaves, node);
                     drop(held); // LIN
-                    if settled.is_ok() {
+                    if absorbed.is_ok() {
                         self.merge_beside(&Route::to(probe));
                     }
                 } else {
@@ -384,26 +270,41 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 }
                 Ok(Removed::Value(value))
             }
-            Written::Absorbed => {
-                let small = self.middle.taken(held.node, LEAF).len() <= LEAF / 4;
+            Written::Retry => {
+                let small = self.leaves.taken(held.node).len() <= LEAF / 4;
                 drop(held);
                 if small {
                     self.merge_beside(&Route::to(probe));
                 }
-                Ok(Removed::Absorbed)
+                Ok(Removed::Retry)
             }
+        }
+    }
+
+    /// Writes a record, or the removal of a key, through the buffer, if there are buffers: see
+    /// [`WriteBuffers::write`](crate::buffer::WriteBuffers::write).
+    #[inline(always)]
+    fn write_buffered(
+        &self,
+        held: &Held<'_, K, V, LEAF>,
+        record: (&Probe<'_, K>, Option<&Datum<'_, V>>),
+        change: u64,
+    ) -> Result<Written, IndexError> {
+        match self.buffers() {
+            Some(buffers) => buffers.write(&self.leaves, held, record, change),
+            None => Ok(Written::InPlace),
         }
     }
 }
 
-/// What became of a removal.
+/// The outcome of a removal through the buffer.
 enum Removed<'t, K, V, const LEAF: usize> {
     /// The record is gone; its value.
     Value(V),
     /// It stays.
     Unwanted,
-    /// The Bnode has changed: look again.
-    Absorbed,
-    /// It goes past the buffer.
-    Past(Held<'t, K, V, LEAF>),
+    /// The buffer was absorbed, so the Bnode has changed: search again.
+    Retry,
+    /// The buffer has nothing of the key: remove it in place.
+    InPlace(Held<'t, K, V, LEAF>),
 }

@@ -1,19 +1,18 @@
-//! A Bnode absorbs its buffer.
+//! Absorptions: a Bnode takes over what its buffer has.
 
 use pmindex_core::{Flushed, LINE, Medium, PmError, PmU64};
 use pmindex_index::{Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
-use super::Buffers;
-use super::cells::ENTRIES;
+use super::WriteBuffers;
+use super::table::{BufferTable, ENTRIES};
 use super::write::payload;
 use crate::layout::{BnodePtr, MAX_LEAF, Taken, bits, tag_of};
 use crate::leaf::Bnode;
-use crate::middle::{Mnode, exact};
-use crate::tree::SpTree;
-use crate::write::Held;
+use crate::leaves::{Held, Leaves, Locked};
+use crate::middle::Mnode;
 
-/// What an absorption does to a Bnode.
+/// What an absorption changes in a Bnode.
 struct Change {
     /// The bitmap after it.
     taken: Taken,
@@ -21,120 +20,198 @@ struct Change {
     new: u64,
     /// Their tags, in the order of the slots.
     tags: [u8; ENTRIES + 1],
-    /// The lines of slots written, by the first slot that begins in each; and tags.
+    /// The slots written: new records, and records with a new value.
     written: u64,
 }
 
 /// A Bnode that absorbs its buffer.
-struct Absorption<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
+struct Absorption<'t, K: Key, V: Value, M: Medium, const LEAF: usize> {
     bnode: Bnode<'t, K, V, LEAF>,
     /// The bitmap before it.
     before: Taken,
     change: Change,
-    rejoin: Rejoin<'t, K, V, M, LEAF, BUFFER>,
+    guard: AbsorbGuard<'t, K, V, M, LEAF>,
 }
 
-/// Brings DRAM into line when an absorption ends before its time: a panic, an error.
-struct Rejoin<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
-    tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+/// Brings DRAM into line with the Bnode when an absorption ends early, by an error or a panic. To be
+/// dropped before the lock.
+struct AbsorbGuard<'t, K: Key, V: Value, M: Medium, const LEAF: usize> {
+    leaves: &'t Leaves<K, V, M, LEAF>,
+    table: &'t BufferTable<K, V>,
     node: &'t Mnode,
     buffer: u32,
-    /// A write that joins the absorption: records (modulo 2^64) that were noted for it, where.
+    /// Of a write that joins the absorption: the records (modulo 2^64) that were counted for it, and its
+    /// Mnode.
     joining: (u32, u64),
     armed: bool,
 }
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
-    for Rejoin<'_, K, V, M, LEAF, BUFFER>
-{
+impl<K: Key, V: Value, M: Medium, const LEAF: usize> AbsorbGuard<'_, K, V, M, LEAF> {
+    /// Reads again what DRAM knows of the Bnode: the tags, and which keys of the buffer it has.
+    #[cold]
+    fn reload(&self) -> Result<(), PmError> {
+        let Self { leaves, table, node, buffer, .. } = *self;
+        leaves.reload_tags(node)?;
+        let bnode = leaves.bnode_of(node)?;
+        for entry in 0..table.state(buffer).len().min(ENTRIES) {
+            let copy = table.words(buffer, entry);
+            let key = K::from_words(&copy[..Slot::<K, V>::KEY_WORDS]);
+            let found = bnode.find(&leaves.pool, &Probe::<K>::of_stored(&key))?;
+            table.put_known(buffer, entry, found.is_some());
+        }
+        Ok(())
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LEAF: usize> Drop for AbsorbGuard<'_, K, V, M, LEAF> {
     fn drop(&mut self) {
         if self.armed {
-            self.tree.put_doubt();
-            let before = self.tree.middle.taken(self.node, LEAF);
-            let _ = self.tree.rejoin(self.node, self.buffer);
-            // Whatever gains or loses a record changes the bitmap, by the one store that decides.
-            if self.tree.middle.taken(self.node, LEAF) == before {
-                self.tree.count(self.joining.0, self.joining.1.wrapping_neg());
+            self.leaves.note_dirty_slots();
+            let before = self.leaves.taken(self.node);
+            let _ = self.reload();
+            // A write that adds or removes a record changes the bitmap, by the one store that decides.
+            if self.leaves.taken(self.node) == before {
+                self.leaves.count(self.joining.0, self.joining.1.wrapping_neg());
             }
         }
     }
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
-    SpTree<K, V, M, LEAF, BUFFER>
+    WriteBuffers<K, V, M, LEAF, BUFFER>
 {
-    /// Lets the Bnode of a locked Mnode absorb the buffer, whatever there is: afterwards the Bnode has
+    /// Lets the Bnode of a locked Mnode absorb the buffer, if there is one: afterwards the Bnode has
     /// all of the chain, durably, and the buffer is empty.
     ///
     /// # Cost
     /// 2 fences; the lines of the records, that of the tags (if there are new keys), that of the
-    /// bitmap. 1 fence and 1 line if all are deletions. Nothing for an empty chain.
-    pub(crate) fn settle(&self, node: &Mnode) -> Result<(), PmError> {
-        match self.buffer_of(node) {
-            Some((_, buffer)) => self.absorb(node, buffer),
+    /// bitmap. 1 fence and 1 line if all are removals. Nothing for an empty chain.
+    pub(crate) fn absorb(
+        &self,
+        leaves: &Leaves<K, V, M, LEAF>,
+        node: &Mnode,
+    ) -> Result<(), PmError> {
+        match leaves.middle.buffer(node) {
+            Some(buffer) => self.absorb_all(leaves, std::iter::once((node, buffer))),
             None => Ok(()),
         }
     }
 
-    /// As [`settle`](Self::settle), of an Mnode with this buffer.
-    pub(super) fn absorb(&self, node: &Mnode, buffer: u32) -> Result<(), PmError> {
-        self.absorb_all(std::iter::once((node, buffer)))
-    }
-
-    /// As [`settle`](Self::settle), of several Mnodes with their buffers, which share the fences.
-    pub(super) fn absorb_all<'t>(
+    /// As [`absorb`](Self::absorb), of several locked Mnodes with their buffers, which share the fences.
+    pub(crate) fn absorb_all<'t>(
         &'t self,
+        leaves: &'t Leaves<K, V, M, LEAF>,
         nodes: impl Iterator<Item = (&'t Mnode, u32)>,
     ) -> Result<(), PmError> {
-        let Some(buffering) = self.buffering() else { return Ok(()) };
         let mut all = Vec::with_capacity(nodes.size_hint().0);
         // P1: records that no bit names yet, with their tags; values that the chains have too.
         for (node, buffer) in nodes {
-            if !buffering.buffers.is_settled(buffer) {
-                all.push(self.begin_absorption(node, buffer)?);
+            if !self.table.is_absorbed(buffer) {
+                all.push(self.begin(leaves, node, buffer)?);
             }
         }
-        self.complete_absorptions(buffering, &mut all)
+        self.commit(leaves, &mut all)
     }
 
-    /// As [`absorb`](Self::absorb), and a write that is not in the buffer joins it: for that one, there
-    /// is nothing in the log, which costs it a line and a fence less. There is room for it; its key is
-    /// not in the buffer, and if its value is replaced, that takes one store. `change` (modulo 2^64)
-    /// records more are noted at once, as for [`Mending::arm_and_count`].
+    /// As [`absorb`](Self::absorb), and a write that is not in the buffer joins: the log has nothing of
+    /// it, which saves a line and a fence. There is room for it; its key is not in the buffer, and if its
+    /// value is replaced, that takes one store. `change` (modulo 2^64) records are counted at once: see
+    /// [`TagGuard::arm_and_count`].
     ///
-    /// [`Mending::arm_and_count`]: crate::mend::Mending::arm_and_count
+    /// [`TagGuard::arm_and_count`]: crate::tag_guard::TagGuard::arm_and_count
     pub(super) fn absorb_with(
         &self,
+        leaves: &Leaves<K, V, M, LEAF>,
         held: &Held<'_, K, V, LEAF>,
         buffer: u32,
         (probe, datum): (&Probe<'_, K>, Option<&Datum<'_, V>>),
         change: u64,
     ) -> Result<(), PmError> {
-        let Some(buffering) = self.buffering() else { return Ok(()) };
-        let mut absorption = self.begin_absorption(held.node, buffer)?;
-        self.count(held.index, change);
-        absorption.rejoin.joining = (held.index, change);
+        let mut absorption = self.begin(leaves, held.node, buffer)?;
+        leaves.count(held.index, change);
+        absorption.guard.joining = (held.index, change);
         let (words, _) = payload::<K, V>(probe, datum);
         let Absorption { bnode, before, change, .. } = &mut absorption;
         let entry = (&words, tag_of(probe), datum.is_none());
-        self.write_entry(bnode, *before, change, held.slot, entry)?;
-        self.complete_absorptions(buffering, std::slice::from_mut(&mut absorption))
+        Self::write_entry(leaves, bnode, *before, change, held.slot, entry)?;
+        self.commit(leaves, std::slice::from_mut(&mut absorption))
     }
 
-    /// The rest of step P1 and step P2, for several that share the fences.
-    fn complete_absorptions(
+    /// Lets Bnodes absorb those of these buffers that are `wanted`, with the same two fences, but for
+    /// those whose Mnodes are locked. The caller holds no lock.
+    pub(crate) fn absorb_together<'t>(
+        &'t self,
+        leaves: &'t Leaves<K, V, M, LEAF>,
+        buffers: impl Iterator<Item = u32>,
+        wanted: impl Fn(u32) -> bool,
+    ) -> Result<Vec<Locked<'t>>, PmError> {
+        /// A buffer, and its Mnode at a version.
+        struct Due<'t> {
+            index: u32,
+            node: &'t Mnode,
+            buffer: u32,
+            version: u64,
+        }
+        let (pm, middle) = (leaves.pm(), &leaves.middle);
+        // Each of these steps waits for one miss, at once for all.
+        let buffers: Vec<u32> = buffers.inspect(|&buffer| self.table.prefetch(buffer)).collect();
+        let mut due: Vec<Due<'_>> = Vec::with_capacity(buffers.len());
+        for buffer in buffers {
+            let index = self.table.state(buffer).node();
+            middle.prefetch(index);
+            due.push(Due { index, node: middle.get(index), buffer, version: 0 });
+        }
+        due.retain_mut(|due| {
+            due.version = due.node.lock.begin_read(pm);
+            // What was read before the version was a hint.
+            let still = middle.buffer(due.node) == Some(due.buffer) && wanted(due.buffer);
+            let bnode = middle.dram.load(&due.node.bnode);
+            if still {
+                self.prefetch_absorption(leaves, due.node, (bnode, due.buffer));
+            }
+            still
+        });
+        // Locks are only tried, in any order.
+        let (mut locked, mut full) = (Vec::with_capacity(due.len()), Vec::with_capacity(due.len()));
+        for Due { index, node, buffer, version } in due {
+            if let Some(guard) = node.lock.try_upgrade(pm, version) {
+                locked.push(Locked { index, node, guard });
+                full.push((node, buffer));
+            }
+        }
+        self.absorb_all(leaves, full.into_iter())?;
+        Ok(locked)
+    }
+
+    /// Step P1 of a Bnode, not flushed: what is in the buffer.
+    fn begin<'t>(
+        &'t self,
+        leaves: &'t Leaves<K, V, M, LEAF>,
+        node: &'t Mnode,
+        buffer: u32,
+    ) -> Result<Absorption<'t, K, V, M, LEAF>, PmError> {
+        let bnode = leaves.bnode_of(node)?;
+        let before = leaves.taken(node);
+        let (table, joining) = (&self.table, (0, 0));
+        let guard = AbsorbGuard { leaves, table, node, buffer, joining, armed: true };
+        let change = self.write_entries(leaves, &bnode, before, (node, buffer))?;
+        Ok(Absorption { bnode, before, change, guard })
+    }
+
+    /// The rest of step P1, and step P2, of Bnodes that share the fences.
+    fn commit(
         &self,
-        buffering: &super::Buffering<M>,
-        all: &mut [Absorption<'_, K, V, M, LEAF, BUFFER>],
+        leaves: &Leaves<K, V, M, LEAF>,
+        all: &mut [Absorption<'_, K, V, M, LEAF>],
     ) -> Result<(), PmError> {
-        let pm = self.pm();
+        let pm = leaves.pm();
         if all.is_empty() {
             return Ok(());
         }
         let (mut flushed, mut written) = (Flushed::nothing(), 0);
         for Absorption { bnode, change, .. } in &*all {
             if change.written != 0 {
-                flushed = flushed.and(self.flush_entries(bnode, change));
+                flushed = flushed.and(Self::flush_entries(pm, bnode, change));
                 written |= change.written;
             }
         }
@@ -143,85 +220,50 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         // P2: the bitmap, then how much of the chain it has. One line, in this order.
         let mut committed = Flushed::nothing();
-        for Absorption { bnode, change, rejoin, .. } in &*all {
+        for Absorption { bnode, change, guard, .. } in &*all {
             bnode.put_taken(pm, change.taken);
             pm.in_order();
-            pm.store_word(bnode.applied_cell(), buffering.buffers.chain(rejoin.buffer).seq);
+            pm.store_word(bnode.applied_cell(), self.table.chain(guard.buffer).seq);
             committed = committed.and(bnode.flush_header(pm));
         }
         pm.fence(committed)?; // durable before: the chains are forgotten
         for absorption in all {
-            self.end_absorption(buffering, absorption);
+            self.end(leaves, absorption);
         }
         Ok(())
     }
 
-    fn begin_absorption<'t>(
-        &'t self,
-        node: &'t Mnode,
-        buffer: u32,
-    ) -> Result<Absorption<'t, K, V, M, LEAF, BUFFER>, PmError> {
-        let bnode = self.bnode_of(node)?;
-        let before = self.middle.taken(node, LEAF);
-        let rejoin = Rejoin { tree: self, node, buffer, joining: (0, 0), armed: true };
-        let change = self.write_entries(&bnode, before, node, buffer)?;
-        Ok(Absorption { bnode, before, change, rejoin })
-    }
-
-    /// DRAM follows.
-    fn end_absorption(
-        &self,
-        buffering: &super::Buffering<M>,
-        absorption: &mut Absorption<'_, K, V, M, LEAF, BUFFER>,
-    ) {
-        let Absorption { before, change, rejoin, .. } = absorption;
+    /// DRAM follows the Bnode.
+    fn end(&self, leaves: &Leaves<K, V, M, LEAF>, absorption: &mut Absorption<'_, K, V, M, LEAF>) {
+        let Absorption { before, change, guard, .. } = absorption;
         for slot in bits(before.slots() & !change.taken.slots()) {
-            self.middle.put_tag(rejoin.node, slot, 0);
+            leaves.middle.put_tag(guard.node, slot, 0);
         }
         for (slot, tag) in bits(change.new).zip(change.tags) {
-            self.middle.put_tag(rejoin.node, slot, tag);
+            leaves.middle.put_tag(guard.node, slot, tag);
         }
-        buffering.buffers.clear(rejoin.buffer);
-        rejoin.armed = false;
+        self.table.clear(guard.buffer);
+        guard.armed = false;
     }
 
-    /// Brings the tags of a locked Mnode, and what its buffer knows of the Bnode, into line with the
-    /// Bnode, which an interrupted absorption has changed, or not.
-    #[cold]
-    fn rejoin(&self, node: &Mnode, buffer: u32) -> Result<(), PmError> {
-        let (Some(buffering), pm) = (self.buffering(), self.pm()) else { return Ok(()) };
-        let bnode = self.bnode_of(node)?;
-        let taken = bnode.taken(pm);
-        let mut tags = [0; MAX_LEAF / 8];
-        pm.read_words(bnode.tag_cells(), &mut tags);
-        self.middle.dram.write_words(&node.tags, &exact(tags, taken));
-        let buffers = &buffering.buffers;
-        for entry in 0..buffers.state(buffer).len().min(Self::ROOM) {
-            let copy = buffers.words::<K, V>(buffer, entry);
-            let key = K::from_words(&copy[..Slot::<K, V>::KEY_WORDS]);
-            let found = bnode.find(&self.pool, &Probe::<K>::of_stored(&key))?;
-            buffers.put_known(buffer, entry, found.is_some());
-        }
-        Ok(())
-    }
-
-    /// Fetches what an absorption reads and writes: the entries of the buffer, which is fetched; bitmap,
-    /// tags, the first free slots. A hint, for before the lock: behind it, all of that would be waited
-    /// for.
+    /// Fetches what an absorption reads and writes: the entries of the buffer, whose header is in the
+    /// cache; bitmap, tags, the first free slots. A hint, for before the lock, behind which all of that
+    /// would be waited for.
     #[inline(always)]
     pub(crate) fn prefetch_absorption(
         &self,
-        buffers: &Buffers,
+        leaves: &Leaves<K, V, M, LEAF>,
         node: &Mnode,
         (bnode, buffer): (u64, u32),
     ) {
-        buffers.prefetch_entries(buffer);
-        let Some(free) = self.middle.taken(node, LEAF).free_slot(LEAF) else { return };
-        let fetch = |offset| self.pool.prefetch(BnodePtr::new(bnode.wrapping_add(offset)));
+        self.table.prefetch_entries(buffer);
+        let Some(free) = leaves.taken(node).free_slot(LEAF) else { return };
+        let fetch = |offset| leaves.pool.prefetch(BnodePtr::new(bnode.wrapping_add(offset)));
         fetch(0);
         fetch(LINE as u64);
         let last = (free + Self::ROOM).min(LEAF - 1);
-        for line in (Self::line_of_slot(free)..=Self::line_of_slot(last)).step_by(LINE) {
+        let line_of = Leaves::<K, V, M, LEAF>::line_of_slot;
+        for line in (line_of(free)..=line_of(last)).step_by(LINE) {
             fetch(line);
         }
     }
@@ -229,27 +271,27 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Step P1, not flushed: what is in the buffer.
     fn write_entries(
         &self,
+        leaves: &Leaves<K, V, M, LEAF>,
         bnode: &Bnode<'_, K, V, LEAF>,
         before: Taken,
-        node: &Mnode,
-        buffer: u32,
+        (node, buffer): (&Mnode, u32),
     ) -> Result<Change, PmError> {
         let mut change = Change { taken: before, new: 0, tags: [0; ENTRIES + 1], written: 0 };
-        let Some(buffering) = self.buffering() else { return Ok(change) };
-        let (buffers, state) = (&buffering.buffers, buffering.buffers.state(buffer));
-        self.prefetch_absorption(buffers, node, (bnode.offset(), buffer));
+        let (table, state) = (&self.table, self.table.state(buffer));
+        self.prefetch_absorption(leaves, node, (bnode.offset(), buffer));
         for entry in 0..state.len().min(Self::ROOM) {
-            let copy = buffers.words::<K, V>(buffer, entry);
-            let tag = buffers.tag(buffer, entry);
+            let copy = table.words(buffer, entry);
+            let tag = table.tag(buffer, entry);
             let mut found = None;
             // The Bnode is searched for a key that it has, not for the others.
-            if buffers.is_known(buffer, entry) {
+            if table.is_known(buffer, entry) {
                 let key = K::from_words(&copy[..Slot::<K, V>::KEY_WORDS]);
-                let tagged = self.middle.matches(node, tag, LEAF) & before.slots();
-                found = bnode.find_among(&self.pool, tagged, &Probe::<K>::of_stored(&key))?;
+                let tagged = leaves.middle.matches(node, tag, LEAF) & before.slots();
+                found = bnode.find_among(&leaves.pool, tagged, &Probe::<K>::of_stored(&key))?;
             }
             let deleted = state.deleted() >> entry & 1 == 1;
-            self.write_entry(bnode, before, &mut change, found, (&copy, tag, deleted))?;
+            let entry = (&copy, tag, deleted);
+            Self::write_entry(leaves, bnode, before, &mut change, found, entry)?;
         }
         Ok(change)
     }
@@ -257,14 +299,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Step P1 of one record (words, tag, whether it is deleted), whose key has the slot `found`.
     #[inline(always)]
     fn write_entry(
-        &self,
+        leaves: &Leaves<K, V, M, LEAF>,
         bnode: &Bnode<'_, K, V, LEAF>,
         before: Taken,
         change: &mut Change,
         found: Option<usize>,
         (copy, tag, deleted): (&[u64; 8], u8, bool),
     ) -> Result<(), PmError> {
-        let (pm, keys, words) = (self.pm(), Slot::<K, V>::KEY_WORDS, Slot::<K, V>::WORDS);
+        let (pm, keys, words) = (leaves.pm(), Slot::<K, V>::KEY_WORDS, Slot::<K, V>::WORDS);
         match (found, deleted) {
             (Some(slot), true) => change.taken = change.taken.without(slot),
             (None, true) => {}
@@ -289,9 +331,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
-    /// Flushes each line of what was written once.
-    fn flush_entries(&self, bnode: &Bnode<'_, K, V, LEAF>, change: &Change) -> Flushed {
-        let (pm, words) = (self.pm(), Slot::<K, V>::WORDS);
+    /// Flushes every line written, each once.
+    fn flush_entries(pm: &M, bnode: &Bnode<'_, K, V, LEAF>, change: &Change) -> Flushed {
+        let words = Slot::<K, V>::WORDS;
         let mut flushed = Flushed::nothing();
         if change.new != 0 {
             flushed = flushed.and(pm.flush_words(bnode.tag_cells()));

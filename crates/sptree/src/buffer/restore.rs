@@ -4,27 +4,29 @@ use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
-use super::ENTRIES_MAX;
+use super::WriteBuffers;
+use super::table::ENTRIES_MAX;
 use crate::layout::tag_of;
 use crate::leaf::Bnode;
+use crate::leaves::Leaves;
 use crate::log::{Entry, Kind, Location, Log};
 use crate::middle::Mnode;
-use crate::tree::SpTree;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
-    SpTree<K, V, M, LEAF, BUFFER>
+    WriteBuffers<K, V, M, LEAF, BUFFER>
 {
-    /// What the chain of a Bnode says of a key: `Some(None)` if it is deleted. Before the layers are
-    /// rebuilt.
-    #[allow(clippy::option_option, reason = "whether anything is known; what")]
+    /// What the chain of a Bnode says of a key: `Some(None)` if it is deleted. For reads before the layers
+    /// in DRAM are rebuilt.
+    #[allow(clippy::option_option, reason = "whether it says anything; what")]
     pub(crate) fn chain_says(
         &self,
+        pm: &M,
         bnode: &Bnode<'_, K, V, LEAF>,
         probe: &Probe<'_, K>,
     ) -> Result<Option<Option<V>>, PmError> {
         let keys = Slot::<K, V>::KEY_WORDS.min(4);
         let mut said = None;
-        self.follow(bnode, |_, words, kind| {
+        follow(pm, &self.log, bnode, |_, words, kind| {
             if words[..keys] != probe.words()[..keys] {
                 return true;
             }
@@ -35,80 +37,73 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(said)
     }
 
-    /// Restores the buffer of a Bnode from its chain, if it had one, for its new Mnode; returns by how
-    /// many (modulo 2^64) there are more records than in the Bnode.
+    /// Restores the buffer of a Bnode from its chain, if it had one, for its new Mnode; returns the records
+    /// (modulo 2^64) that it adds to those of the Bnode.
     pub(crate) fn restore(
         &self,
+        leaves: &Leaves<K, V, M, LEAF>,
         index: u32,
         bnode: &Bnode<'_, K, V, LEAF>,
     ) -> Result<u64, PmError> {
         let mut entries: Vec<(Location, [u64; 8], Kind)> = Vec::new();
-        self.follow(bnode, |location, words, kind| {
+        follow(leaves.pm(), &self.log, bnode, |location, words, kind| {
             entries.push((location, words, kind));
             true
         })?;
-        let Some(buffering) = self.buffering().filter(|_| !entries.is_empty()) else {
+        if entries.is_empty() {
             return Ok(0);
-        };
-        let (buffers, node) = (&buffering.buffers, self.middle.get(index));
-        let seq = buffering.log.recovered(bnode.offset()).seq;
-        let applied = bnode.applied(self.pm())?;
-        let own = buffering.budget.is_unlimited();
-        let buffer = buffers.alloc(index, own, seq, seq == applied)?;
-        self.middle.put_buffer(node, Some(buffer));
+        }
+        let (table, node) = (&self.table, leaves.middle.get(index));
+        let seq = self.log.recovered(bnode.offset()).seq;
+        let applied = bnode.applied(leaves.pm())?;
+        let own = self.budget.is_unlimited();
+        let buffer = table.alloc(index, own, seq, seq == applied)?;
+        leaves.middle.put_buffer(node, Some(buffer));
         let keys = Slot::<K, V>::KEY_WORDS.min(4);
         for (location, words, kind) in entries.into_iter().rev() {
             let key = K::from_words(&words[..keys]);
             let value = V::from_words(&words[keys..Slot::<K, V>::WORDS]);
             let probe = Probe::<K>::of_stored(&key);
-            let entry = buffers.find::<K, V>(buffer, &probe).map(|hit| hit.entry);
-            let entry = entry.unwrap_or(buffers.state(buffer).len());
+            let entry = table.find(buffer, &probe).map(|hit| hit.entry);
+            let entry = entry.unwrap_or(table.state(buffer).len());
             let datum = Datum::<V>::new(value.borrowed()).ok().filter(|_| kind == Kind::Put);
             if entry == Self::ROOM {
                 let what = "a chain of more records than a buffer has";
                 return Err(PmError::Corrupt { what, offset: bnode.offset() });
             }
-            let tagged = self.middle.matches(node, tag_of(&probe), LEAF);
-            let known = bnode.find_among(&self.pool, tagged, &probe)?.is_some();
+            let tagged = leaves.middle.matches(node, tag_of(&probe), LEAF);
+            let known = bnode.find_among(&leaves.pool, tagged, &probe)?.is_some();
             let datum = datum.as_ref();
-            let place = (location, buffering.log.birth_of(location));
-            buffers.reserve::<K, V>(buffer, entry)?;
-            buffers.stage::<K, V>(buffer, entry, &probe, datum, known);
-            buffers.publish::<K, V>(buffer, entry, datum, place);
+            let place = (location, self.log.birth_of(location));
+            table.reserve(buffer, entry)?;
+            table.stage(buffer, entry, &probe, datum, known);
+            table.publish(buffer, entry, datum, place);
         }
-        Ok(self.gained(buffer))
+        Ok(table.gained(buffer))
     }
 
-    /// How many records a locked Mnode has, its buffer's included, of which `in_bnode` are in its
-    /// Bnode; or about how many, if it is not nearly empty.
+    /// The number of records of a locked Mnode whose Bnode has `in_bnode`, those in the buffer included;
+    /// exact only if that is nearly empty.
     #[inline(always)]
-    pub(crate) fn records_of(&self, node: &Mnode, in_bnode: usize) -> usize {
-        if !Self::BUFFERED || in_bnode > LEAF / 4 + Self::ROOM {
+    pub(crate) fn records_of(
+        &self,
+        leaves: &Leaves<K, V, M, LEAF>,
+        node: &Mnode,
+        in_bnode: usize,
+    ) -> usize {
+        if in_bnode > LEAF / 4 + Self::ROOM {
             return in_bnode;
         }
-        let in_bnode = in_bnode as u64;
-        let gained = self.buffer_of(node).map_or(0, |(_, buffer)| self.gained(buffer));
-        in_bnode.wrapping_add(gained) as usize
+        (in_bnode as u64).wrapping_add(self.gained(leaves, node)) as usize
     }
 
-    /// By how many records (modulo 2^64) a buffer makes its Bnode more, or fewer.
-    pub(crate) fn gained(&self, buffer: u32) -> u64 {
-        let Some(buffering) = self.buffering() else { return 0 };
-        buffering.buffers.gained(buffer)
-    }
-
-    /// Visits what a Bnode's chain says that the Bnode has not absorbed, the newest first.
-    fn follow(
-        &self,
-        bnode: &Bnode<'_, K, V, LEAF>,
-        visit: impl FnMut(Location, [u64; 8], Kind) -> bool,
-    ) -> Result<(), PmError> {
-        let Some(buffering) = self.buffering() else { return Ok(()) };
-        follow(self.pm(), &buffering.log, bnode, visit)
+    /// The records (modulo 2^64) that an Mnode's buffer adds to those of its Bnode.
+    pub(crate) fn gained(&self, leaves: &Leaves<K, V, M, LEAF>, node: &Mnode) -> u64 {
+        leaves.middle.buffer(node).map_or(0, |buffer| self.table.gained(buffer))
     }
 }
 
-/// Visits what the chain of a Bnode, as it was found in the log, says that the Bnode has not
+/// Visits the entries of a Bnode's chain, as opening found it in the log, that the Bnode has not
 /// absorbed, the newest first.
 pub(crate) fn follow<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pm: &M,

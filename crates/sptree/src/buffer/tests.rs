@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pmindex_core::{Counting, Mapped, Medium, Pool};
 use pmindex_record::{Datum, Probe, Route};
 
-use super::cells::Buffers;
+use super::table::BufferTable;
 use crate::SpTree;
 use crate::log::{Location, SEQ_MAX};
 use crate::order::Order;
@@ -15,7 +15,7 @@ type Buffered<M> = SpTree<u64, u64, M, 8, 4>;
 type Tree = Buffered<Mapped>;
 
 /// The most DRAM of a buffer of it.
-const BYTES: u64 = Buffers::bytes::<u64, u64>(4);
+const BYTES: u64 = BufferTable::<u64, u64>::bytes(4);
 
 fn tree() -> (Arc<Pool<Mapped>>, Tree) {
     let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
@@ -121,53 +121,53 @@ fn a_bnode_in_reused_memory_has_no_chain() {
 
 #[test]
 fn a_number_that_is_given_back_leaves_a_buffer_as_it_was() {
-    let buffers = Buffers::new(8).expect("memory");
-    let buffer = buffers.alloc(1, true, SEQ_MAX, true).expect("room");
-    let state = || (buffers.is_settled(buffer), buffers.chain(buffer).seq);
+    let table = BufferTable::<u64, u64>::new(8).expect("memory");
+    let buffer = table.alloc(1, true, SEQ_MAX, true).expect("room");
+    let state = || (table.is_absorbed(buffer), table.chain(buffer).seq);
     assert_eq!(state(), (true, SEQ_MAX));
-    let number = buffers.next_seq(buffer);
+    let number = table.next_seq(buffer);
     assert_eq!((number.seq, state()), (SEQ_MAX + 1, (false, SEQ_MAX + 1)));
-    buffers.give_back_seq(buffer, number);
+    table.give_back_seq(buffer, number);
     assert_eq!(state(), (true, SEQ_MAX), "nothing for the Bnode to absorb");
     // A write that a panic cut short leaves its number used: perhaps its entry is there.
-    let _ = buffers.next_seq(buffer);
-    let number = buffers.next_seq(buffer);
-    buffers.give_back_seq(buffer, number);
+    let _ = table.next_seq(buffer);
+    let number = table.next_seq(buffer);
+    table.give_back_seq(buffer, number);
     assert_eq!(state(), (false, SEQ_MAX + 1));
-    buffers.clear(buffer);
+    table.clear(buffer);
     assert_eq!(state(), (true, SEQ_MAX + 1));
 }
 
 #[test]
 fn what_a_full_buffer_says_does_not_touch() {
-    let buffers = Buffers::new(8).expect("memory");
-    let buffer = buffers.alloc(3, true, SEQ_MAX, true).expect("room");
+    let table = BufferTable::<u64, u64>::new(8).expect("memory");
+    let buffer = table.alloc(3, true, SEQ_MAX, true).expect("room");
     let place = |n: u64| Location::from_bits(0xfff0_7fff ^ (n as u32) << 16 ^ n as u32);
-    let room = Buffers::room::<u64, u64>(14) as u64;
+    let room = BufferTable::<u64, u64>::room(14) as u64;
     for n in 0..room + 2 {
         let (key, value) = (n % room, u64::MAX - n); // the last two are written again
         let (probe, datum) = (Probe::<u64>::new(&key).unwrap(), Datum::<u64>::new(&value).unwrap());
-        let seq = buffers.next_seq(buffer).seq;
+        let seq = table.next_seq(buffer).seq;
         let birth = SEQ_MAX + if n == 0 { 5 } else { n % 4 };
-        assert!(buffers.birth(buffer).is_none() || n > 0);
-        buffers.reserve::<u64, u64>(buffer, key as usize).expect("room");
-        buffers.stage::<u64, u64>(buffer, key as usize, &probe, Some(&datum), n % 3 == 0);
-        buffers.publish::<u64, u64>(buffer, key as usize, Some(&datum), (place(n), birth));
-        let chain = buffers.chain(buffer);
+        assert!(table.birth(buffer).is_none() || n > 0);
+        table.reserve(buffer, key as usize).expect("room");
+        table.stage(buffer, key as usize, &probe, Some(&datum), n % 3 == 0);
+        table.publish(buffer, key as usize, Some(&datum), (place(n), birth));
+        let chain = table.chain(buffer);
         assert_eq!((chain.head, chain.seq), (place(n), seq));
         let least = SEQ_MAX + [5, 1, 1, 1].get(n as usize).copied().unwrap_or(0);
-        assert_eq!(buffers.birth(buffer), Some(least), "the least of all");
+        assert_eq!(table.birth(buffer), Some(least), "the least of all");
     }
     for key in 0..room {
         let probe = Probe::<u64>::new(&key).unwrap();
-        let hit = buffers.find::<u64, u64>(buffer, &probe).expect("there");
+        let hit = table.find(buffer, &probe).expect("there");
         assert_eq!((hit.entry as u64, hit.deleted), (key, false));
-        assert_eq!(buffers.is_known(buffer, hit.entry), key % 3 == 0);
+        assert_eq!(table.is_known(buffer, hit.entry), key % 3 == 0);
         let value = u64::MAX - if key < 2 { key + room } else { key };
-        assert_eq!(buffers.value::<u64, u64>(buffer, hit.entry), value);
+        assert_eq!(table.value(buffer, hit.entry), value);
     }
-    assert_eq!(buffers.new_keys(buffer) as u64, room - room.div_ceil(3));
-    assert_eq!((buffers.state(buffer).node(), buffers.is_settled(buffer)), (3, false));
+    assert_eq!(table.new_keys(buffer) as u64, room - room.div_ceil(3));
+    assert_eq!((table.state(buffer).node(), table.is_absorbed(buffer)), (3, false));
 }
 
 /// The keys of leaf `n` of [`spread`].
@@ -197,14 +197,14 @@ fn spread<M: Medium>(pool: &Arc<Pool<M>>, leaves: u64, buffers: u64) -> Buffered
 fn with_buffer<M: Medium>(tree: &Buffered<M>) -> Vec<u64> {
     let mut keys = Vec::new();
     let having = tree.walk(|node, bnode, _| {
-        if tree.middle.buffer(node).is_some() {
+        if tree.leaves.middle.buffer(node).is_some() {
             let order = Order::of(&tree.pool, bnode, bnode.taken(tree.pm()))?;
             keys.push(tree.pm().load_word(&bnode.slot(order.slot(0))[0]));
         }
         Ok(())
     });
     having.expect("intact");
-    assert_eq!(keys.len() as u64, tree.buffering().expect("some").buffers.live());
+    assert_eq!(keys.len() as u64, tree.buffers().expect("some").table.live());
     keys
 }
 
@@ -360,7 +360,7 @@ fn the_record_that_fills_a_buffer_takes_no_entry() {
 /// Log segments that a tree has, right after a checkpoint.
 fn segments_of<M: Medium>(tree: &Buffered<M>) -> usize {
     assert!(tree.make_checkpoint().expect("room"));
-    tree.buffering().expect("some").log.blocks().expect("sound").len()
+    tree.buffers().expect("some").log.blocks().expect("sound").len()
 }
 
 /// A leaf that is written once and no more keeps its entry in the log until the sweep comes by: the log
@@ -370,17 +370,17 @@ fn the_log_is_as_long_as_a_round_of_the_sweep() {
     const LEAVES: u64 = 100;
     let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
     let tree = spread(&pool, LEAVES, LEAVES);
-    let buffering = tree.buffering().expect("some");
-    let number = |leaf: u64| tree.middle.buffer(mnode(&tree, 16 * leaf)).expect("has one");
+    let buffers = tree.buffers().expect("some");
+    let number = |leaf: u64| tree.leaves.middle.buffer(mnode(&tree, 16 * leaf)).expect("has one");
     let idle = number(LEAVES - 1);
     let (mut most, mut least) = (0, usize::MAX);
     for round in 0..20 {
         rewrite(&tree, 16 * (LEAVES - 1), round);
-        assert!(!buffering.buffers.is_settled(idle), "an entry of its own");
+        assert!(!buffers.table.is_absorbed(idle), "an entry of its own");
         for (leaf, slot) in scattered(LEAVES - 1).zip(scattered(8)).take(600) {
             rewrite(&tree, 16 * leaf + slot, round);
         }
-        assert!(buffering.buffers.is_settled(idle), "round {round}");
+        assert!(buffers.table.is_absorbed(idle), "round {round}");
         let segments = segments_of(&tree);
         (most, least) = (most.max(segments), least.min(segments));
     }
@@ -391,16 +391,24 @@ fn the_log_is_as_long_as_a_round_of_the_sweep() {
     assert_eq!(tree.check().expect("sound"), LEAVES * 8);
 }
 
+/// Sweeps on; returns whether that was due.
+fn sweep<M: Medium>(tree: &Buffered<M>) -> bool {
+    let swept = tree.buffers().expect("some").sweep(&tree.leaves).expect("room");
+    let any = swept.is_some();
+    tree.merge_nearly_empty(swept.unwrap_or_default());
+    any
+}
+
 /// Eight buffers that the sweep absorbs together take two fences, and nothing is lost with the log.
 #[test]
 fn buffers_that_are_absorbed_together_share_their_fences() {
     let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
     let tree: Buffered<Counting> = spread(&pool, 9, 9);
-    let buffering = tree.buffering().expect("some");
+    let buffers = tree.buffers().expect("some");
     tree.drain().expect("room");
     // Nothing is due until the entries of eight leaves are old: by those of the ninth.
     let forget = || {
-        buffering.log.take_appended(1, u32::MAX);
+        buffers.log.take_appended(1, u32::MAX);
     };
     for leaf in 0..8 {
         rewrite(&tree, 16 * leaf, 2);
@@ -412,18 +420,19 @@ fn buffers_that_are_absorbed_together_share_their_fences() {
         assert!(tree.try_insert(&128, &round).expect("room").is_ok());
         forget();
     }
-    let settled = || {
-        let number = |leaf: u64| tree.middle.buffer(mnode(&tree, 16 * leaf)).expect("has one");
-        (0..8).filter(|&leaf| buffering.buffers.is_settled(number(leaf))).count()
+    let absorbed = || {
+        let number =
+            |leaf: u64| tree.leaves.middle.buffer(mnode(&tree, 16 * leaf)).expect("has one");
+        (0..8).filter(|&leaf| buffers.table.is_absorbed(number(leaf))).count()
     };
-    assert_eq!(settled(), 0);
-    buffering.swept.store(0, Relaxed);
-    buffering.log.note_appended(16);
+    assert_eq!(absorbed(), 0);
+    buffers.swept.store(0, Relaxed);
+    buffers.log.note_appended(16);
     pool.pm().reset();
-    assert!(tree.sweep(buffering).expect("room"));
+    assert!(sweep(&tree));
     assert_eq!(pool.pm().counts().fences, 2);
-    assert_eq!(settled(), 8);
-    assert!(!tree.sweep(buffering).expect("room"), "not due");
+    assert_eq!(absorbed(), 8);
+    assert!(!sweep(&tree), "not due");
     drop(tree);
     let tree = Buffered::<Counting>::open(&pool, "t").expect("intact");
     assert_eq!(tree.check().expect("sound"), 72);
@@ -431,7 +440,7 @@ fn buffers_that_are_absorbed_together_share_their_fences() {
 
 /// Pieces of a tree's buffers.
 fn pieces<M: Medium>(tree: &Buffered<M>) -> usize {
-    tree.buffering().expect("some").buffers.check_pieces()
+    tree.buffers().expect("some").table.check_pieces()
 }
 
 #[test]
@@ -439,7 +448,7 @@ fn pieces_are_taken_with_the_entries_and_given_back_with_the_buffer() {
     type Wide = SpTree<u64, u64, Mapped, 64, 14>;
     let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
     let tree = Wide::create(&pool, "t").expect("room");
-    let pieces = |tree: &Wide| tree.buffering().expect("some").buffers.check_pieces();
+    let pieces = |tree: &Wide| tree.buffers().expect("some").table.check_pieces();
     for key in 0..12u64 {
         assert!(tree.try_insert(&key, &key).expect("room").is_ok());
         assert_eq!(pieces(&tree), 1 + key as usize / 4, "four to a piece");
@@ -485,10 +494,11 @@ fn without_pieces_writes_go_past_the_buffers() {
         for key in 0..200u64 {
             assert!(tree.try_insert(&key, &key).expect("room").is_ok());
         }
-        let buffers = &tree.buffering().expect("some").buffers;
+        let table = &tree.buffers().expect("some").table;
         tree.drain().expect("room");
-        buffers.leave_pieces(some);
-        let there = || buffers.state(tree.middle.buffer(mnode(&tree, 0)).expect("has one")).len();
+        table.leave_pieces(some);
+        let there =
+            || table.state(tree.leaves.middle.buffer(mnode(&tree, 0)).expect("has one")).len();
         for key in 200..600u64 {
             assert!(tree.try_insert(&key, &key).expect("room").is_ok());
         }
@@ -514,7 +524,7 @@ fn without_pieces_writes_go_past_the_buffers() {
 #[test]
 fn the_sweep_and_writers_race() {
     let (_, tree) = tree();
-    let buffering = tree.buffering().expect("some");
+    let buffers = tree.buffers().expect("some");
     tree.bulk_load(&mut (0..4).flat_map(keys_of).map(|key| (key, 0))).expect("room");
     std::thread::scope(|scope| {
         for thread in 0..2u64 {
@@ -526,8 +536,8 @@ fn the_sweep_and_writers_race() {
             });
         }
         for _ in 0..3000 {
-            buffering.log.note_appended(8);
-            tree.sweep(buffering).expect("room");
+            buffers.log.note_appended(8);
+            sweep(&tree);
         }
     });
     for leaf in 0..4 {

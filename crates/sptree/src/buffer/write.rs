@@ -1,272 +1,297 @@
-//! Writing through a buffer.
+//! Single writes through a buffer, and the life of a buffer beside its Mnode.
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Datum, Probe, Slot};
 
-use super::{Buffering, Buffers, ENTRIES_MAX, Hit};
-use crate::access::At;
-use crate::log::{Appended, Kind, Record};
+use super::WriteBuffers;
+use super::table::{ENTRIES_MAX, Unused};
+use crate::leaves::{At, Held, Leaves};
+use crate::log::{Appended, Batch, Kind, Record};
 use crate::middle::Mnode;
-use crate::tree::SpTree;
-use crate::write::Held;
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// It is durable, and in the buffer, or in the Bnode with all of the buffer.
-    Buffered,
-    /// The buffer was absorbed: the Bnode has changed, look again.
-    Absorbed,
-    /// The buffer is empty, or there is none, and the Bnode has all of the chain: it goes past it.
-    Past,
+    /// Durable, in the buffer, or with all of the buffer in the Bnode.
+    Done,
+    /// Not written. The buffer was absorbed, so the Bnode has changed: search again.
+    Retry,
+    /// Not written, and nothing is buffered: write in place.
+    InPlace,
 }
 
-/// That a Bnode's chain is over: a new Bnode at its offset begins behind it. What frees a Bnode takes
-/// this, since the block can be another's as soon as the operation that freed it has ended.
+/// The proof that a Bnode's chain is over: a new Bnode at its offset begins behind it. To free a Bnode
+/// takes this, since the block can be another Bnode's as soon as the operation that freed it has ended.
 #[derive(Clone, Copy)]
 #[must_use]
 pub(crate) struct ChainOver(());
 
+/// The place of a write in a buffer.
+struct Plan {
+    buffer: u32,
+    entry: usize,
+    /// Whether the Bnode has the key.
+    known: bool,
+    /// Whether the Bnode has a slot for each new key, this one included.
+    has_slot: bool,
+    /// Whether the buffer is full with it.
+    fills: bool,
+}
+
+/// A write whose entry is in the log, not durable yet.
+struct Staged<'l, M: Medium> {
+    batch: Batch<'l, M>,
+    appended: Appended,
+}
+
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
-    SpTree<K, V, M, LEAF, BUFFER>
+    WriteBuffers<K, V, M, LEAF, BUFFER>
 {
-    /// Whether Mnodes may have buffers.
-    pub(crate) const BUFFERED: bool = BUFFER > 0 && !Slot::<K, V>::HAS_BLOCK;
-    /// The entries of a buffer.
-    pub(super) const ROOM: usize = Buffers::room::<K, V>(BUFFER);
-
-    /// The log and the buffers, where there are any.
+    /// Fetches what a new record in an Mnode's buffer, whose header is in the cache, writes besides the
+    /// log: its entry, or what the absorption touches that it joins. A hint, for before the lock, which
+    /// waits for all stores before it, while these lines are on their way.
     #[inline(always)]
-    pub(crate) fn buffering(&self) -> Option<&Buffering<M>> {
-        if Self::BUFFERED { self.buffering.as_deref() } else { None }
-    }
-
-    /// The buffer of an Mnode. Racing: validate.
-    #[inline(always)]
-    pub(crate) fn buffer_of(&self, node: &Mnode) -> Option<(&Buffering<M>, u32)> {
-        let buffering = self.buffering()?;
-        Some((buffering, self.middle.buffer(node)?))
-    }
-
-    /// What an Mnode's buffer has of a key. Racing: validate.
-    #[inline(always)]
-    pub(crate) fn hit(&self, node: &Mnode, probe: &Probe<'_, K>) -> Option<Hit> {
-        let (buffering, buffer) = self.buffer_of(node)?;
-        buffering.buffers.find::<K, V>(buffer, probe)
-    }
-
-    /// What an Mnode's buffer has of a key: `Some(None)` if it is deleted there. Racing: validate.
-    #[allow(clippy::option_option, reason = "whether anything is known; what")]
-    #[inline(always)]
-    pub(crate) fn buffered(&self, node: &Mnode, probe: &Probe<'_, K>) -> Option<Option<V>> {
-        let (buffering, buffer) = self.buffer_of(node)?;
-        let hit = buffering.buffers.find::<K, V>(buffer, probe)?;
-        Some((!hit.deleted).then(|| buffering.buffers.value::<K, V>(buffer, hit.entry)))
-    }
-
-    /// Fetches what a new record in an Mnode's buffer, which is fetched, writes besides the log: its
-    /// entry, or what the absorption does that it joins. A hint, for before the lock: that waits for all
-    /// stores before it, and these lines are on their way meanwhile.
-    #[inline(always)]
-    pub(crate) fn prefetch_to_buffer(&self, at: &At<'_>, buffering: &Buffering<M>, buffer: u32) {
-        let Buffering { buffers, handoff, .. } = buffering;
-        let state = buffers.state(buffer);
-        if state.len() + usize::from(!handoff.is_open()) < Self::ROOM {
-            buffers.prefetch_entry::<K, V>(buffer, state.len());
+    pub(crate) fn prefetch_to_write(
+        &self,
+        leaves: &Leaves<K, V, M, LEAF>,
+        at: &At<'_>,
+        buffer: u32,
+    ) {
+        let len = self.table.state(buffer).len();
+        if len + usize::from(!self.handoff.is_open()) < Self::ROOM {
+            self.table.prefetch_entry(buffer, len);
         } else {
-            self.prefetch_absorption(buffers, at.node, (at.bnode, buffer));
+            self.prefetch_absorption(leaves, at.node, (at.bnode, buffer));
         }
     }
 
-    /// Appends a record (or the deletion of a key) and puts it into the buffer, if that can be; then
-    /// there are `change` (modulo 2^64) more records.
+    /// Writes a record, or the removal of a key, through the buffer of its Mnode; then there are
+    /// `change` (modulo 2^64) more records.
     ///
     /// # Errors
-    /// Those of absorbing. A log that cannot grow is none, nor that there are no more pieces: the
-    /// write goes past the buffer.
+    /// Those of absorbing. A log that cannot grow, or that there are no more pieces, is none: the write
+    /// goes in place.
     #[inline(always)]
-    pub(crate) fn write_buffered(
+    pub(crate) fn write(
         &self,
+        leaves: &Leaves<K, V, M, LEAF>,
         held: &Held<'_, K, V, LEAF>,
-        probe: &Probe<'_, K>,
-        datum: Option<&Datum<'_, V>>,
+        (probe, datum): (&Probe<'_, K>, Option<&Datum<'_, V>>),
         change: u64,
     ) -> Result<Written, IndexError> {
-        let Some(buffering) = self.buffering() else { return Ok(Written::Past) };
-        let Some(buffer) = self.buffer_for(buffering, held)? else { return Ok(Written::Past) };
-        let (buffers, log) = (&buffering.buffers, &buffering.log);
-        let state = buffers.state(buffer);
-        let entry = held.hit.map_or(state.len(), |hit| hit.entry);
-        let known = held.hit.map_or(held.slot.is_some(), |hit| buffers.is_known(buffer, hit.entry));
-        // A new key takes a slot, unless its entry does already.
-        let counted = held.hit.is_some_and(|hit| !hit.deleted);
-        let more = usize::from(datum.is_some() && !known && !counted);
-        let slots = LEAF - held.taken.len() >= buffers.new_keys(buffer) + more;
-        let last = entry + 1 >= Self::ROOM || state.logged() + 1 >= ENTRIES_MAX;
-        let attended = buffering.handoff.is_open();
-        if last && !attended && slots && held.hit.is_none() && Self::may_join(held.slot, datum) {
-            self.absorb_with(held, buffer, (probe, datum), change)?; // LIN: the unlock after it
-            return Ok(Written::Buffered);
+        let Some(plan) = self.plan(leaves, held, datum)? else { return Ok(Written::InPlace) };
+        let has_worker = self.handoff.is_open();
+        if plan.fills
+            && !has_worker
+            && plan.has_slot
+            && held.hit.is_none()
+            && Self::may_join(held.slot, datum)
+        {
+            // LIN: the unlock after it.
+            self.absorb_with(leaves, held, plan.buffer, (probe, datum), change)?;
+            return Ok(Written::Done);
         }
-        if !slots || entry == Self::ROOM || state.logged() == ENTRIES_MAX {
-            return self.make_way(held, buffer);
+        let full =
+            plan.entry == Self::ROOM || self.table.state(plan.buffer).logged() == ENTRIES_MAX;
+        if !plan.has_slot || full || self.table.reserve(plan.buffer, plan.entry).is_err() {
+            return self.make_room(leaves, held, plan.buffer);
         }
-        let (words, count) = payload::<K, V>(probe, datum);
-        if buffers.reserve::<K, V>(buffer, entry).is_err() {
-            return self.make_way(held, buffer);
-        }
-        let number = buffers.next_seq(buffer);
-        let record = Record {
-            id: held.bnode.offset(),
-            seq: number.seq,
-            next: buffers.chain(buffer).head,
-            kind: if datum.is_some() { Kind::Put } else { Kind::Delete },
-            payload: &words[..count],
-        };
-        let counting = Counting::begin(self, held.index, change);
-        let mut batch = log.batch();
-        match batch.push(&record) {
-            Ok(Appended { location, birth, .. }) => {
-                buffers.stage::<K, V>(buffer, entry, probe, datum, known);
+        let number = self.table.next_seq(plan.buffer);
+        let counted = Counted::new(leaves, held.index, change);
+        match self.stage(held, &plan, number, (probe, datum)) {
+            Ok(Staged { batch, appended }) => {
                 batch.commit()?; // P1
-                counting.end();
-                let place = (location, birth);
-                buffers.publish::<K, V>(buffer, entry, datum, place); // LIN: the unlock after it
-                if attended && (last || buffers.new_keys(buffer) + held.taken.len() >= LEAF) {
-                    buffering.handoff.leave(self.pm(), buffer);
+                counted.keep();
+                let place = (appended.location, appended.birth);
+                // LIN: the unlock after it.
+                self.table.publish(plan.buffer, plan.entry, datum, place);
+                let new_keys = self.table.new_keys(plan.buffer);
+                if has_worker && (plan.fills || new_keys + held.taken.len() >= LEAF) {
+                    self.handoff.push(leaves.pm(), plan.buffer);
                 }
-                Ok(Written::Buffered)
+                Ok(Written::Done)
             }
             Err(error) if Self::does_without_log(&error) => {
-                drop((batch, counting));
-                buffers.give_back_seq(buffer, number);
-                self.make_way(held, buffer)
+                drop(counted);
+                self.table.give_back_seq(plan.buffer, number);
+                self.make_room(leaves, held, plan.buffer)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Whether a write for which the log fails with this goes past the buffer: there is no room for
-    /// another segment, or no slot for making it.
+    /// The place of a write in the Mnode's buffer; `None`: there is no buffer for it.
+    #[inline(always)]
+    fn plan(
+        &self,
+        leaves: &Leaves<K, V, M, LEAF>,
+        held: &Held<'_, K, V, LEAF>,
+        datum: Option<&Datum<'_, V>>,
+    ) -> Result<Option<Plan>, PmError> {
+        let buffer = match leaves.middle.buffer(held.node) {
+            Some(buffer) => buffer,
+            None => match self.attach(leaves, held.index, held.node)? {
+                Some(buffer) => buffer,
+                None => return Ok(None),
+            },
+        };
+        let (table, state) = (&self.table, self.table.state(buffer));
+        let entry = held.hit.map_or(state.len(), |hit| hit.entry);
+        let known = held.hit.map_or(held.slot.is_some(), |hit| table.is_known(buffer, hit.entry));
+        // A new key takes a slot, unless its entry does already.
+        let counted = held.hit.is_some_and(|hit| !hit.deleted);
+        let more = usize::from(datum.is_some() && !known && !counted);
+        let has_slot = LEAF - held.taken.len() >= table.new_keys(buffer) + more;
+        let fills = entry + 1 >= Self::ROOM || state.logged() + 1 >= ENTRIES_MAX;
+        Ok(Some(Plan { buffer, entry, known, has_slot, fills }))
+    }
+
+    /// Appends a record to the log, not durable yet, and writes it where no reader sees it.
+    #[inline(always)]
+    fn stage(
+        &self,
+        held: &Held<'_, K, V, LEAF>,
+        plan: &Plan,
+        number: Unused,
+        (probe, datum): (&Probe<'_, K>, Option<&Datum<'_, V>>),
+    ) -> Result<Staged<'_, M>, PmError> {
+        let (words, count) = payload::<K, V>(probe, datum);
+        let record = Record {
+            id: held.bnode.offset(),
+            seq: number.seq,
+            next: self.table.chain(plan.buffer).head,
+            kind: if datum.is_some() { Kind::Put } else { Kind::Delete },
+            payload: &words[..count],
+        };
+        let mut batch = self.log.batch();
+        let appended = batch.push(&record)?;
+        self.table.stage(plan.buffer, plan.entry, probe, datum, plan.known);
+        Ok(Staged { batch, appended })
+    }
+
+    /// Whether a write for which the log fails with this goes in place: there is no room for another
+    /// segment, or no operation slot to make it.
     const fn does_without_log(error: &PmError) -> bool {
         error.is_full() || matches!(error, PmError::TooLarge { .. } | PmError::Busy { .. })
     }
 
-    /// Whether a write of a key that is not in the buffer can join an absorption: what it does becomes
-    /// visible, after a crash, by one store.
+    /// Whether a write of a key that is not in the buffer can join an absorption: one store makes it
+    /// visible after a crash.
     #[inline(always)]
     const fn may_join(slot: Option<usize>, datum: Option<&Datum<'_, V>>) -> bool {
         slot.is_none() || datum.is_none() || Slot::<K, V>::ONE_WORD_UPDATE
     }
 
-    /// Absorbs what is in the buffer; what comes then goes past it if there was nothing.
+    /// Absorbs the buffer that a write has no room in.
     #[cold]
-    fn make_way(&self, held: &Held<'_, K, V, LEAF>, buffer: u32) -> Result<Written, IndexError> {
-        let Some(buffering) = self.buffering() else { return Ok(Written::Past) };
-        if buffering.buffers.is_settled(buffer) {
-            return Ok(Written::Past);
-        }
-        self.absorb(held.node, buffer)?;
-        Ok(Written::Absorbed)
-    }
-
-    /// The buffer of a locked Mnode; a new one if there may be another.
-    #[inline(always)]
-    fn buffer_for(
+    fn make_room(
         &self,
-        buffering: &Buffering<M>,
+        leaves: &Leaves<K, V, M, LEAF>,
         held: &Held<'_, K, V, LEAF>,
-    ) -> Result<Option<u32>, PmError> {
-        match self.middle.buffer(held.node) {
-            Some(buffer) => Ok(Some(buffer)),
-            None => self.give_buffer(buffering, held.index, held.node),
+        buffer: u32,
+    ) -> Result<Written, IndexError> {
+        if self.table.is_absorbed(buffer) {
+            return Ok(Written::InPlace);
         }
+        self.absorb_all(leaves, std::iter::once((held.node, buffer)))?;
+        Ok(Written::Retry)
     }
 
-    /// Gives a locked Mnode a buffer, within the budget.
+    /// Whether the Bnode and the buffer of an Mnode have room for another record of a new key. Racing:
+    /// validate.
+    #[inline(always)]
+    pub(crate) fn has_room(&self, leaves: &Leaves<K, V, M, LEAF>, buffer: u32) -> bool {
+        let state = self.table.state(buffer);
+        let taken = leaves.taken(leaves.middle.get(state.node())).len();
+        state.len() < Self::ROOM
+            && state.logged() < ENTRIES_MAX
+            && taken + self.table.new_keys(buffer) < LEAF
+    }
+
+    /// Attaches a buffer to a locked Mnode, within the budget.
     #[cold]
-    pub(super) fn give_buffer(
+    pub(super) fn attach(
         &self,
-        buffering: &Buffering<M>,
+        leaves: &Leaves<K, V, M, LEAF>,
         index: u32,
         node: &Mnode,
     ) -> Result<Option<u32>, PmError> {
-        if buffering.buffers.live() >= buffering.budget.most() {
-            self.note_unbuffered(buffering, index, node);
+        if self.table.live() >= self.budget.most() {
+            self.note_unbuffered(leaves, index, node);
             return Ok(None);
         }
-        let applied = self.bnode_of(node)?.applied(self.pm())?;
-        let seq = buffering.log.greatest_seq().max(applied);
-        let own = buffering.budget.is_unlimited();
-        let buffer = buffering.buffers.alloc(index, own, seq, true)?;
-        self.middle.put_buffer(node, Some(buffer));
+        let applied = leaves.bnode_of(node)?.applied(leaves.pm())?;
+        let seq = self.log.greatest_seq().max(applied);
+        let buffer = self.table.alloc(index, self.budget.is_unlimited(), seq, true)?;
+        leaves.middle.put_buffer(node, Some(buffer));
         Ok(Some(buffer))
     }
 
-    /// Takes the buffer of a locked Mnode away; it is empty.
-    pub(crate) fn take_buffer(&self, node: &Mnode) {
-        if let Some((buffering, buffer)) = self.buffer_of(node) {
-            let ChainOver(()) = self.end_chain(node);
-            self.middle.put_buffer(node, None);
-            buffering.buffers.free(buffer);
+    /// Detaches the buffer of a locked Mnode; it is empty.
+    pub(crate) fn detach(&self, leaves: &Leaves<K, V, M, LEAF>, node: &Mnode) {
+        if let Some(buffer) = leaves.middle.buffer(node) {
+            let ChainOver(()) = self.end_chain(leaves, node);
+            leaves.middle.put_buffer(node, None);
+            self.table.free(buffer);
         }
     }
 
-    /// Notes the last sequence number of a locked Mnode's chain, all of which its Bnode has. Chains that
-    /// begin from now on begin behind it. Nothing happens if this one goes on after all.
-    pub(crate) fn end_chain(&self, node: &Mnode) -> ChainOver {
-        if let Some((buffering, buffer)) = self.buffer_of(node) {
-            buffering.log.forget_chain(buffering.buffers.chain(buffer).seq);
+    /// Notes the last sequence number of a locked Mnode's chain, all of which its Bnode has absorbed.
+    /// Chains that begin from now on begin behind it. No harm if this one goes on after all.
+    pub(crate) fn end_chain(&self, leaves: &Leaves<K, V, M, LEAF>, node: &Mnode) -> ChainOver {
+        if let Some(buffer) = leaves.middle.buffer(node) {
+            self.log.forget_chain(self.table.chain(buffer).seq);
         }
         ChainOver(())
     }
 
-    /// The number of the last entry that a new Bnode has nothing of.
+    /// The greatest sequence number that a new Bnode has nothing of.
     pub(crate) fn applied_of_new(&self) -> u64 {
-        self.buffering().map_or(0, |buffering| buffering.log.greatest_seq())
+        self.log.greatest_seq()
     }
 }
 
-/// Records that are noted before they are there: see [`Mending::arm_and_count`], whose reasons are
-/// these. Takes them back when dropped before its end.
+impl ChainOver {
+    /// In an index without buffers there are no chains.
+    pub(crate) const NO_CHAINS: Self = Self(());
+}
+
+/// Records that are counted before the write that adds them: see [`TagGuard::arm_and_count`] for the
+/// reason. Takes them back when dropped before [`keep`](Self::keep).
 ///
-/// [`Mending::arm_and_count`]: crate::mend::Mending::arm_and_count
-struct Counting<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
-    tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
+/// [`TagGuard::arm_and_count`]: crate::tag_guard::TagGuard::arm_and_count
+struct Counted<'t, K: Key, V: Value, M: Medium, const LEAF: usize> {
+    leaves: &'t Leaves<K, V, M, LEAF>,
     index: u32,
     change: u64,
 }
 
-impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
-    Counting<'t, K, V, M, LEAF, BUFFER>
-{
+impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize> Counted<'t, K, V, M, LEAF> {
     #[inline(always)]
-    fn begin(tree: &'t SpTree<K, V, M, LEAF, BUFFER>, index: u32, change: u64) -> Self {
+    fn new(leaves: &'t Leaves<K, V, M, LEAF>, index: u32, change: u64) -> Self {
         if change != 0 {
-            tree.count(index, change);
+            leaves.count(index, change);
         }
-        Self { tree, index, change }
+        Self { leaves, index, change }
     }
 
     #[inline(always)]
-    fn end(mut self) {
+    fn keep(mut self) {
         self.change = 0;
     }
 }
 
-impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
-    for Counting<'_, K, V, M, LEAF, BUFFER>
-{
+impl<K: Key, V: Value, M: Medium, const LEAF: usize> Drop for Counted<'_, K, V, M, LEAF> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.change != 0 {
-            self.tree.count(self.index, self.change.wrapping_neg());
+            self.leaves.count(self.index, self.change.wrapping_neg());
         }
     }
 }
 
-/// What an entry says: the words of the key, then those of the value.
+/// The payload of an entry: the words of the key, then those of the value.
 pub(super) fn payload<K: Key, V: Value>(
     probe: &Probe<'_, K>,
     datum: Option<&Datum<'_, V>>,

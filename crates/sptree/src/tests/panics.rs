@@ -192,7 +192,7 @@ fn interrupted_writes_lose_no_piece_of_a_buffer() {
             }
             let buffers = |rig: &Rig<Tree>| {
                 rig.space.limit_steps(3_000_000);
-                rig.index.buffering().expect("some").buffers.check_pieces()
+                rig.index.buffers().expect("some").check_pieces()
             };
             let interrupted = rig.interrupt(at, |index| {
                 index.try_insert(&there, &there).expect("room").expect("done");

@@ -23,7 +23,7 @@ fn bnode_of<V: Value, const LEAF: usize, const BUFFER: usize>(
     key: u64,
 ) -> Bnode<'_, u64, V, LEAF> {
     let probe = Probe::<u64>::new(&key).expect("a key");
-    tree.bnode(tree.locate(&Route::to(&probe)).bnode).expect("a Bnode")
+    tree.leaves.bnode(tree.locate(&Route::to(&probe)).bnode).expect("a Bnode")
 }
 
 /// Inserts a key and takes a line back; `false` if the insert did not take one fence, or a split.
@@ -98,7 +98,7 @@ fn an_insert_cut_short_is_ended_by_one_line_and_a_fence_of_its_own() {
     for key in 1..3 {
         assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
     }
-    let head = tree.bnode_of(tree.middle.get(tree.head)).expect("a Bnode");
+    let head = tree.leaves.bnode_of(tree.leaves.middle.get(tree.head)).expect("a Bnode");
     let slot = head.last_inserted(tree.pm()).expect("one fence");
     tree.pm().store_word(&head.slot(slot)[0], 0);
     drop(tree);
@@ -154,7 +154,7 @@ fn nor_of_a_merged_one() {
     assert_eq!(bnode_of(&tree, 1).last_inserted(tree.pm()), Some(0));
     assert!(tree.remove(&1).expect("intact").is_some());
     assert!(tree.remove(&7).expect("intact").is_some());
-    assert_eq!(tree.middle.next(tree.middle.get(tree.head)), NONE, "8 has moved");
+    assert_eq!(tree.leaves.middle.next(tree.leaves.middle.get(tree.head)), NONE, "8 has moved");
     assert_eq!(Slot::<u64, u64>::key(&pool, bnode_of(&tree, 8).slot(0)).expect("intact"), 8);
     let tree = reopen(&pool, tree);
     assert_holds(&tree, [4, 8].into_iter());
@@ -188,11 +188,11 @@ fn after_a_write_that_a_panic_cut_short_inserts_take_two_fences() {
         pool.pm().counts().fences - before
     };
     assert_eq!(fences(1), 1);
-    let mut mending = tree.mending(tree.head, tree.middle.get(tree.head));
-    mending.arm();
-    mending.disarm();
-    drop(mending);
+    let mut guard = tree.leaves.tag_guard(tree.head, tree.leaves.middle.get(tree.head));
+    guard.arm();
+    guard.disarm();
+    drop(guard);
     assert_eq!(fences(2), 1);
-    tree.mending(tree.head, tree.middle.get(tree.head)).arm();
+    tree.leaves.tag_guard(tree.head, tree.leaves.middle.get(tree.head)).arm();
     assert_eq!(fences(3), 2);
 }

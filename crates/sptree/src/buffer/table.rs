@@ -1,5 +1,5 @@
-//! Buffers in DRAM: cells, which readers read under the version of the Mnode. A buffer is a line that
-//! says what there is, and [pieces](super::pieces) for its entries.
+//! The table of buffers, in DRAM: readers read a buffer under the version of its Mnode. A buffer is a
+//! header of one line, and [pieces](super::pieces) for its entries.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -11,6 +11,7 @@ use pmindex_record::{Datum, Probe, Slot};
 
 use super::pieces::{self, PIECES, Pieces, per_piece};
 use crate::layout::{bits, tag_of};
+use crate::leaves::Hit;
 use crate::log::{Chain, Location, SEQ_MAX};
 
 /// The most words that the entries of a buffer take.
@@ -21,17 +22,17 @@ pub(super) const ENTRIES: usize = 14;
 pub(crate) const ENTRIES_MAX: usize = 16;
 
 pm_struct! {
-    /// A buffer: one line, which a search that does not find its key reads. Its entries lie in
-    /// [`pieces`].
+    /// The header of a buffer: one line, all that a search reads which does not find its key. The
+    /// entries lie in [`pieces`].
     #[align(64)]
     pub(crate) struct Buffer: size 64 {
-        /// What there is.
+        /// Mnode, deletions, numbers of entries.
         pub state @ 0: PmCell<State>,
-        /// What the chain and the Bnode say.
+        /// The chain's last sequence number, and what the Bnode has.
         pub tally @ 8: PmCell<Tally>,
         /// A byte of each key's hash.
         pub tags @ 16: [PmU64; 2],
-        /// When the chain was born, if it has entries.
+        /// When the chain's oldest entry was appended, if it has any.
         pub birth @ 32: PmU64,
         /// The numbers of the pieces, two to a word, then the location of the chain's newest entry.
         pub pieces @ 40: [PmU64; 3],
@@ -43,8 +44,8 @@ const HEAD_SHIFT: u32 = 32;
 
 const _: () = assert!(PIECES == 5, "the location is where a sixth piece would be");
 
-/// `the chain's last sequence number: 49 | unsettled: 1 | known: 14`. Bit `i` of `known`: the Bnode has
-/// the key of entry `i`. Unsettled: a sequence number was used that the Bnode does not have.
+/// `the chain's last sequence number: 49 | pending: 1 | known: 14`. Bit `i` of `known`: the Bnode has
+/// the key of entry `i`. Pending: the Bnode has not absorbed the last sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Tally(u64);
 
@@ -62,19 +63,19 @@ impl Word for Tally {
 }
 
 impl Tally {
-    const UNSETTLED: u64 = 1 << ENTRIES;
-    const KNOWN: u64 = Self::UNSETTLED - 1;
+    const PENDING: u64 = 1 << ENTRIES;
+    const KNOWN: u64 = Self::PENDING - 1;
 
-    fn of(seq: u64, settled: bool) -> Self {
-        Self(seq << (ENTRIES + 1) | if settled { 0 } else { Self::UNSETTLED })
+    fn of(seq: u64, absorbed: bool) -> Self {
+        Self(seq << (ENTRIES + 1) | if absorbed { 0 } else { Self::PENDING })
     }
     #[inline(always)]
     fn seq(self) -> u64 {
         self.0 >> (ENTRIES + 1)
     }
     #[inline(always)]
-    fn is_settled(self) -> bool {
-        self.0 & Self::UNSETTLED == 0
+    fn is_absorbed(self) -> bool {
+        self.0 & Self::PENDING == 0
     }
     #[inline(always)]
     fn known(self) -> u64 {
@@ -134,49 +135,42 @@ impl State {
     }
 }
 
-/// A sequence number that nothing was written with so far.
+/// A sequence number that no entry has yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unused {
     pub(crate) seq: u64,
     before: Tally,
 }
 
-/// An entry with the key that was looked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hit {
-    pub(crate) entry: usize,
-    pub(crate) deleted: bool,
-}
-
 /// All buffers of an index.
 ///
-/// While any Mnode may have a buffer, it has the one of its own number, so that whoever knows the
-/// Mnode's number can fetch both at once, and does not wait for one after the other. Where there is a
+/// Without a budget, an Mnode's buffer has the Mnode's own number: both are fetched at once. With a
 /// budget, buffers are *shared*: their numbers, from `own` on, are given out one after the other, so
-/// that no more memory is touched than there are buffers.
+/// that the memory touched is that of the buffers in use.
 #[derive(Debug)]
-pub(crate) struct Buffers {
+pub(crate) struct BufferTable<K, V> {
     dram: Mapped,
     arena: Arena<Buffer>,
     pieces: Pieces,
-    /// Of each buffer that the hand of the [`budget`](super::budget) has passed, the chain's last
-    /// sequence number when it last did.
+    /// By buffer: the chain's last sequence number when the hand of the [`budget`](super::budget) last
+    /// passed it.
     passed: Arena<PmU64>,
-    /// Mnodes' own buffers have numbers below it.
+    /// The numbers below it are those of Mnodes' own buffers.
     own: u32,
-    /// Own buffers below it may be in use.
+    /// Own buffers in use have numbers below it.
     own_bound: AtomicU32,
-    /// So many shared ones may be in use.
+    /// The number of shared buffers that were ever in use.
     shared_bound: AtomicU32,
-    /// Shared ones that are not.
+    /// Shared buffers that are free again.
     free: Mutex<Vec<u32>>,
-    /// How many are in use.
+    /// The number of buffers in use.
     live: AtomicU64,
+    record: std::marker::PhantomData<fn() -> (K, V)>,
 }
 
-impl Buffers {
+impl<K: Key, V: Value> BufferTable<K, V> {
     pub(super) fn new(leaves: u64) -> Result<Self, PmError> {
-        // An Mnode has 31 bits for the number of its buffer, and there are two kinds.
+        // An Mnode has 31 bits for the number of its buffer, own or shared.
         let own = u32::try_from(leaves + 64).unwrap_or(u32::MAX).min((u32::MAX >> 2) - 1);
         Ok(Self {
             dram: Mapped::dram(),
@@ -188,20 +182,21 @@ impl Buffers {
             shared_bound: AtomicU32::new(0),
             free: Mutex::new(Vec::new()),
             live: AtomicU64::new(0),
+            record: std::marker::PhantomData,
         })
     }
 
-    /// How many entries a buffer of `buffer` entries has room for, of these records.
-    pub(crate) const fn room<K: Key, V: Value>(buffer: usize) -> usize {
+    /// The entries of these records that a buffer of `buffer` entries has room for.
+    pub(crate) const fn room(buffer: usize) -> usize {
         let fit = ENTRY_WORDS / Slot::<K, V>::WORDS;
         let most = if fit < ENTRIES { fit } else { ENTRIES };
         if buffer < most { buffer } else { most }
     }
 
     /// The most DRAM of a buffer of `buffer` entries, of these records.
-    pub(crate) const fn bytes<K: Key, V: Value>(buffer: usize) -> u64 {
+    pub(crate) const fn bytes(buffer: usize) -> u64 {
         let per = per_piece(Slot::<K, V>::WORDS);
-        let pieces = Self::room::<K, V>(buffer).div_ceil(per);
+        let pieces = Self::room(buffer).div_ceil(per);
         (size_of::<Buffer>() + pieces * size_of::<pieces::Piece>()) as u64
     }
 
@@ -210,13 +205,13 @@ impl Buffers {
         self.arena.get(index)
     }
 
-    /// Fetches a buffer but for its entries. A hint.
+    /// Fetches a buffer's header. A hint.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: u32) {
         self.arena.prefetch(index);
     }
 
-    /// Fetches the entries of a buffer, which is fetched. A hint.
+    /// Fetches the entries of a buffer whose header is in the cache. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_entries(&self, index: u32) {
         for piece in self.pieces_of(self.get(index)).into_iter().take_while(|&n| n != pieces::NONE)
@@ -225,31 +220,31 @@ impl Buffers {
         }
     }
 
-    /// Whether it is an Mnode's own buffer, with the same number.
+    /// Whether it is an Mnode's own buffer, with the Mnode's number.
     pub(crate) fn is_own(&self, index: u32) -> bool {
         index < self.own
     }
 
-    /// Fetches an entry of a buffer, which is fetched. A hint.
+    /// Fetches an entry of a buffer whose header is in the cache. A hint.
     #[inline(always)]
-    pub(crate) fn prefetch_entry<K: Key, V: Value>(&self, index: u32, entry: usize) {
-        self.pieces.prefetch(&self.dram, self.piece::<K, V>(self.get(index), entry));
+    pub(crate) fn prefetch_entry(&self, index: u32, entry: usize) {
+        self.pieces.prefetch(&self.dram, self.piece(self.get(index), entry));
     }
 
-    /// Fetches all that an append to an Mnode's own buffer writes but the entry. A hint.
+    /// Fetches the header of an Mnode's own buffer. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_own(&self, node: u32) {
         self.prefetch(node.min(self.own));
     }
 
-    /// An empty buffer for an Mnode, whose chain goes on from `seq`; its Bnode has all of that if it is
-    /// `settled`. Its `own` one, or one that is shared.
+    /// Takes an empty buffer for an Mnode: its `own`, or a shared one. The chain goes on from `seq`; the
+    /// Bnode has absorbed it so far if `absorbed` says so.
     pub(crate) fn alloc(
         &self,
         node: u32,
         own: bool,
         seq: u64,
-        settled: bool,
+        absorbed: bool,
     ) -> Result<u32, PmError> {
         let index = if own && node < self.own {
             self.own_bound.fetch_max(node + 1, AcqRel);
@@ -260,13 +255,13 @@ impl Buffers {
             index
         };
         let buffer = self.get(index);
-        self.dram.store(&buffer.tally, Tally::of(seq, settled));
+        self.dram.store(&buffer.tally, Tally::of(seq, absorbed));
         self.dram.store(&buffer.state, State::of(node));
         self.live.fetch_add(1, Relaxed);
         Ok(index)
     }
 
-    /// The number of a shared buffer that is not in use.
+    /// Takes a shared buffer.
     fn share(&self) -> Result<u32, PmError> {
         if let Some(index) = self.free.lock().pop() {
             return Ok(index);
@@ -279,6 +274,7 @@ impl Buffers {
             .map_err(|_| PmError::Full { wanted, capacity: wanted * capacity })
     }
 
+    /// Gives a buffer back.
     pub(crate) fn free(&self, index: u32) {
         let buffer = self.get(index);
         self.dram.store(&buffer.state, State::default());
@@ -295,7 +291,7 @@ impl Buffers {
         self.live.load(Relaxed)
     }
 
-    /// The hand passes a buffer: how many writes since it last did. Racing: about so many.
+    /// Passes a buffer with the hand; returns the writes since the last time. Racing: about as many.
     pub(crate) fn pass(&self, index: u32) -> u64 {
         let (seq, passed) = (self.tally(index).seq(), self.passed.get(index));
         let writes = seq.saturating_sub(self.dram.load_word(passed));
@@ -303,30 +299,31 @@ impl Buffers {
         writes
     }
 
-    /// Buffers in use, and the DRAM they take.
-    pub(crate) fn size(&self) -> (u64, u64) {
+    /// Bytes of DRAM.
+    pub(crate) fn bytes_in_use(&self) -> u64 {
         let passed = u64::from(self.shared_bound.load(Acquire)) * size_of::<PmU64>() as u64;
         let headers = u64::from(self.count()) * size_of::<Buffer>() as u64;
-        (self.live(), headers + self.pieces.bytes() + passed)
+        headers + self.pieces.bytes() + passed
     }
 
-    /// How many numbers may be in use.
+    /// The number of [`indices`](Self::indices).
     pub(crate) fn count(&self) -> u32 {
         self.own_bound.load(Acquire) + self.shared_bound.load(Acquire)
     }
 
-    /// The `n`th of the numbers that may be in use.
+    /// The `n`th of the [`indices`](Self::indices).
     pub(crate) fn nth(&self, n: u32) -> u32 {
         let own = self.own_bound.load(Acquire);
         if n < own { n } else { self.own + (n - own) }
     }
 
-    /// All numbers that may be in use.
+    /// The numbers of all buffers that were ever in use.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
         let shared = self.own..self.own + self.shared_bound.load(Acquire);
         (0..self.own_bound.load(Acquire)).chain(shared)
     }
 
+    /// Mnode, deletions, numbers of entries. Racing: validate.
     #[inline(always)]
     pub(crate) fn state(&self, index: u32) -> State {
         self.dram.load(&self.get(index).state)
@@ -337,14 +334,14 @@ impl Buffers {
         self.dram.load(&self.get(index).tally)
     }
 
-    /// How many entries are new keys of the Bnode: each takes a slot.
+    /// The number of entries whose keys the Bnode has not: each takes a slot.
     pub(crate) fn new_keys(&self, index: u32) -> usize {
         let state = self.state(index);
         let old = self.tally(index).known() | state.deleted();
         state.len() - (old & ((1 << state.len()) - 1)).count_ones() as usize
     }
 
-    /// By how many (modulo 2^64) the records are more than those of the Bnode.
+    /// The records (modulo 2^64) that the buffer adds to those of its Bnode.
     pub(crate) fn gained(&self, index: u32) -> u64 {
         let state = self.state(index);
         let entries = (1 << state.len().min(ENTRIES)) - 1;
@@ -373,12 +370,12 @@ impl Buffers {
         Chain { head, seq: self.tally(index).seq() }
     }
 
-    /// When the chain was born, if it has entries. Racing: validate.
+    /// When the chain's oldest entry was appended, if it has any. Racing: validate.
     pub(crate) fn birth(&self, index: u32) -> Option<u64> {
         (self.state(index).logged() > 0).then(|| self.dram.load(&self.get(index).birth))
     }
 
-    /// The next sequence number, which is used up. Under the lock.
+    /// Uses the next sequence number. Under the lock.
     #[inline(always)]
     pub(crate) fn next_seq(&self, index: u32) -> Unused {
         let before = self.tally(index);
@@ -388,23 +385,23 @@ impl Buffers {
         Unused { seq, before }
     }
 
-    /// Nothing was written with this number, which was the last: it can be used. Under the lock, and
-    /// nothing was staged since.
+    /// Gives the last sequence number back: no entry has it. Under the lock, and nothing was staged
+    /// since.
     pub(crate) fn give_back_seq(&self, index: u32, number: Unused) {
         self.dram.store(&self.get(index).tally, number.before);
     }
 
     /// The word with the number of an entry's piece, and where in it.
     #[inline(always)]
-    fn place_of<K: Key, V: Value>(buffer: &Buffer, entry: usize) -> (&PmU64, u32) {
+    fn place_of(buffer: &Buffer, entry: usize) -> (&PmU64, u32) {
         let piece = (entry / per_piece(Slot::<K, V>::WORDS)).min(PIECES - 1);
         (&buffer.pieces[piece / 2], 32 * (piece % 2) as u32)
     }
 
     /// The piece of an entry. Racing: validate.
     #[inline(always)]
-    fn piece<K: Key, V: Value>(&self, buffer: &Buffer, entry: usize) -> u32 {
-        let (cell, shift) = Self::place_of::<K, V>(buffer, entry);
+    fn piece(&self, buffer: &Buffer, entry: usize) -> u32 {
+        let (cell, shift) = Self::place_of(buffer, entry);
         (self.dram.load(cell) >> shift) as u32
     }
 
@@ -422,14 +419,10 @@ impl Buffers {
     /// # Errors
     /// [`PmError::Full`]; nothing is changed then.
     #[inline(always)]
-    pub(crate) fn reserve<K: Key, V: Value>(
-        &self,
-        index: u32,
-        entry: usize,
-    ) -> Result<(), PmError> {
+    pub(crate) fn reserve(&self, index: u32, entry: usize) -> Result<(), PmError> {
         let buffer = self.get(index);
-        if self.piece::<K, V>(buffer, entry) == pieces::NONE {
-            let (cell, shift) = Self::place_of::<K, V>(buffer, entry);
+        if self.piece(buffer, entry) == pieces::NONE {
+            let (cell, shift) = Self::place_of(buffer, entry);
             let piece = self.pieces.take()?;
             self.dram.store(cell, self.dram.load(cell) | u64::from(piece) << shift);
         }
@@ -447,20 +440,20 @@ impl Buffers {
     }
 
     #[inline(always)]
-    fn entry<K: Key, V: Value>(&self, index: u32, entry: usize) -> &[PmU64] {
-        let piece = self.piece::<K, V>(self.get(index), entry);
+    fn entry(&self, index: u32, entry: usize) -> &[PmU64] {
+        let piece = self.piece(self.get(index), entry);
         self.pieces.entry(piece, entry, Slot::<K, V>::WORDS)
     }
 
     /// The entry with the probe's key. Racing: validate.
     #[inline(always)]
-    pub(crate) fn find<K: Key, V: Value>(&self, index: u32, probe: &Probe<'_, K>) -> Option<Hit> {
+    pub(crate) fn find(&self, index: u32, probe: &Probe<'_, K>) -> Option<Hit> {
         let buffer = self.get(index);
         let state = self.dram.load(&buffer.state);
         let tagged = self.dram.match_byte(&buffer.tags, tag_of(probe));
         let keys = Slot::<K, V>::KEY_WORDS;
         for entry in bits(tagged & ((1 << state.len().min(ENTRIES)) - 1)) {
-            let words = self.entry::<K, V>(index, entry);
+            let words = self.entry(index, entry);
             if (0..keys).all(|i| self.dram.load(&words[i]) == probe.words()[i]) {
                 return Some(Hit { entry, deleted: state.deleted() >> entry & 1 == 1 });
             }
@@ -472,7 +465,7 @@ impl Buffers {
     /// the value of a key that has an entry; there is a [piece](Self::reserve) for it. Under the lock,
     /// so that it is done while the log entry becomes durable.
     #[inline(always)]
-    pub(crate) fn stage<K: Key, V: Value>(
+    pub(crate) fn stage(
         &self,
         index: u32,
         entry: usize,
@@ -488,15 +481,15 @@ impl Buffers {
         let rest = self.dram.load(cell) & !(0xff << shift);
         self.dram.store(cell, rest | u64::from(tag_of(probe)) << shift);
         self.put_known(index, entry, known);
-        let (words, keys) = (self.entry::<K, V>(index, entry), Slot::<K, V>::KEY_WORDS);
+        let (words, keys) = (self.entry(index, entry), Slot::<K, V>::KEY_WORDS);
         self.dram.write_words(&words[..keys], &probe.words()[..keys]);
-        self.put_value::<K, V>(words, datum);
+        self.put_value(words, datum);
     }
 
     /// Puts what was staged, whose log entry is durable, into the buffer; a new entry if it is the
     /// first after the others. Under the lock.
     #[inline(always)]
-    pub(crate) fn publish<K: Key, V: Value>(
+    pub(crate) fn publish(
         &self,
         index: u32,
         entry: usize,
@@ -506,7 +499,7 @@ impl Buffers {
         let buffer = self.get(index);
         let state = self.dram.load(&buffer.state);
         if entry < state.len() {
-            self.put_value::<K, V>(self.entry::<K, V>(index, entry), datum);
+            self.put_value(self.entry(index, entry), datum);
         }
         if state.logged() == 0 || birth < self.dram.load(&buffer.birth) {
             self.dram.store(&buffer.birth, birth);
@@ -517,7 +510,7 @@ impl Buffers {
     }
 
     #[inline(always)]
-    fn put_value<K: Key, V: Value>(&self, words: &[PmU64], datum: Option<&Datum<'_, V>>) {
+    fn put_value(&self, words: &[PmU64], datum: Option<&Datum<'_, V>>) {
         let keys = Slot::<K, V>::KEY_WORDS;
         if let Some(datum) = datum {
             let count = words.len() - keys;
@@ -526,9 +519,9 @@ impl Buffers {
     }
 
     /// The words of an entry, key and value. Racing: validate.
-    pub(crate) fn words<K: Key, V: Value>(&self, index: u32, entry: usize) -> [u64; 8] {
+    pub(crate) fn words(&self, index: u32, entry: usize) -> [u64; 8] {
         let mut copy = [0; 8];
-        let words = self.entry::<K, V>(index, entry);
+        let words = self.entry(index, entry);
         self.dram.read_words(words, &mut copy[..words.len()]);
         copy
     }
@@ -541,8 +534,8 @@ impl Buffers {
 
     /// The value of an entry. Racing: validate.
     #[inline(always)]
-    pub(crate) fn value<K: Key, V: Value>(&self, index: u32, entry: usize) -> V {
-        let words = self.words::<K, V>(index, entry);
+    pub(crate) fn value(&self, index: u32, entry: usize) -> V {
+        let words = self.words(index, entry);
         V::from_words(&words[Slot::<K, V>::KEY_WORDS..Slot::<K, V>::WORDS])
     }
 
@@ -577,7 +570,7 @@ impl Buffers {
     }
 
     /// Whether the Bnode has everything that was ever appended for it.
-    pub(crate) fn is_settled(&self, index: u32) -> bool {
-        self.tally(index).is_settled()
+    pub(crate) fn is_absorbed(&self, index: u32) -> bool {
+        self.tally(index).is_absorbed()
     }
 }
