@@ -20,7 +20,7 @@ use pmindex_index::IndexError;
 use pmindex_sptree::log::{Chain, Kind, Location, Log, Record};
 use pmindex_sptree::{BufferedSpTree, Root, SpTree};
 
-/// A part of the figures, of so many records.
+/// A part of the figures, of an index of some records.
 type Part = fn(u64) -> Result<(), IndexError>;
 
 const PARTS: [(&str, Part); 5] = [
@@ -48,7 +48,7 @@ fn key(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Room for so many records, at most.
+/// Bytes of a pool with room for `records` records.
 fn room(records: u64) -> usize {
     (records as usize * 64).max(64 << 20) + (256 << 20)
 }
@@ -125,7 +125,7 @@ fn latency(records: u64) -> Result<(), IndexError> {
     Ok(())
 }
 
-/// Counts of `count` calls on an index of so many records: lines, fences, bytes of the medium.
+/// Counts of `count` calls on an index of `records` records: lines, fences, bytes of the medium.
 fn counted<const BUFFER: usize>(
     records: u64,
     call: impl Fn(&SpTree<u64, u64, Counting, 64, BUFFER>, u64) -> Result<(), IndexError>,

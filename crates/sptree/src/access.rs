@@ -12,14 +12,14 @@ use crate::leaves::At;
 use crate::middle::{Mnode, NONE};
 use crate::tree::SpTree;
 
-/// How many steps from where the [`Guide`](crate::guide::Guide) leads a search goes, before it asks the
-/// radix tree.
+/// The steps that a search goes along the list from the Mnode that the [`Guide`](crate::guide::Guide)
+/// names, before it asks the radix tree.
 pub(crate) const HOPS: usize = 1;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// The Mnode with the route in its range, unlocked at the version returned; to be validated.
+    /// Finds the Mnode whose range has the route, unlocked at the version returned. Racing: validate.
     #[inline(always)]
     pub(crate) fn locate(&self, route: &Route<'_>) -> At<'_> {
         if let Some(near) = self.guide.hint(route.prefix) {
@@ -31,7 +31,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.locate_from_top(route)
     }
 
-    /// As [`locate`](Self::locate), by the radix tree.
+    /// As [`locate`](Self::locate), through the radix tree.
     #[inline(never)]
     pub(crate) fn locate_from_top(&self, route: &Route<'_>) -> At<'_> {
         let pm = self.pm();
@@ -46,7 +46,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// Fetches an Mnode, and with it its own buffer. A hint.
+    /// Fetches an Mnode and its own buffer. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_mnode(&self, index: u32) {
         self.leaves.middle.prefetch(index);
@@ -55,8 +55,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// Along the list to the Mnode with the route in its range, in so many steps at most; `None` if the
-    /// way breaks off.
+    /// Walks along the list to the Mnode whose range has the route, in at most `hops` steps; `None`: it is
+    /// farther away, or an Mnode on the way has ended.
     #[inline(always)]
     pub(crate) fn walk_to(&self, mut index: u32, route: &Route<'_>, hops: usize) -> Option<At<'_>> {
         for _ in 0..=hops {
@@ -78,9 +78,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         None
     }
 
-    /// The value of `key`. No flush, no fence; a miss that no tag matches reads no PM.
+    /// Returns the value of `key`. No flush, no fence; a search for a missing key reads no PM if no tag
+    /// matches.
     ///
-    /// While the layers in DRAM are incomplete after a crash, the backup serves, and the call does a
+    /// While the layers in DRAM are incomplete after a crash, the backup serves the call, which does a
     /// part of the rebuilding.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
@@ -102,7 +103,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     #[inline(always)]
     fn get_into_inner(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
         let probe = Probe::new(key)?;
-        // A buffered value is of words: it is handed on, and put into its place here.
+        // A buffered value consists of words: it is returned, and stored here.
         let read = |pool: &Pool<M>, slot: &[PmU64]| {
             Slot::<K, V>::value_into(pool, slot, value).map(|()| None)
         };
@@ -118,7 +119,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         })
     }
 
-    /// Whether `key` is present. Cost: as [`get`](Self::get).
+    /// Returns whether `key` is present. Cost: as [`get`](Self::get).
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         self.contains_key_inner(key).noted(&self.pool)
@@ -144,7 +145,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         loop {
             let at = self.locate(&Route::to(probe));
             if self.buffers().is_some() {
-                // Both at once: the buffer, and the record that it most likely does not have.
+                // Both at once: the buffer, and the record, which it most likely does not have.
                 self.prefetch_candidate(at.node, at.bnode, probe);
             }
             let found = match self.buffered(at.node, probe) {
@@ -175,8 +176,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// What `read` makes of the slot of the probe's key. Racing: validate before believing it, an
-    /// error included.
+    /// Calls `read` with the slot of the probe's key. Racing: validate before using the outcome, even an
+    /// error.
     #[inline(always)]
     pub(crate) fn read<T>(
         &self,
@@ -195,14 +196,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// The left neighbour of the Mnode at `low`, if there is one: the Mnode with the greatest keys
+    /// Finds the left neighbour of the Mnode at `low`, if there is one: the Mnode with the greatest keys
     /// less than `low`, at its version.
     pub(crate) fn locate_below(&self, low: &Route<'_>) -> Option<At<'_>> {
         let pm = self.pm();
         loop {
             let at = self.locate(low);
             if self.leaves.middle.cmp_low(at.node, low).is_lt() {
-                // Begins before `low`: merged with its neighbour meanwhile.
+                // It begins before `low`: merged with its neighbour meanwhile.
                 if at.validate(pm) {
                     return Some(at);
                 }
@@ -219,7 +220,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let version = node.lock.begin_read(pm);
             let bnode = self.leaves.middle.dram.load(&node.bnode);
             let adjacent = bnode != 0 && self.leaves.middle.next(node) == at.index;
-            // `at` begins at `low` if it has not changed, and so this ends there.
+            // `at`, if it has not changed, begins at `low`; so this one ends there.
             if adjacent && at.validate(pm) && node.lock.validate(pm, version) {
                 return Some(At { index, node, version, bnode });
             }
@@ -241,7 +242,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
-    /// The blocks of a Bnode's records and of its low key.
+    /// Lists the blocks of a Bnode's records and of its low key.
     pub(crate) fn blocks_of(
         &self,
         bnode: &Bnode<'_, K, V, LEAF>,

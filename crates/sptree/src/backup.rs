@@ -1,11 +1,11 @@
-//! The top layer's backup in PM: a FAST&FAIR tree from low keys to Bnodes, behind by some splits.
+//! The top layer's backup in PM: a FAST&FAIR tree from low keys to Bnodes, some splits behind.
 //!
-//! A split queues its entry; entries go in by batches, whose fences they share, when enough wait, or
-//! when somebody calls [`SpTree::step`](crate::SpTree::step). An entry that is missing after a crash
-//! costs steps along the list of Bnodes, no more. An entry that leads to what is no Bnode any more
-//! would be worse, so a merge takes the entry out, durably, *before* it unlinks the Bnode.
+//! A split queues its entry. Entries are inserted in batches, which share their fences, when enough wait or
+//! at a call of [`SpTree::step`](crate::SpTree::step). An entry that is missing after a crash costs steps
+//! along the list of Bnodes, no more. An entry that names a freed Bnode would be wrong, so a merge removes
+//! the entry, durably, *before* it unlinks the Bnode.
 //!
-//! The index works without a backup, and with an incomplete one: if the pool is full.
+//! If the pool is full, the index works without a backup, or with an incomplete one.
 //!
 //! Lock order: Mnodes, then the queue.
 
@@ -20,15 +20,15 @@ use pmindex_fastfair::{FastFair, Root};
 use pmindex_index::{IndexError, Key, Shape};
 use pmindex_record::Route;
 
-/// Entries that go in together.
+/// Entries that are inserted together.
 const BATCH: usize = 64;
 
-/// The tree, by the form of its keys.
+/// The tree, by the shape of its keys.
 #[derive(Debug)]
 enum Tree<M: Medium> {
     /// Keys of one word.
     Words(FastFair<u64, u64, M>),
-    /// Other keys, as bytes that order as they do.
+    /// Other keys, as bytes in the same order.
     Bytes(FastFair<Vec<u8>, u64, M>),
 }
 
@@ -36,7 +36,7 @@ enum Tree<M: Medium> {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<(Vec<u8>, u64)>,
-    /// Entries that there was no room for.
+    /// The number of entries that the pool had no room for.
     lost: u64,
 }
 
@@ -61,8 +61,8 @@ fn as_bytes(item: Result<(u64, u64), IndexError>) -> Result<(Vec<u8>, u64), Inde
 }
 
 impl<M: Medium> Backup<M> {
-    /// Opens the backup whose root hangs off `cell`; creates it if there is none. No room for it: the
-    /// index does without until it is opened again.
+    /// Opens the backup that `cell` points to; creates it if there is none. Without room for it, the index
+    /// has no backup until it is opened again.
     pub(crate) fn open<K: Key>(
         pool: &Arc<Pool<M>>,
         owner: &OpenIndex,
@@ -81,13 +81,13 @@ impl<M: Medium> Backup<M> {
         Ok(Self { tree, queue: Mutex::default(), waiting: AtomicUsize::new(0) })
     }
 
-    /// Whether there is none, for want of room.
+    /// Whether there is no backup, for want of room.
     pub(crate) fn is_missing(&self) -> bool {
         self.tree.is_none()
     }
 
-    /// Queues the entry of a Bnode. The tree may have it, after an interrupted merge.
-    pub(crate) fn note<K: Key>(&self, pm: &M, low: &Route<'_>, bnode: u64) {
+    /// Queues the entry of a Bnode. After an interrupted merge the tree may have it already.
+    pub(crate) fn queue<K: Key>(&self, pm: &M, low: &Route<'_>, bnode: u64) {
         let key = low.encoded::<K>(&mut [0; 32]).to_vec();
         let mut queue = pm.lock(&self.queue);
         if self.tree.is_none() {
@@ -98,13 +98,13 @@ impl<M: Medium> Backup<M> {
         self.waiting.store(queue.waiting.len(), Relaxed);
     }
 
-    /// Entries that wait.
+    /// The number of entries that wait.
     #[inline(always)]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)
     }
 
-    /// Takes up to [`BATCH`] entries out of the queue into the tree; returns whether any waited.
+    /// Moves up to [`BATCH`] entries from the queue to the tree; returns whether any waited.
     pub(crate) fn step(&self, pm: &M) -> bool {
         let mut queue = pm.lock(&self.queue);
         let count = queue.waiting.len().min(BATCH);
@@ -117,22 +117,22 @@ impl<M: Medium> Backup<M> {
             }
             Some(Tree::Bytes(tree)) => tree.try_insert_many(batch).inserted.len(),
         };
-        // Only now: who panics before leaves them waiting, and the tree has some of them too.
+        // Only now: a panic before leaves them in the queue, and the tree may have some of them too.
         queue.waiting.drain(..count);
         self.waiting.store(queue.waiting.len(), Relaxed);
         queue.lost += (count - done) as u64;
         count > 0
     }
 
-    /// Forgets a Bnode, durably when it returns.
-    pub(crate) fn forget<K: Key>(&self, pm: &M, low: &Route<'_>) -> Result<(), IndexError> {
+    /// Removes the entry of a Bnode, durably when it returns.
+    pub(crate) fn remove<K: Key>(&self, pm: &M, low: &Route<'_>) -> Result<(), IndexError> {
         let mut room = [0; 32];
         let key = low.encoded::<K>(&mut room);
         let mut queue = pm.lock(&self.queue);
         let before = queue.waiting.len();
         queue.waiting.retain(|(waiting, _)| waiting != key);
         self.waiting.store(queue.waiting.len(), Relaxed);
-        // Both may have it: see `note`.
+        // Queue and tree may have it: see `queue`.
         let waited = queue.waiting.len() < before;
         let removed = match &self.tree {
             None => None,
@@ -145,7 +145,7 @@ impl<M: Medium> Backup<M> {
         Ok(())
     }
 
-    /// The Bnode of the greatest low key that is at most the route, as far as the tree knows.
+    /// Finds the entry with the greatest low key that is at most the route; returns its Bnode.
     pub(crate) fn floor<K: Key>(&self, route: &Route<'_>) -> Result<Option<u64>, IndexError> {
         let mut room = [0; 32];
         let key = route.encoded::<K>(&mut room);
@@ -160,8 +160,8 @@ impl<M: Medium> Backup<M> {
         })
     }
 
-    /// Puts the entries of all Bnodes into an empty tree; if it is not empty, one by one. Those of an
-    /// unfinished bulk load are not among them: its mark is gone, durably.
+    /// Inserts the entries of all Bnodes, by a bulk load if the tree is empty. The mark of the index's
+    /// bulk load is cleared, durably.
     pub(crate) fn fill(&self, pm: &M, entries: Vec<(Vec<u8>, u64)>) {
         if entries.is_empty() {
             return;
@@ -220,7 +220,7 @@ impl<M: Medium> Backup<M> {
                     known.next();
                 }
                 Some((key, bnode)) if *key <= entry.0 => {
-                    let what = "a backup that leads to what is no Bnode";
+                    let what = "an entry of the backup that names no Bnode";
                     return Err(PmError::Corrupt { what, offset: *bnode }.into());
                 }
                 _ if self.tree.is_none() => queue.lost += 1,
@@ -232,8 +232,8 @@ impl<M: Medium> Backup<M> {
     }
 
     /// Verifies the tree of a quiescent index against the Bnodes other than the first, given with
-    /// their low keys in order: it has them all, those that wait and those it had no room for
-    /// excepted, and no others.
+    /// their low keys in order: it has an entry of each, except those that wait and those that the pool
+    /// had no room for, and no other.
     pub(crate) fn check(&self, pm: &M, bnodes: &[(Vec<u8>, u64)]) -> Result<(), IndexError> {
         let mut known = match &self.tree {
             None => Vec::new(),
@@ -263,7 +263,7 @@ impl<M: Medium> Backup<M> {
         Ok(())
     }
 
-    /// Its blocks.
+    /// Lists its blocks.
     pub(crate) fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         match &self.tree {
             None => Ok(Vec::new()),
@@ -272,7 +272,7 @@ impl<M: Medium> Backup<M> {
         }
     }
 
-    /// PM and DRAM it takes.
+    /// Bytes of PM and of DRAM.
     pub(crate) fn size(&self) -> Result<(u64, u64), IndexError> {
         let stats = match &self.tree {
             None => return Ok((0, 0)),
@@ -282,7 +282,7 @@ impl<M: Medium> Backup<M> {
         Ok((stats.pm_bytes, stats.dram_bytes))
     }
 
-    /// Ends it: nothing waits any more.
+    /// Inserts all that waits, and closes the tree.
     pub(crate) fn close(self, pm: &M) -> Result<(), IndexError> {
         while self.step(pm) {}
         match self.tree {

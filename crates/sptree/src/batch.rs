@@ -1,10 +1,10 @@
 //! Many keys at a time.
 //!
-//! Both operations send up to 64 keys down together, node by node, so that their cache misses
+//! Both operations search for up to 64 keys together, level by level, so that their cache misses
 //! overlap. `try_insert_many` also shares its fences: it stages records in input order, each in its own
-//! Bnode, under as many Mnodes' locks as it takes, then writes all of them, makes them durable at once
-//! and commits them at once. All locks come before the first write-back, for which their atomics
-//! would wait:
+//! Bnode, under as many Mnodes' locks as it takes, then writes all of them, makes them durable with one
+//! fence and commits them with another. All locks come before the first write-back, since an atomic
+//! instruction waits for write-backs:
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
@@ -32,13 +32,13 @@ use crate::middle::Mnode;
 use crate::tag_guard::TagGuard;
 use crate::tree::SpTree;
 
-/// How many keys go down together.
+/// Keys that are searched for together.
 pub(crate) const BATCH: usize = 64;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
+    /// Looks up many keys with overlapping cache misses; stores the value of `keys[i]` in `out[i]`.
     ///
     /// # Panics
     /// If the slices differ in length.
@@ -55,19 +55,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             return Ok(());
         }
         let mut probes = Vec::with_capacity(BATCH.min(keys.len()));
-        let mut ways = [self.nowhere(); BATCH];
+        let mut located = [self.not_located(); BATCH];
         let mut candidates = [0u64; BATCH];
         for (keys, out) in keys.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
             probes.clear();
             for key in keys {
                 probes.push(Probe::<K>::new(key.borrowed())?);
             }
-            self.locate_many(&probes, &mut ways);
-            for ((probe, at), candidates) in probes.iter().zip(&ways).zip(&mut candidates) {
+            self.locate_many(&probes, &mut located);
+            for ((probe, at), candidates) in probes.iter().zip(&located).zip(&mut candidates) {
                 *candidates = self.match_and_prefetch(at, probe);
             }
             for (i, out) in out.iter_mut().enumerate() {
-                *out = match self.read_candidate(&ways[i], &probes[i], candidates[i]) {
+                *out = match self.read_candidate(&located[i], &probes[i], candidates[i]) {
                     Some(found) => found?,
                     None => self.get(keys[i].borrowed())?,
                 };
@@ -76,14 +76,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
-    /// No Mnode.
-    fn nowhere(&self) -> At<'_> {
+    /// No Mnode yet.
+    fn not_located(&self) -> At<'_> {
         At { index: self.head, node: self.leaves.middle.get(self.head), version: 1, bnode: 0 }
     }
 
-    /// The Mnodes of up to [`BATCH`] keys, each at a version.
+    /// Finds the Mnodes of up to [`BATCH`] keys, each at a version.
     #[inline(always)]
-    fn locate_many<'t>(&'t self, probes: &[Probe<'_, K>], ways: &mut [At<'t>; BATCH]) {
+    fn locate_many<'t>(&'t self, probes: &[Probe<'_, K>], located: &mut [At<'t>; BATCH]) {
         let mut rooms = [[0; 32]; BATCH];
         let mut near = [self.head; BATCH];
         let routes: Vec<Route<'_>> = probes.iter().map(Route::to).collect();
@@ -107,7 +107,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             self.prefetch_mnode(near[at]);
         });
         let mut unknown = unknown.into_iter().peekable();
-        for (i, ((route, near), at)) in routes.iter().zip(near).zip(ways).enumerate() {
+        for (i, ((route, near), at)) in routes.iter().zip(near).zip(located).enumerate() {
             let guided = unknown.next_if_eq(&i).is_none();
             *at = match self.walk_to(near, route, if guided { HOPS } else { usize::MAX }) {
                 Some(found) => {
@@ -121,7 +121,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// The slots whose tags match; the first one's line is on its way.
+    /// Returns the slots whose tags match, and fetches the first one's line.
     #[inline(always)]
     fn match_and_prefetch(&self, at: &At<'_>, probe: &Probe<'_, K>) -> u64 {
         if let Some(buffers) = self.buffers() {
@@ -134,7 +134,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         candidates
     }
 
-    /// The value, if one of the candidates has the key; `None` if the leaf has changed.
+    /// Returns the value, if one of the candidates has the key; `None` if the leaf has changed.
     #[inline(always)]
     fn read_candidate(
         &self,
@@ -162,26 +162,26 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         at.validate(self.pm()).then_some(found)
     }
 
-    /// Locates the keys from `next` on whose leaves have changed, by our own hand mostly.
+    /// Locates again the keys from `next` on whose leaves have changed, mostly by this batch.
     pub(crate) fn locate_changed<'t>(
         &'t self,
         probes: &[Probe<'_, K>],
-        ways: &mut [At<'t>; BATCH],
+        located: &mut [At<'t>; BATCH],
         next: usize,
     ) {
-        for (probe, at) in probes.iter().zip(ways).skip(next) {
+        for (probe, at) in probes.iter().zip(located).skip(next) {
             if !at.validate(self.pm()) {
                 *at = self.locate(&Route::to(probe));
             }
         }
     }
 
-    /// Splits the full Bnodes of keys that do not seem to be there (step P0). What fails here, or is
-    /// not seen, is dealt with record by record.
-    fn make_room<'t>(&'t self, probes: &[Probe<'_, K>], ways: &mut [At<'t>; BATCH]) {
+    /// Splits the full Bnodes of keys that seem to be new (step P0). What fails or is missed here is done
+    /// record by record.
+    fn make_room<'t>(&'t self, probes: &[Probe<'_, K>], located: &mut [At<'t>; BATCH]) {
         let (pm, middle) = (self.pm(), &self.leaves.middle);
         let mut split = false;
-        for (probe, at) in probes.iter().zip(&*ways).filter(|(_, at)| at.bnode != 0) {
+        for (probe, at) in probes.iter().zip(&*located).filter(|(_, at)| at.bnode != 0) {
             let taken = self.leaves.taken(at.node);
             if taken.len() < LEAF || middle.matches(at.node, tag_of(probe), LEAF) != 0 {
                 continue;
@@ -196,7 +196,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
         }
         if split {
-            self.locate_changed(probes, ways, 0);
+            self.locate_changed(probes, located, 0);
         }
     }
 
@@ -233,27 +233,27 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
         }
         self.maintain_buffers();
-        let mut ways = [self.nowhere(); BATCH];
-        self.locate_many(&probes, &mut ways);
-        for (probe, at) in probes.iter().zip(&ways) {
+        let mut located = [self.not_located(); BATCH];
+        self.locate_many(&probes, &mut located);
+        for (probe, at) in probes.iter().zip(&located) {
             self.prefetch_candidate(at.node, at.bnode, probe); // one in six has one
         }
         if let Some(buffers) = self.buffers() {
-            self.make_room_in_buffers(buffers, &probes, &mut ways);
-            self.insert_buffered(buffers, &probes, records, &mut ways, inserted)?;
+            self.make_room_in_buffers(buffers, &probes, &mut located);
+            self.insert_buffered(buffers, &probes, records, &mut located, inserted)?;
             return refused.map_or(Ok(()), Err);
         }
-        self.make_room(&probes, &mut ways);
-        for at in &ways[..probes.len()] {
+        self.make_room(&probes, &mut located);
+        for at in &located[..probes.len()] {
             self.prefetch_to_insert(at);
         }
         let mut next = 0;
         while next < probes.len() {
-            self.pm().keep_stores(); // what is done is done
+            self.pm().keep_stores(); // a later failure undoes nothing of it
             let mut stage = Stage::new(self, &probes, records);
             let mut results = Vec::with_capacity(probes.len() - next);
             while next < probes.len() {
-                let Some(new) = stage.add(next, &ways[next]) else { break };
+                let Some(new) = stage.add(next, &located[next]) else { break };
                 results.push(new);
                 next += 1;
             }
@@ -262,7 +262,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             if let Some((key, value)) = records[..probes.len()].get(next) {
                 inserted.push(self.try_insert(key.borrowed(), value.borrowed())?.is_ok());
                 next += 1;
-                self.locate_changed(&probes, &mut ways, next);
+                self.locate_changed(&probes, &mut located, next);
             }
         }
         refused.map_or(Ok(()), Err)
@@ -272,17 +272,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Empties the full buffers of keys that do not seem to be there, with shared fences, and splits
-    /// full Bnodes. What fails here, or is not seen, is dealt with record by record.
+    /// Absorbs the full buffers of keys that seem to be new, with shared fences, and splits full Bnodes.
+    /// What fails or is missed here is done record by record.
     fn make_room_in_buffers<'t>(
         &'t self,
         buffers: &'t WriteBuffers<K, V, M, LEAF, BUFFER>,
         probes: &[Probe<'_, K>],
-        ways: &mut [At<'t>; BATCH],
+        located: &mut [At<'t>; BATCH],
     ) {
         let (pm, leaves) = (self.pm(), &self.leaves);
         let mut full = Vec::new();
-        for (probe, at) in probes.iter().zip(&*ways).filter(|(_, at)| at.bnode != 0) {
+        for (probe, at) in probes.iter().zip(&*located).filter(|(_, at)| at.bnode != 0) {
             let Some(buffer) = leaves.middle.buffer(at.node) else { continue };
             if buffers.has_room(leaves, buffer) {
                 continue;
@@ -308,7 +308,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         } else {
             drop(full); // unlocked before any thread waits for them, this one included
         }
-        self.locate_changed(probes, ways, 0);
+        self.locate_changed(probes, located, 0);
     }
 
     /// As the rest of [`insert_chunk`](Self::insert_chunk), through the buffers.
@@ -317,17 +317,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         buffers: &'t WriteBuffers<K, V, M, LEAF, BUFFER>,
         probes: &[Probe<'_, K>],
         records: &[(K, V)],
-        ways: &mut [At<'t>; BATCH],
+        located: &mut [At<'t>; BATCH],
         inserted: &mut Vec<bool>,
     ) -> Result<(), IndexError> {
         let mut next = 0;
         while next < probes.len() {
             let first = next;
-            self.pm().keep_stores(); // what is done is done
+            self.pm().keep_stores(); // a later failure undoes nothing of it
             let mut stage = Group::new((&self.leaves, buffers), probes, records);
             let mut results = Vec::with_capacity(probes.len() - next);
             while next < probes.len() {
-                let Some(new) = stage.add(next, &ways[next]) else { break };
+                let Some(new) = stage.add(next, &located[next]) else { break };
                 results.push(new);
                 next += 1;
             }
@@ -340,7 +340,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             if let Some((key, value)) = records[..probes.len()].get(next) {
                 inserted.push(self.try_insert(key.borrowed(), value.borrowed())?.is_ok());
                 next += 1;
-                self.locate_changed(probes, ways, next);
+                self.locate_changed(probes, located, next);
             }
         }
         Ok(())
@@ -362,20 +362,20 @@ struct Staged<'t, K: Key, V: Value, M: Medium, const LEAF: usize> {
     guard: VersionGuard<'t>,
 }
 
-/// A record with its place.
+/// A record and its place.
 struct Planned {
-    /// Which of the batch.
+    /// Its place in the batch.
     record: usize,
-    /// Which of the staged Bnodes.
+    /// The place of its Bnode among those staged.
     bnode: usize,
     slot: usize,
-    /// Its block; 0 where records have none.
+    /// Its block; 0 if records have none.
     block: u64,
 }
 
-/// Records that will be committed together.
+/// Records that are committed together.
 ///
-/// Locks are only tried, in any order: whoever cannot have one lets the others go.
+/// Locks are only tried, so in any order: a stage that cannot have one ends, and unlocks the others.
 struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
     probes: &'r [Probe<'r, K>],
@@ -397,8 +397,8 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
         Self { tree, probes, records, op: None, bnodes, planned }
     }
 
-    /// Gives a record its place, or finds its key there (`false`). `None`: it cannot join, for
-    /// whatever reason, and nothing was changed.
+    /// Reserves a slot for a record, or finds its key (`false`). `None`: it cannot join, and nothing was
+    /// changed.
     #[inline(always)]
     fn add(&mut self, record: usize, at: &At<'t>) -> Option<bool> {
         let (tree, probe) = (self.tree, &self.probes[record]);
@@ -433,7 +433,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
         Some(true)
     }
 
-    /// The place among `bnodes` of the Mnode, which is locked at the version at which it was located.
+    /// Locks the Mnode at the version at which it was located; returns its place among `bnodes`.
     #[inline(always)]
     fn hold(&mut self, at: &At<'t>) -> Option<usize> {
         if at.bnode == 0 {

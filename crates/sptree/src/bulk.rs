@@ -6,9 +6,9 @@
 //! | P2 | the first leaf's records; full leaves behind it, group by group, each group linked by one store | P3 |
 //! | P3 | the mark is cleared (LIN) | return (DUR) |
 //!
-//! While the mark stands, whatever hangs off the first Bnode, and what it holds, is not in the index:
-//! recovery discards it, and so does a load that fails. The first Mnode is locked throughout, and the
-//! radix tree knows no other until P3, so nobody sees any of it. The backup is filled after P3; if a
+//! While the mark is set, the Bnodes behind the first one, and the first one's records, are not in the
+//! index: recovery discards them, and so does a load that fails. The first Mnode is locked throughout, and
+//! the radix tree has no other until P3, so no other thread sees them. The backup is filled after P3; if a
 //! crash comes first, recovery fills it.
 
 use std::slice::from_ref;
@@ -26,7 +26,7 @@ use crate::low::Low;
 use crate::middle::NONE;
 use crate::tree::SpTree;
 
-/// Bnodes that are linked by one store.
+/// Bnodes that one store links.
 const GROUP: usize = 32;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
@@ -58,7 +58,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let head = self.leaves.middle.get(self.head);
         self.drain()?;
         while self.leaves.middle.next(head) != NONE {
-            // Empty Bnodes that a full pool, or an unlucky moment, left.
+            // Empty Bnodes that could not merge at their time.
             if !self.merge(self.head, self.leaves.middle.next(head))? && !self.is_empty()? {
                 return Err(IndexError::NotEmpty);
             }
@@ -88,7 +88,7 @@ fn unmark<M: Medium>(pool: &Pool<M>, root: &Root) -> Flushed {
 
 /// Discards what an unfinished load left, if there is any. Idempotent, and may be interrupted.
 ///
-/// Returns the flush of the mark: to be fenced before records that are to stay.
+/// Returns the flush of the mark: to be fenced before any record that shall stay.
 pub(crate) fn discard_unfinished<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,
     root: &Root,
@@ -114,7 +114,7 @@ pub(crate) fn discard_unfinished<K: Key, V: Value, M: Medium, const LEAF: usize>
     Err(PmError::Corrupt { what: "the list of Bnodes has no end", offset: head.offset() })
 }
 
-/// Unlinks and frees the Bnode after `head`, which nobody sees.
+/// Unlinks and frees the Bnode after `head`, which no other thread sees.
 fn discard_next<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,
     head: &Bnode<'_, K, V, LEAF>,
@@ -138,7 +138,7 @@ fn discard_next<K: Key, V: Value, M: Medium, const LEAF: usize>(
     finish(pool, op, || head.flush_header(pm))
 }
 
-/// Empties a Bnode that nobody sees, as many records at a time as an operation can free.
+/// Empties a Bnode that no other thread sees, as many records at a time as an operation can free.
 fn discard_records<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,
     bnode: &Bnode<'_, K, V, LEAF>,
@@ -179,19 +179,19 @@ struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: us
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
     root: &'t Root,
     head: Bnode<'t, K, V, LEAF>,
-    /// The mark, on its way: durable with the fence before the first record.
+    /// The flush of the mark: durable with the fence before the first record.
     marked: Flushed,
     /// The last Bnode of the list.
     tail: Bnode<'t, K, V, LEAF>,
     /// Bnodes not yet linked, with their low keys.
     group: Vec<(Image<K, V, LEAF>, Low)>,
-    /// The low key of the last Bnode, whose block is still to be filled, and where that is.
+    /// The low key of the last Bnode, and its block, which is still to be filled.
     low: Option<(Low, u64)>,
     /// The last Mnode.
     last_mnode: u32,
     /// The tags of the first Bnode.
     head_tags: [u64; MAX_LEAF / 8],
-    /// From here on the mark says whether it is loaded.
+    /// Whether the mark is being cleared: from then on the mark says whether the load has happened.
     unmarking: bool,
     loaded: u64,
 }
@@ -219,7 +219,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// The flush of the mark, if it was not fenced yet.
+    /// Takes the flush of the mark, if it was not fenced yet.
     fn take_mark(&mut self) -> Flushed {
         std::mem::replace(&mut self.marked, Flushed::nothing())
     }
@@ -276,7 +276,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
-    /// Puts records with blocks into the last Bnode, as many at a time as an operation can allocate.
+    /// Adds records with blocks to the last Bnode, as many at a time as an operation can allocate.
     fn fill_tail(&mut self, part: &[(K, V)], first: bool) -> Result<(), IndexError> {
         let (tree, bnode) = (self.tree, self.tail);
         let (pool, pm) = (&*tree.pool, tree.pm());
@@ -307,7 +307,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
             op.prepare(filled)?; // durable before: the bits
             bnode.put_taken(pm, taken);
-            // What the blocks contain matters to nobody before P3.
+            // Nothing reads the blocks before P3.
             let mut contents = match self.low.take() {
                 Some((low, block)) => low.fill(pool, block)?,
                 None => Flushed::nothing(),
@@ -322,7 +322,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
-    /// The layers above. May be interrupted, and done again.
+    /// Adds the Bnodes to the layers above. May be interrupted, and done again.
     fn publish(&mut self) {
         let tree = self.tree;
         let (pm, middle) = (tree.pm(), &tree.leaves.middle);
@@ -344,7 +344,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         tree.leaves.count(tree.head, self.loaded);
     }
 
-    /// What is left to do of a load that was interrupted while it cleared the mark.
+    /// Finishes a load that was interrupted while it cleared the mark.
     fn finish_load(&mut self) -> Result<(), PmError> {
         let unmarked = unmark(&self.tree.pool, self.root);
         self.tree.pm().fence(unmarked)?;
@@ -368,7 +368,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Loader
         Ok(())
     }
 
-    /// Puts the records of one Bnode into the first Bnode, or into a new one.
+    /// Adds the records of one Bnode: to the first Bnode, or to a new one.
     fn add(&mut self, part: &[(K, V)], last: Option<&K>) -> Result<(), IndexError> {
         self.loaded += part.len() as u64;
         let low = match last {
@@ -426,7 +426,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Loader
 
     fn undo(&mut self) {
         if self.unmarking && self.tree.pm().load(&self.root.bulk_load) == 0 {
-            // Loaded. If the medium fails, the pool is poisoned, and the next opening decides.
+            // It has happened. If the medium fails, the pool is poisoned, and the next opening decides.
             let _ = self.finish_load();
         } else {
             self.tree.forget_mnodes();
@@ -434,7 +434,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Loader
                 self.tree.leaves.note_dirty_slots(); // the first Bnode's records, perhaps
             }
             let limit = Leaves::<K, V, M, LEAF>::limit(&self.tree.pool);
-            // If this fails (the medium does), the mark stands and the next opening discards.
+            // If the medium fails here, the mark stays set and the next opening discards.
             let pool = &self.tree.pool;
             let _ = pool.complete(|| -> Result<(), PmError> {
                 if let Some(unmarked) = discard_unfinished(pool, self.root, &self.head, limit)? {
@@ -453,7 +453,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Loader
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Ends all Mnodes but the first, which is locked and the only one that anybody can reach.
+    /// Ends all Mnodes but the first, which is locked and the only one that other threads can reach.
     fn forget_mnodes(&self) {
         let middle = &self.leaves.middle;
         let head = middle.get(self.head);
@@ -472,8 +472,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 }
 
 impl<K: Key, V: Value, const LEAF: usize> Bnode<'_, K, V, LEAF> {
-    /// Stages a record with a block in a free slot: slot, tag, ticket; the block, which is returned, is
-    /// to be written.
+    /// Stages a record with a block in a free slot: slot, tag, ticket. Returns the block, which the caller
+    /// writes.
     fn stage<M: Medium>(
         &self,
         pool: &Pool<M>,

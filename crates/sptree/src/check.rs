@@ -60,10 +60,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         let led_to = self.top.check(&self.leaves.middle)?;
         if led_to != lows.len() as u64 {
-            return Err(corrupt("the radix tree leads to something else", led_to).into());
+            return Err(corrupt("the radix tree has other Mnodes than the list", led_to).into());
         }
         if !pm.is_poisoned() {
-            self.backup.check(pm, &lows)?; // else it has not followed, and nobody reads it any more
+            self.backup.check(pm, &lows)?; // of a poisoned pool it is behind, and not read any more
         }
         if counted != records {
             return Err(corrupt("the number of records differs from the count", counted).into());
@@ -71,7 +71,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(records)
     }
 
-    /// A low key: greater than the one before, where that Mnode ends, and known to the radix tree.
+    /// Verifies a low key: greater than the one before, where that Mnode ends, in the radix tree.
     fn check_low(
         &self,
         index: u32,
@@ -96,6 +96,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
+    /// Verifies a Bnode and its Mnode; returns its records.
     fn check_bnode(
         &self,
         node: &Mnode,
@@ -140,8 +141,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(taken.len() as u64)
     }
 
-    /// The offsets of all blocks of a quiescent index: root, Bnodes, low keys, record blocks, and
-    /// those of the backup.
+    /// Lists the offsets of all blocks of a quiescent index: root, Bnodes, low keys, record blocks, and
+    /// those of the backup and the log.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         self.make_ready()?;
         let mut blocks = vec![self.entry.root::<Root>().offset()];

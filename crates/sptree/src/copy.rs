@@ -14,7 +14,7 @@ use crate::middle::{Mnode, NONE};
 use crate::order::{Order, fetch_blocks};
 use crate::tree::SpTree;
 
-/// How far ahead of the record that is copied the rest of another one's block is fetched.
+/// The distance, in records, at which blocks are fetched ahead of the record that is copied.
 const AHEAD: usize = 6;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
@@ -51,7 +51,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// The Mnode for `route`; its records and its right neighbour's are on their way.
+    /// Finds the Mnode for `route`, and fetches its records and its right neighbour's.
     pub(crate) fn locate_to_scan(&self, route: &Route<'_>) -> At<'_> {
         let at = self.locate(route);
         self.prefetch_records(at.node);
@@ -60,7 +60,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 
     /// Appends the records of a Bnode that lie between the bounds, the least `most`, ascending; `None` if
-    /// it has changed. Whatever goes wrong, nothing is appended.
+    /// it has changed. Then, and after an error, nothing is appended.
     pub(crate) fn copy_out(
         &self,
         at: &At<'_>,
@@ -91,8 +91,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Some(copied)
     }
 
-    /// One-word keys: the slots are copied in one go, then what the buffer has, the keys sorted by
-    /// rank.
+    /// As [`copy_out`](Self::copy_out), for one-word keys: the slots are copied at once, then the buffer,
+    /// and the keys sorted by rank.
     fn copy_one_word(
         &self,
         node: &Mnode,
@@ -116,7 +116,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let mut outside = Outside::default();
         for i in bits(slots).chain(buffered) {
             if count == MAX_LEAF {
-                break; // not of one version: to be done again
+                break; // not of one version: it will not validate
             }
             let word = copy[slot_of(i)];
             let key = K::from_words(&[word]);
@@ -137,7 +137,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         outside
     }
 
-    /// Keys of several words and a buffer, which may take out or put in any record.
+    /// As [`copy_out`](Self::copy_out), for keys of several words and a buffer, which may remove or add any
+    /// record.
     fn copy_with_buffer(
         &self,
         node: &Mnode,
@@ -157,8 +158,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(outside)
     }
 
-    /// Any keys: put in order where they are, then what is wanted is copied, while the rest of the
-    /// blocks and the next Bnode's are on their way.
+    /// As [`copy_out`](Self::copy_out), for any keys and no buffer: sorted in place, then those within the
+    /// bounds are copied, while the other blocks and the next Bnode's are fetched.
     fn copy_any(
         &self,
         node: &Mnode,
@@ -215,7 +216,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(Outside { below: start > 0, above: end < count, cut })
     }
 
-    /// Where in order the records begin whose keys are not `before` `bound`.
+    /// The place in the order of the first record whose key is not `before` `bound`.
     fn first_from(
         &self,
         bnode: &Bnode<'_, K, V, LEAF>,
@@ -225,7 +226,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ) -> Result<usize, PmError> {
         let probe = Probe::of_stored(bound);
         let (mut from, mut to) = (0, order.len());
-        // Of most Bnodes a scan takes all: their first record says so.
+        // A scan takes all records of most Bnodes: the first comparison tells.
         let mut middle = 0;
         while from < to {
             let slot = bnode.slot(order.slot(middle));
@@ -239,7 +240,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(from)
     }
 
-    /// The blocks of an Mnode's right neighbour. Racing: hints.
+    /// Lists the blocks of an Mnode's right neighbour. Racing: hints.
     fn next_blocks(&self, node: &Mnode) -> Option<impl Iterator<Item = u64>> {
         let next = self.leaves.middle.next(node);
         if next == NONE {

@@ -1,11 +1,11 @@
-//! Records of the next Bnode, where a split or a merge was interrupted: recovery clears them.
+//! Ghosts: records of the next Bnode that an interrupted split or merge left. Recovery clears them.
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
 //! | P1 | the bitmap without them; `next` without the ghosts bit: one line, in this order | the layers are complete |
 //!
-//! Durable before any thread writes: it could use a slot that the bitmap on the medium still has, and
-//! only this thread's fences order this line before that one's.
+//! Durable before any thread writes. Another thread could use a slot whose bit is still set on the medium,
+//! and its fences do not order this line before its own.
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
@@ -17,8 +17,7 @@ use crate::leaves::Leaves;
 use crate::low::Low;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
-    /// Clears the records of a Bnode that are the next one's: see the steps of [`crate::split`] and
-    /// [`crate::merge`].
+    /// Clears the ghosts of a Bnode: see the steps of [`crate::split`] and [`crate::merge`].
     pub(crate) fn clear_ghosts(
         &self,
         bnode: &Bnode<'_, K, V, LEAF>,

@@ -1,20 +1,19 @@
-//! The guide, in DRAM: from the neighbourhood of a key to its Mnode, in one step.
+//! The guide, in DRAM: a table of hints from a part of the key range to an Mnode.
 //!
-//! The range of low keys is cut into *places* of equal width, some for each Mnode, and each has the
-//! number of an Mnode that a search for a key there came to. Where keys are spread more or less evenly,
-//! a search that begins there waits for one line of a small table, and not for a node of the radix tree
-//! after another, and is at its Mnode or beside it.
+//! The range of low keys is divided into *places* of equal width, some for each Mnode. A place has the
+//! number of an Mnode that a search for a key in it came to. Where keys are spread more or less evenly,
+//! a search waits for one line of a small table instead of several nodes of the radix tree, and is at its
+//! Mnode or beside it.
 //!
-//! All of it is a hint, even whether the numbers mean the places that they did: an Mnode is only ever an
-//! Mnode and its range decides, so whatever stands here costs a step, or the search in the radix tree
-//! that there would have been anyway. A place where that was in vain twice is *crowded*: more Mnodes
-//! than one begin there, and the radix tree is asked at once, until the table grows. So skewed keys cost
-//! a look into the table, no more.
+//! Everything here is a hint. The memory of an Mnode is only ever an Mnode, and its range decides: a wrong
+//! number costs a step, or the search in the radix tree that it would have saved. A place that was wrong
+//! twice is *crowded*: more Mnodes than one begin in it, and searches go to the radix tree at once, until
+//! the table grows. So skewed keys cost one read of the table.
 //!
-//! A split names the new Mnode to the places of its range; others are named by the searches that had to
-//! ask the radix tree, so readers write here only as long as the table is new to them. The table grows
-//! with the number of Mnodes: twice as many places lead where they did before, unless low keys have gone
-//! far beyond them; then it begins anew.
+//! A split stores the number of the new Mnode in the places of its range; a search that had to ask the radix
+//! tree stores the number that it found, so readers write here only while the table is new. The table grows
+//! with the number of Mnodes: it doubles and each place becomes two, or, if low keys now lie far outside of
+//! it, it begins empty.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,15 +27,15 @@ use crate::middle::NONE;
 const PER_LINE: u64 = 16;
 /// The fewest Mnodes with a guide: the radix tree of fewer is in the cache.
 const WORTH: u64 = 16;
-/// A table has so many places for each Mnode, at least, and twice as many when it is new.
+/// Places for each Mnode, at least; a new table has twice as many.
 const PLACES: u64 = 3;
-/// Places that a split names the new Mnode to, at most.
+/// The most places in which a split stores the new Mnode.
 const NAMED: u64 = 32;
 
-/// Set in a place that led astray once.
-const ASTRAY: u32 = 1 << 31;
+/// Set in a place that was wrong once.
+const WRONG: u32 = 1 << 31;
 /// A crowded place.
-const CROWDED: u32 = ASTRAY | NONE;
+const CROWDED: u32 = WRONG | NONE;
 
 pm_struct! {
     /// Sixteen places: the numbers of Mnodes.
@@ -47,18 +46,18 @@ pm_struct! {
     }
 }
 
-/// Where searches begin. See the module's head.
+/// The table of hints. See the module's head.
 #[derive(Debug)]
 pub(crate) struct Guide {
     dram: Mapped,
     lines: Arena<Places>,
     /// The first key of the first place.
     base: AtomicU64,
-    /// Places for each key, as a fraction of 2^64.
+    /// Places for each key, in units of 2^-64.
     factor: AtomicU64,
-    /// Places.
+    /// The number of places.
     count: AtomicU64,
-    /// Low keys, and between which prefixes they lie.
+    /// The number of low keys, and the prefixes between which they lie.
     lows: AtomicU64,
     least: AtomicU64,
     greatest: AtomicU64,
@@ -66,7 +65,7 @@ pub(crate) struct Guide {
 }
 
 impl Guide {
-    /// Room for the guide to so many Mnodes.
+    /// An empty guide to at most `leaves` Mnodes.
     pub(crate) fn new(leaves: u64) -> Result<Self, PmError> {
         let lines = (2 * PLACES * leaves.max(WORTH)).div_ceil(PER_LINE) + 1; // twice after growing
         Ok(Self {
@@ -82,7 +81,7 @@ impl Guide {
         })
     }
 
-    /// The place of a key. Not below `count`: none.
+    /// The place of a key; `count` or more: the key has none.
     #[inline(always)]
     fn place(&self, prefix: u64) -> u64 {
         let way = u128::from(prefix.wrapping_sub(self.base.load(Relaxed)));
@@ -101,25 +100,25 @@ impl Guide {
         (self.dram.load(pair) >> shift) as u32
     }
 
-    /// Not one step: the other of the pair may be as it was before. It is a hint, too.
+    /// Stores a number. Not atomic: the other number of the pair may be an older one, which is a hint, too.
     fn write(&self, place: u64, number: u32) {
         let (pair, shift) = self.pair(place);
         let other = self.dram.load(pair) & !(0xffff_ffff << shift);
         self.dram.store(pair, other | u64::from(number) << shift);
     }
 
-    /// An Mnode that a key with this prefix is likely to be at, or beside.
+    /// Returns an Mnode at or beside which a key with this prefix is likely to be.
     #[inline(always)]
     pub(crate) fn hint(&self, prefix: u64) -> Option<u32> {
         let place = self.place(prefix);
         if place >= self.count.load(Relaxed) {
             return None;
         }
-        let number = self.read(place) & !ASTRAY;
+        let number = self.read(place) & !WRONG;
         (number != NONE).then_some(number)
     }
 
-    /// A search for a key with this prefix had to ask the radix tree, and came to this Mnode.
+    /// Notes that a search for a key with this prefix had to ask the radix tree, and came to this Mnode.
     pub(crate) fn correct(&self, prefix: u64, index: u32) {
         let count = self.count.load(Relaxed);
         let lows = self.lows.load(Relaxed);
@@ -132,23 +131,23 @@ impl Guide {
             return;
         }
         let number = self.read(place);
-        let corrected = match (number & ASTRAY, number & !ASTRAY) {
+        let corrected = match (number & WRONG, number & !WRONG) {
             (0, NONE) => index,
-            (0, _) => index | ASTRAY,
+            (0, _) => index | WRONG,
             (_, NONE) => return,
             _ => CROWDED,
         };
         self.write(place, corrected);
     }
 
-    /// An Mnode with this low key was made.
+    /// Notes a new Mnode with this low key.
     pub(crate) fn add(&self, low: u64) {
         self.lows.fetch_add(1, Relaxed);
         self.least.fetch_min(low, Relaxed);
         self.greatest.fetch_max(low, Relaxed);
     }
 
-    /// As [`add`](Self::add), by a split; the Mnode's range is that between the prefixes.
+    /// As [`add`](Self::add), by a split; the Mnode's range lies between the prefixes.
     pub(crate) fn add_right(&self, (low, high): (u64, u64), index: u32) {
         self.add(low);
         let last = self.place(high).min(self.count.load(Relaxed).saturating_sub(1));
@@ -157,13 +156,13 @@ impl Guide {
         }
     }
 
-    /// An Mnode is gone.
+    /// Notes that an Mnode has ended.
     pub(crate) fn remove(&self) {
         let fewer = |lows: u64| lows.checked_sub(1);
         let _ = self.lows.fetch_update(Relaxed, Relaxed, fewer);
     }
 
-    /// A table for twice as many low keys as there are now.
+    /// Makes a table for twice as many low keys as there are now.
     #[cold]
     fn grow(&self) {
         let Some(_growing) = self.growing.try_lock() else { return };
@@ -182,7 +181,7 @@ impl Guide {
         if more > 0 && self.lines.alloc_fresh(more).is_err() {
             return;
         }
-        self.count.store(0, Relaxed); // nobody is led astray meanwhile, or next to nobody
+        self.count.store(0, Relaxed); // searches go to the radix tree meanwhile
         match double {
             Some(double) if within => {
                 (0..count / PER_LINE).rev().for_each(|line| self.spread(line as u32));
@@ -198,7 +197,7 @@ impl Guide {
         self.count.store(lines * PER_LINE, Relaxed);
     }
 
-    /// So many places for the keys between these, and some beyond: low keys go on to spread a little.
+    /// Spreads `count` places over the keys between these and some beyond, which low keys may reach soon.
     fn span(&self, least: u64, greatest: u64, count: u64) {
         let margin = greatest.saturating_sub(least) / 16;
         let base = least.saturating_sub(margin);
@@ -208,26 +207,26 @@ impl Guide {
         self.factor.store(factor, Relaxed);
     }
 
-    /// Each place of a line becomes two.
+    /// Doubles each place of a line.
     fn spread(&self, line: u32) {
         let mut old = [0; 8];
         self.dram.read_words(&self.lines.get(line).pairs, &mut old);
         let mut new = [0; 16];
         for (pair, twice) in old.into_iter().zip(new.as_chunks_mut::<2>().0) {
-            let known = |number: u64| number & 0xffff_ffff & !u64::from(ASTRAY);
+            let known = |number: u64| number & 0xffff_ffff & !u64::from(WRONG);
             *twice = [known(pair), known(pair >> 32)].map(|number| number << 32 | number);
         }
         self.dram.write_words(&self.lines.get(2 * line).pairs, &new[..8]);
         self.dram.write_words(&self.lines.get(2 * line + 1).pairs, &new[8..]);
     }
 
-    /// Leads all searches to this Mnode.
+    /// Stores this Mnode in all places.
     #[cfg(test)]
     pub(crate) fn mislead(&self, index: u32) {
         (0..self.count.load(Relaxed)).for_each(|place| self.write(place, index));
     }
 
-    /// DRAM it takes.
+    /// Bytes of DRAM.
     pub(crate) fn bytes(&self) -> u64 {
         self.lines.bytes() as u64
     }
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_led_astray_twice_is_crowded_until_a_split_names_it() {
+    fn a_place_that_was_wrong_twice_is_crowded_until_a_split_stores_its_mnode() {
         let lows: Vec<u64> = (0..100).map(|n| n << 56).collect();
         let guide = guide(&lows);
         guide.correct(0, 1);

@@ -1,4 +1,4 @@
-//! A Bnode in the making, in private memory.
+//! The image of a Bnode that is being made, in private memory.
 
 use pmindex_core::PmError;
 use pmindex_index::{Key, Value};
@@ -6,7 +6,7 @@ use pmindex_record::Slot;
 
 use crate::layout::{Geometry, MAX_LEAF, Next, Taken};
 
-/// A Bnode in the making, in private memory.
+/// The image of a Bnode that is being made, in private memory.
 pub(crate) struct Image<K, V, const LEAF: usize> {
     pub(crate) words: Vec<u64>,
     taken: Taken,
@@ -19,7 +19,7 @@ impl<K: Key, V: Value, const LEAF: usize> Image<K, V, LEAF> {
         Self { words, taken: Taken::default(), record: std::marker::PhantomData }
     }
 
-    /// Puts a record with this tag in: `fill` writes its slot.
+    /// Adds a record with this tag; `fill` writes its slot.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the Bnode is full.
@@ -41,7 +41,7 @@ impl<K: Key, V: Value, const LEAF: usize> Image<K, V, LEAF> {
         tags
     }
 
-    /// Completes it.
+    /// Stores bitmap, link and low key.
     pub(crate) fn finish(&mut self, next: Next, low: &[u64]) {
         self.words[0] = self.taken.slots();
         self.words[1] = next.offset();

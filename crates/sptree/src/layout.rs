@@ -20,10 +20,10 @@
 //!   and has no meaning. The range ends where the next Bnode's begins.
 //! * `pending`: in its upper 16 bits the last insert whose three lines became durable under one fence
 //!   ([`Pending`](pmindex_record::Pending)); the rest is 0.
-//! * `applied`: which entries of its chain in the log this Bnode has (see [`buffer`](crate::buffer));
-//!   0 without buffers. It shares the bitmap's line.
-//! * `tags`: a byte of each key's hash, never 0. They are written under the fence of their records; a
-//!   pending one's may be missing after a crash, and recovery writes it.
+//! * `applied`: the last sequence number of its chain in the log that this Bnode has absorbed (see
+//!   [`buffer`](crate::buffer)); 0 without buffers. It shares the bitmap's line.
+//! * `tags`: a byte of each key's hash, never 0. They are written under the fence of their records; the
+//!   tag of a pending record may be missing after a crash, and recovery writes it.
 //!
 //! # Root
 //!
@@ -58,7 +58,7 @@ pm_struct! {
     pub struct Root: size 64 {
         /// The first Bnode; never null, never freed.
         pub head @ 0: PmPtr<PmU64>,
-        /// Not 0 while a bulk load is under way: whatever hangs off the head is not in the index.
+        /// Not 0 while a bulk load is under way: no record of any Bnode is in the index.
         pub bulk_load @ 8: PmU64,
         /// The root of the radix tree's backup, or null.
         pub backup @ 16: PmPtr<pmindex_fastfair::Root>,
@@ -111,8 +111,8 @@ impl Taken {
     pub(crate) const fn is_valid(self, leaf: usize) -> bool {
         self.0 & !slots_of(leaf) == 0
     }
-    /// The first free slot of `leaf`: neighbours in the order of their arrival share lines, and the
-    /// units in which the medium writes.
+    /// The first free slot of `leaf`: records that arrive one after the other share lines, and the units in
+    /// which the medium writes.
     #[inline(always)]
     pub(crate) const fn free_slot(self, leaf: usize) -> Option<usize> {
         let free = !self.0 & slots_of(leaf);
@@ -162,7 +162,7 @@ impl Next {
     pub(crate) const fn to(offset: u64) -> Self {
         Self(offset & Self::OFFSET)
     }
-    /// Records of the next Bnode may be here too.
+    /// The same link, with the bit: records of the next Bnode may be here too.
     pub(crate) const fn with_ghosts(self) -> Self {
         Self(self.0 | Self::GHOSTS)
     }
@@ -174,7 +174,7 @@ impl Next {
     pub(crate) const fn ghosts(self) -> bool {
         self.0 & Self::GHOSTS != 0
     }
-    /// Whether no other bits are set.
+    /// Whether no bits are set but these.
     pub(crate) const fn is_valid(self) -> bool {
         self.0 & !Self::OFFSET & !Self::GHOSTS == 0
     }
@@ -199,7 +199,7 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     };
     /// The word that says which insert was the last with one fence.
     pub(crate) const PENDING: usize = HEADER_WORDS - 2;
-    /// The word that says which log entries the Bnode has.
+    /// The word that says which log entries the Bnode has absorbed.
     pub(crate) const APPLIED: usize = HEADER_WORDS - 1;
     /// The word of the first tags.
     pub(crate) const TAGS: usize = HEADER_WORDS;

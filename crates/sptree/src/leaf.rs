@@ -1,7 +1,7 @@
 //! A Bnode: placing, replacing and removing one record.
 //!
 //! Everything that persists here runs under the version lock of the Bnode's Mnode, which is held until
-//! the last fence, so nobody sees what a crash could take back.
+//! the last fence, so no thread sees what a crash could take back.
 //!
 //! | operation | step | store | durable before |
 //! |-----------|------|-------|----------------|
@@ -14,14 +14,13 @@
 //! |           | P2 | bit of the bitmap (LIN: as above) | return (DUR) |
 //!
 //! An insert of a record that lies in one line takes **one fence** (the paper: two). Its three lines
-//! become durable in any order: without the bitmap's nothing has happened; without the slot's the
-//! bitmap names a record that is not there, which [`Pending`] tells exactly, so recovery clears the
-//! bit; without the tag's recovery writes the tag. The insert has not returned, and nobody has seen
+//! become durable in any order. Without the bitmap's line nothing has happened; without the slot's line
+//! the bitmap names a record that is not there, which [`Pending`] tells exactly, so recovery clears the
+//! bit; without the tag's line recovery writes the tag. The insert has not returned, and no thread has seen
 //! it: its lock was held.
 //!
 //! An update of an 8-byte value has no P1, nor has the removal of an inline record: one line, one
-//! fence. Operations here return the bitmap that they left; the caller brings the Mnode's tags into
-//! line.
+//! fence. The caller then updates the Mnode's tags.
 
 use std::marker::PhantomData;
 
@@ -93,23 +92,23 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         Pending::of_word(pm.load_word(self.pending_cell())).slot().filter(|&i| i < LEAF)
     }
 
-    /// The last insert with one fence: its slot, and whether its record is there.
+    /// The last insert with one fence: its slot, and whether its record is in it.
     fn pending(&self, pm: &impl Medium) -> Option<(usize, bool)> {
         let pending = Pending::of_word(pm.load_word(self.pending_cell()));
         let slot = pending.slot().filter(|&i| i < LEAF)?;
         Some((slot, pending.is_there(pm.load_word(&self.slot(slot)[0]))))
     }
 
-    /// The slot of the last insert with one fence, if the bitmap has it. Only its tag may be missing,
-    /// and only before recovery.
+    /// The slot of the last insert with one fence, if the bitmap has it and the record is in it. Before
+    /// recovery its tag may be missing.
     pub(crate) fn pending_slot(&self, pm: &impl Medium) -> Option<usize> {
         let (slot, there) = self.pending(pm)?;
         (there && self.taken(pm).slots() >> slot & 1 == 1).then_some(slot)
     }
 
-    /// The bitmap without the insert that a crash cut short, if it did: before recovery only.
-    pub(crate) fn settled(&self, pm: &impl Medium) -> Taken {
-        // In this order: recovery changes the bitmap before anybody forgets what is pending.
+    /// The bitmap without an insert with one fence whose record a crash has lost. For use before recovery.
+    pub(crate) fn taken_without_lost(&self, pm: &impl Medium) -> Taken {
+        // In this order: recovery changes the bitmap, and only later writes clear `pending`.
         let pending = self.pending(pm);
         let taken = self.taken(pm);
         match pending {
@@ -143,13 +142,13 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         Next::from_word(pm.load_word(self.next_cell()))
     }
 
-    /// The cell that says which log entries this Bnode has.
+    /// The cell that says which log entries this Bnode has absorbed.
     #[inline(always)]
     pub(crate) fn applied_cell(&self) -> &'p PmU64 {
         &self.words[Geometry::<K, V, LEAF>::APPLIED]
     }
 
-    /// The sequence number up to which this Bnode has what its chain in the log says.
+    /// The sequence number up to which this Bnode has absorbed its chain.
     pub(crate) fn applied(&self, pm: &impl Medium) -> Result<u64, PmError> {
         let applied = pm.load_word(self.applied_cell());
         if applied > SEQ_MAX {
@@ -194,21 +193,21 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         }
     }
 
-    /// The slot of the probe's key, by the tags in PM: for whoever has no Mnode.
+    /// The slot of the probe's key, by the tags in PM: for reads without an Mnode.
     pub(crate) fn find<M: Medium>(
         &self,
         pool: &Pool<M>,
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
         let pm = pool.pm();
-        // In this order: recovery mends the tags before anybody forgets what is pending.
+        // In this order: recovery writes the tag, and only later writes clear `pending`.
         let pending = self.pending_slot(pm).map_or(0, |i| 1 << i);
-        let taken = self.settled(pm).slots();
+        let taken = self.taken_without_lost(pm).slots();
         let tagged = pm.match_byte(self.tag_cells(), tag_of(probe)) & taken;
         self.find_among(pool, tagged | pending, probe)
     }
 
-    /// Which of the slots has the probe's key. Racing: validate.
+    /// The one of the slots that has the probe's key. Racing: validate.
     #[inline(always)]
     pub(crate) fn find_among<M: Medium>(
         &self,
@@ -222,7 +221,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
             }
         }
         if slots != 0 {
-            // What is pending may have another tag, or be there in part.
+            // A pending record may have another tag, or be incomplete.
             let whole = |&i: &usize| i < LEAF && self.pending_slot(pool.pm()) != Some(i);
             let others = bits(slots).filter(whole).map(|i| self.slot(i));
             Slot::<K, V>::check_namesakes(pool, others, probe.fingerprint())?;
@@ -255,7 +254,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         written.and(self.write_tag(pm, i, tag_of(probe)))
     }
 
-    /// As [`write`](Self::write), for whoever flushes it; returns the words filled.
+    /// As [`write`](Self::write), without the flush; returns the words filled, which the caller flushes.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn fill(
@@ -291,8 +290,8 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         self.flush_header(pm)
     }
 
-    /// Stores the bitmap. The last insert is durable, so it is forgotten first: of another record in
-    /// its slot it would be wrong.
+    /// Stores the bitmap. Clears `pending` first: the last insert is durable, and `pending` would be wrong
+    /// of another record in its slot.
     #[inline(always)]
     pub(crate) fn put_taken(&self, pm: &impl Medium, taken: Taken) {
         if pm.load_word(self.pending_cell()) != 0 {
@@ -302,11 +301,11 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         pm.store_word(self.bitmap_cell(), taken.into_word());
     }
 
-    /// Stores and flushes the bitmap without an insert that a crash cut short, which stays noted: who
-    /// reads meanwhile may have seen the bit.
+    /// Stores and flushes the bitmap without a lost insert. `pending` stays: a reader may have read the
+    /// bit before.
     #[track_caller]
-    pub(crate) fn clear_pending(&self, pm: &impl Medium, settled: Taken) -> Flushed {
-        pm.store_word(self.bitmap_cell(), settled.into_word());
+    pub(crate) fn clear_lost(&self, pm: &impl Medium, taken: Taken) -> Flushed {
+        pm.store_word(self.bitmap_cell(), taken.into_word());
         self.flush_header(pm)
     }
 
@@ -324,7 +323,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         pm.store_word(self.next_cell(), next.into_word());
     }
 
-    /// Stores bitmap and link so that every prefix says the truth (see [`crate::split`],
+    /// Stores bitmap and link so that each prefix of the stores is consistent (see [`crate::split`],
     /// [`crate::merge`]): `via` with the ghosts bit, the bitmap, the link. One line keeps the order.
     pub(crate) fn relink(&self, pm: &impl Medium, via: Next, taken: Taken, next: Next) {
         self.put_next(pm, via.with_ghosts());

@@ -1,4 +1,4 @@
-//! SPTree: a radix tree and key ranges in DRAM, leaves in PM, and a way to them that survives.
+//! SPTree: a radix tree and key ranges in DRAM over leaves in PM, and a backup of the radix tree in PM.
 //!
 //! After Zhao, Zhong, Challa, Jiang: *Developing Index Structures in Persistent Memory Using Spot-on
 //! Optimizations with DRAM* (ICPE 2024). Three layers:
@@ -6,62 +6,80 @@
 //! ```text
 //! top      radix tree (crates/art): low key -> Mnode           DRAM
 //!          beside it a guide: part of the key range -> Mnode   DRAM, hints
-//!          its backup, a FAST&FAIR tree: low key -> Bnode      PM, behind by some splits
+//!          its backup, a FAST&FAIR tree: low key -> Bnode      PM, some splits behind
 //! middle   Mnodes: range [low, high), version lock, tags       DRAM
+//!          write buffers, if wanted, with a log                DRAM; log in PM
 //! bottom   Bnodes: 64 records, tags, bitmap, low key, next     PM, a list in key order
 //! ```
 //!
-//! What differs from the paper:
+//! # Where to read
+//!
+//! The files that an insert passes, in order. A file calls those below it, never one above:
+//!
+//! | | file | what happens |
+//! |-|------|--------------|
+//! | 1 | [`write`](mod@write) | key and value are encoded |
+//! | 2 | [`lock`](mod@lock) | the leaf is found and locked, its lines are fetched |
+//! | 3 | [`access`](mod@access) | the search: guide, radix tree, list of Mnodes |
+//! | 4 | [`guide`](mod@guide) | a hint of the Mnode |
+//! | 5 | [`middle`](mod@middle) | the Mnode's range, version and tags |
+//! | 6 | [`leaf`](mod@leaf) | the Bnode is searched where a tag matches; in place: record, tag and bit, one fence |
+//! | 7 | [`buffer`](mod@buffer), `buffer/write.rs` | buffered, in place of the end of 6: stage, fence, publish |
+//! | 8 | `buffer/table.rs` | the buffer's words in DRAM |
+//! | 9 | `log/lane.rs` | the entry, in a lane of `pmindex-log` |
+//!
+//! A full Bnode goes to [`split`](mod@split), a full buffer to `buffer/absorb.rs`. The state that these share is
+//! [`leaves`](mod@leaves); the write buffers are a component over it that knows nothing of the tree above.
+//!
+//! # What differs from the paper
 //!
 //! * **Ranges are half-open, and a high key is not stored in PM.** It is the next Bnode's low key,
-//!   by definition, so the two cannot disagree, whatever is interrupted.
+//!   by definition, so the two cannot disagree, even after a crash.
 //! * **An insert takes one fence**, for a record that lies in one line: a word in the bitmap's line tells
-//!   it from what stood in its slot before, so recovery knows an insert that became durable in part.
-//! * **Ghosts cannot outlive a crash.** A Bnode that may hold records of its right neighbour says so
-//!   with one bit of its `next` word, set by the very store that splits it (or before a merge's
-//!   records get in). Recovery clears such records before it does anything else, and there are never
-//!   any at run time: the lock is held until they are gone.
-//! * **The Mnode's copy of the tags is the filter.** It is exact under churn, where a Bloom filter
-//!   only fills up, it needs no rebuilding, and it tells where to look: a lookup that misses reads
-//!   no PM, five times in six, and one that hits reads the record's line and no other. An Mnode is
-//!   reachable only when its tags are complete.
-//! * **A guide before the radix tree.** A search asks a small table of places of the key range first,
-//!   and waits for one line where the radix tree has two or three on its way. A table that is wrong, or
-//!   knows nothing, costs a step; see [`guide`].
-//! * **A scan sorts its private copy**, by SIMD rank: of the keys, or of the bytes that tell
-//!   byte strings apart (see [`order`]). An order kept in the Bnode would have to be written by readers.
-//! * **Memory of Bnodes is reused at once.** The backup forgets a Bnode durably before it leaves the
-//!   list, so what the backup names after a crash is a Bnode of the list.
+//!   it from the slot's old words, so recovery knows an insert that became durable in part.
+//! * **Ghosts cannot outlive a crash.** A Bnode that may hold records of its right neighbour (ghosts) says
+//!   so with one bit of its `next` word, which the store that splits it sets (a merge sets it before it
+//!   moves records). Recovery clears ghosts first, and operations never see any: the lock is held until they
+//!   are gone.
+//! * **The Mnode's copy of the tags is the filter.** It stays exact under inserts and removals, where a Bloom
+//!   filter fills up; it needs no rebuilding, and it tells the slot: five of six lookups of missing keys read
+//!   no PM, and a lookup of a present key reads the record's line alone. An Mnode is reachable only when its
+//!   tags are complete.
+//! * **A guide before the radix tree.** A search asks a small table by parts of the key range first, and
+//!   waits for one line instead of two or three nodes of the radix tree. A table that is wrong, or empty,
+//!   costs a step; see [`guide`].
+//! * **A scan sorts its private copy**, by SIMD rank of the keys, or of the bytes in which byte strings
+//!   differ (see [`order`]). An order kept in the Bnode would have to be written by readers.
+//! * **Memory of Bnodes is reused at once.** The backup's entry of a Bnode is removed durably before the Bnode
+//!   leaves the list, so after a crash the backup names Bnodes of the list only.
 //!
 //! # Reading and writing concurrently
 //!
-//! A reader takes from the guide or the radix tree an Mnode at or near its key, goes along the Mnodes'
-//! list until the range fits, takes the version, reads, validates. Both are hints: an Mnode's range and
-//! version decide, and Mnodes are type-stable, their versions never go back. A reader executes no
-//! fence and no locked instruction, and writes nothing but the guide, where that has led it astray. A
-//! writer turns the version it has validated
-//! into the lock, changes Bnode and tags, and unlocks after the last fence: nobody sees what is not
-//! durable.
+//! A reader takes an Mnode at or near its key from the guide or the radix tree, goes along the list of
+//! Mnodes until the range fits, reads the version, reads the leaf, validates. Guide and radix tree are hints:
+//! an Mnode's range and version decide, and Mnodes are type-stable, their versions never go back. A reader
+//! executes no fence and no locked instruction, and writes nothing but the guide, where that was wrong. A
+//! writer turns the version that it has validated into the lock, changes Bnode and tags, and unlocks after
+//! the last fence: no thread sees what is not durable.
 //!
-//! A writer that ends in the middle (a panic, a medium that fails) leaves nothing behind for the next
-//! opening: before its locks are released, the layers in DRAM follow the Bnodes. Whether a split or a
-//! merge has happened, the word says by which recovery would decide, too.
+//! If an error or a panic ends a write, the layers in DRAM are brought into line with the Bnodes before its
+//! locks are released. Whether a split or a merge has happened is decided by the same word as in recovery.
 //!
 //! # After a crash
 //!
-//! DRAM is rebuilt from the list of Bnodes by step functions. Until that is done, point reads are
-//! served by the backup: its greatest entry that is not after the key leads into the list, and the
-//! list says the rest. Everything else waits.
+//! DRAM is rebuilt from the list of Bnodes in steps. Until that is done, point reads are served by the
+//! backup: its greatest entry whose low key is at most the key leads into the list. Other operations finish
+//! the rebuilding first.
 //!
 //! # Background work
 //!
-//! Entries of the backup, and of the write buffers' log what keeps it short, are step functions
-//! ([`SpTree::step`]), which operations call. A [`Worker`] calls them from a thread of its own; then
-//! operations leave it all that can wait, full buffers and the splits after them included.
+//! Inserting the backup's entries, and keeping the write buffers' log short, are done in steps
+//! ([`SpTree::step`]), which operations call. A [`Worker`] does them on a thread of its own; operations then
+//! leave it all that can wait, full buffers and the splits after them included.
 //!
 //! # Lock order
 //!
-//! Mnodes from left to right, then the backup, or what waits for a worker.
+//! Mnodes from left to right, then the queue of the backup, or that of the workers.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -22,8 +22,8 @@ pub(crate) enum Writes {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Finds the key's Mnode and locks it, if `wanted` says so of whether the key is present; else
-    /// returns `None`, having written nothing. The lines that `writes` names are on their way then.
+    /// Finds the key's Mnode and locks it, if `wanted` accepts whether the key is present; else returns
+    /// `None`, and nothing was written. Fetches the lines that `writes` names.
     #[inline(always)]
     pub(crate) fn lock_leaf(
         &self,
@@ -43,7 +43,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// Fetches the lines of a record and its tag, where they will be. A hint.
+    /// Fetches the lines of the free slot that a record will have, and of its tag. A hint.
     #[inline(always)]
     fn prefetch_record(&self, at: &At<'_>, taken: Taken) {
         if let Some(free) = taken.free_slot(LEAF) {
@@ -106,7 +106,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if !wanted(hit.map_or(slot.is_some(), |hit| !hit.deleted)) {
             return at.validate(pm).then_some(Ok(None));
         }
-        // What was read is still so, and stays so: the version becomes the lock.
+        // What was read is still valid, and stays so: the version becomes the lock.
         let guard = at.node.lock.try_upgrade(pm, at.version)?;
         Some(Ok(Some(Held { index: at.index, node: at.node, bnode, taken, slot, hit, guard })))
     }

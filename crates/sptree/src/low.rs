@@ -1,4 +1,4 @@
-//! The low key of a Bnode in the making.
+//! The low key of a Bnode that is being made.
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Reserved};
 use pmindex_index::{Key, Shape, Words};
@@ -6,7 +6,7 @@ use pmindex_record::{RecordBlock, Route, low_between};
 
 use crate::layout::BnodePtr;
 
-/// A low key on its way into a Bnode.
+/// A low key, and the block that a Bnode keeps it in.
 #[derive(Clone, Debug)]
 pub(crate) struct Low {
     words: Words,
@@ -43,7 +43,7 @@ impl Low {
         }
     }
 
-    /// The way to it.
+    /// The route to it.
     pub(crate) fn route<K: Key>(&self) -> Route<'_> {
         match K::SHAPE {
             Shape::Inline(_) => Route::to_words(&self.words),

@@ -2,18 +2,18 @@
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
-//! | P0 | the backup forgets the right Bnode; in DRAM, the log the right one's chain | P2 |
+//! | P0 | the backup's entry of the right Bnode is removed; in DRAM, its chain ends | P2 |
 //! | P1 | the records and their tags, in free slots of the left Bnode; the ticket "the right one lives while the left one's `next` leads there" | P2 |
 //! | P2 | the left Bnode's `next`, with the ghosts bit; its bitmap; `next` past the right Bnode (the merge is decided): one line, in this order | unlock |
 //!
-//! Before the last store of P2 the moved records are the right Bnode's, and the left one says that it
-//! may hold some; recovery clears them. What is left of the range is its Bnode's whose `next` covers
-//! it: there is no high key to be widened over old records.
+//! Before the last store of P2 the moved records are the right Bnode's, and the left one's `next` says that
+//! it may hold copies; recovery clears them. A Bnode's range ends where the next one's low key says, so there
+//! is no high key to change.
 //!
-//! The right Bnode's block is anybody's as soon as the operation has ended, before the locks are
-//! released: whoever has its slot next gives the block back, and a split on another thread may take it.
-//! So nothing that a Bnode at this offset inherits may be left for afterwards: a new one begins behind
-//! the greatest number of any chain that is over, and this one is over before.
+//! The right Bnode's block can be allocated again as soon as the operation has ended, before the locks are
+//! released: the next user of the operation slot gives the block back, and a split on another thread may
+//! take it. So the chain is over before: a new Bnode at this offset begins behind the greatest sequence
+//! number of any chain that is over.
 //!
 //! Both Mnodes are locked throughout, the left one first. The first Bnode stays.
 
@@ -35,26 +35,26 @@ struct Pair<'t, K, V, const LEAF: usize> {
     moved: Taken,
 }
 
-/// Where records went: slot of the right Bnode, slot of the left one.
-type Went = Vec<(usize, usize)>;
+/// The records moved: slot of the right Bnode, slot of the left one.
+type Moves = Vec<(usize, usize)>;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Whether a Bnode that has just come down to `len` records looks for a neighbour to merge with:
-    /// not at every removal.
+    /// Whether a Bnode whose last removal left `len` records looks for a neighbour to merge with: not after
+    /// every removal.
     #[inline(always)]
     pub(crate) const fn may_merge(len: usize) -> bool {
         len <= LEAF / 4 && len.is_multiple_of(if LEAF < 32 { 1 } else { LEAF / 16 })
     }
 
-    /// Whether two neighbours with so many records merge.
+    /// Whether two neighbours with `left` and `right` records merge.
     const fn should_merge(left: usize, right: usize) -> bool {
         right == 0 || left + right <= LEAF / 2
     }
 
-    /// Merges the Bnode of a key with a neighbour, if there is one to merge with. What cannot be done
-    /// now (the pool is full) is left until it shrinks further.
+    /// Merges the Bnode of a key with a neighbour, if one of them is small enough. If that fails (the pool is
+    /// full), a later removal tries again.
     #[cold]
     #[inline(never)]
     pub(crate) fn merge_beside(&self, route: &Route<'_>) {
@@ -81,7 +81,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if !alive || middle.next(left) != right_index {
             return Ok(false);
         }
-        // A right neighbour lives: it ends under the lock of the left one.
+        // The right neighbour is alive: it ends under the lock of the left one.
         let right_guard = right.lock.lock(pm);
         if let Some(buffers) = self.buffers() {
             buffers.absorb(&self.leaves, left)?;
@@ -106,15 +106,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             right_index,
             low: &low,
             pair: &pair,
-            went: Went::new(),
-            step: Step::Forgetting,
+            moves: Moves::new(),
+            step: Step::Started,
         };
-        self.backup.forget::<K>(pm, &low.route::<K>())?; // P0, durable before: P2
+        self.backup.remove::<K>(pm, &low.route::<K>())?; // P0, durable before: P2
         let over = match self.buffers() {
             Some(buffers) => buffers.end_chain(&self.leaves, right),
             None => ChainOver::NO_CHAINS,
         };
-        self.merge_bnodes(&pair, over, &mut merging.went)?;
+        self.merge_bnodes(&pair, over, &mut merging.moves)?;
         merging.step = Step::Merged;
         merging.complete();
         drop(merging);
@@ -127,13 +127,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         pair: &Pair<'_, K, V, LEAF>,
         _over: ChainOver,
-        went: &mut Went,
+        moves: &mut Moves,
     ) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let Pair { left, right, moved, .. } = pair;
         let mut op = pool.op()?;
         // P1: the records and the tickets.
-        let (taken, copied) = self.copy_records(pair, went)?;
+        let (taken, copied) = self.copy_records(pair, moves)?;
         let owner = left.owner_of_next(right.offset());
         op.free(BnodePtr::new(right.offset()), owner)?;
         if K::SHAPE.is_bytes() {
@@ -159,7 +159,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn copy_records(
         &self,
         pair: &Pair<'_, K, V, LEAF>,
-        went: &mut Went,
+        moves: &mut Moves,
     ) -> Result<(Taken, Flushed), PmError> {
         let pm = self.pm();
         let Pair { left, right, kept, moved } = pair;
@@ -174,25 +174,25 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let tag = right.tag(pm, from);
             copied = copied.and(left.copy_in(pm, to, &words, tag));
             taken = taken.with(to);
-            went.push((from, to));
+            moves.push((from, to));
         }
         Ok((taken, copied))
     }
 }
 
-/// How far a merge is.
+/// The steps of a merge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The backup may have forgotten the right Bnode; the left one's link decides about the rest.
-    Forgetting,
-    /// It has happened, durably.
+    /// The backup's entry may be removed; the left Bnode's link decides about the rest.
+    Started,
+    /// The merge has happened, durably.
     Merged,
-    /// The layers above follow.
+    /// The layers above are up to date.
     Complete,
 }
 
-/// A merge under way. The left Bnode's link decides whether it happened: whatever ends it (an error, a
-/// panic of the medium), the rest follows that when this is dropped. To be dropped before the locks.
+/// A merge under way. The left Bnode's link decides whether it happened. If an error or a panic ends it,
+/// dropping this brings the rest into line with the link. To be dropped before the locks.
 struct Merging<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
     left: &'t Mnode,
@@ -201,14 +201,14 @@ struct Merging<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER:
     right_index: u32,
     low: &'t OwnedRoute,
     pair: &'t Pair<'t, K, V, LEAF>,
-    went: Went,
+    moves: Moves,
     step: Step,
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     Merging<'_, K, V, M, LEAF, BUFFER>
 {
-    /// The layers above the Bnodes. May be interrupted, and done again.
+    /// Updates the layers above the Bnodes. May be interrupted, and done again.
     fn complete(&mut self) {
         let (tree, middle) = (self.tree, &self.tree.leaves.middle);
         tree.top.remove(tree.pm(), middle, &self.low.route::<K>());
@@ -227,7 +227,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Takes the right Mnode out of the list, its tags moved to the left one; both are locked.
     fn unlink_mnode(&self) {
         let (middle, left, right) = (&self.tree.leaves.middle, self.left, self.right);
-        for &(from, to) in &self.went {
+        for &(from, to) in &self.moves {
             middle.put_tag(left, to, middle.tag(right, from));
         }
         let next = middle.next(right);
@@ -239,7 +239,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         middle.dram.store(&right.bnode, 0);
     }
 
-    /// Finds out whether the merge has happened; makes that it has, or has not, durable.
+    /// Finds out whether the merge has happened, and makes the outcome durable.
     fn decide(&mut self) -> Result<(), PmError> {
         let (pm, Pair { left, right, kept, .. }) = (self.tree.pm(), self.pair);
         let next = left.next(pm);
@@ -248,7 +248,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             left.put_taken(pm, *kept);
             pm.in_order();
             left.put_next(pm, Next::to(next.offset()));
-            self.tree.backup.note::<K>(pm, &self.low.route::<K>(), right.offset());
+            self.tree.backup.queue::<K>(pm, &self.low.route::<K>(), right.offset());
         } else {
             self.step = Step::Merged;
         }
@@ -262,11 +262,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
     for Merging<'_, K, V, M, LEAF, BUFFER>
 {
     fn drop(&mut self) {
-        if self.step == Step::Forgetting {
-            if !self.went.is_empty() {
+        if self.step == Step::Started {
+            if !self.moves.is_empty() {
                 self.tree.leaves.note_dirty_slots();
             }
-            // A fence that fails poisons the pool: nothing is written any more, and reads find it all.
+            // A fence that fails poisons the pool: nothing is written any more, and reads find the records.
             let _ = self.decide();
         }
         if self.step == Step::Merged {

@@ -1,14 +1,14 @@
 //! The middle layer, in DRAM: an Mnode for each Bnode, linked in key order.
 //!
-//! An Mnode knows the range of its Bnode, half-open, holds its version lock, and has a copy of its
-//! tags. A tag of 0 is a free slot, so the tags are the bitmap too: a search that finds no tag has its
-//! answer without PM, one that finds a tag knows the slot. They are always complete (an Mnode can be
-//! reached only when they are) and exact: they change with the bitmap, under the lock. A Bloom filter,
-//! as in the paper, would let twice as few misses through for the same memory, but not say where, keep
-//! the bits of what was removed, and have to be rebuilt.
+//! An Mnode has the range of its Bnode, half-open, its version lock, and a copy of its tags. A tag of 0 is
+//! a free slot, so the tags are the bitmap too: a search that finds no tag has its answer without PM, one
+//! that finds a tag knows the slot. The tags are always complete (an Mnode can be reached only when they
+//! are) and exact: they change with the bitmap, under the lock. A Bloom filter of the same size, as in the
+//! paper, would pass half as many misses, but it does not tell the slot, keeps the bits of removed keys, and
+//! has to be rebuilt.
 //!
-//! An Mnode's memory is only ever an Mnode and its version never goes back, so that a reader may come
-//! to it by any way, however stale: the range that it reads under the version decides.
+//! An Mnode's memory is only ever an Mnode and its version never goes back, so a reader may come to it
+//! through a stale link: the range that it reads under the version decides.
 //!
 //! `next` changes under the Mnode's own lock, `prev` under the lock of the left neighbour, the one
 //! that it names.
@@ -26,15 +26,15 @@ pm_struct! {
     /// An Mnode: two lines.
     #[align(64)]
     pub(crate) struct Mnode: size 128 {
-        /// Held while anything of the Mnode or its Bnode changes.
+        /// Held while the Mnode or its Bnode changes.
         pub lock @ 0: VersionLock,
-        /// The Bnode; 0 in an Mnode that is none.
+        /// The Bnode; 0 if the Mnode has ended, or is not made yet.
         pub bnode @ 8: PmU64,
-        /// The least key that may be here: first word and tail. No meaning in the first Mnode.
+        /// The least key of the range: first word and tail. No meaning in the first Mnode.
         pub low @ 16: PmU64,
         /// Its tail.
         pub low_tail @ 24: PmCell<Tail>,
-        /// The least key that may not be here. No meaning in the last Mnode.
+        /// The least key beyond the range. No meaning in the last Mnode.
         pub high @ 32: PmU64,
         /// Its tail.
         pub high_tail @ 40: PmCell<Tail>,
@@ -111,7 +111,7 @@ pub(crate) struct Middle<K> {
 }
 
 impl<K: Key> Middle<K> {
-    /// Room for `leaves` Mnodes. Address space is reserved at once, memory is used as Mnodes are.
+    /// No Mnodes yet, and address space for `leaves`; memory is taken with each.
     pub(crate) fn new(leaves: u64) -> Result<Self, PmError> {
         let capacity = u32::try_from(leaves + 64).unwrap_or(u32::MAX >> 1);
         let nodes = Arena::new(capacity)?;
@@ -138,17 +138,17 @@ impl<K: Key> Middle<K> {
         self.dram.prefetch(&self.get(index).lock);
     }
 
-    /// A new Mnode, unlinked, and no Bnode yet.
+    /// Takes a new Mnode, unlinked and without a Bnode.
     pub(crate) fn alloc(&self) -> Result<u32, PmError> {
         self.nodes.alloc()
     }
 
-    /// Gives an Mnode back: no Bnode any more, unlocked, and no way leads to it.
+    /// Gives an Mnode back. It has no Bnode any more, and nothing links to it.
     pub(crate) fn free(&self, index: u32) {
         self.nodes.free(index);
     }
 
-    /// Makes an Mnode that no new way leads to; stale ways may, so it is done under its lock.
+    /// Fills a new Mnode. Stale links may lead readers to it, so it is done under its lock.
     pub(crate) fn fill(
         &self,
         pm: &impl Medium,
@@ -209,7 +209,7 @@ impl<K: Key> Middle<K> {
         self.order(self.dram.load(&node.low), &node.low_tail, route)
     }
 
-    /// On which side of an Mnode's range the route is; `None`: it is no Mnode. Racing: validate.
+    /// The side of an Mnode's range on which the route is; `None`: the Mnode has ended. Racing: validate.
     #[inline(always)]
     pub(crate) fn side(&self, node: &Mnode, route: &Route<'_>) -> Option<Ordering> {
         let dram = &self.dram;
@@ -237,13 +237,13 @@ impl<K: Key> Middle<K> {
         self.dram.load(&node.right).buffer()
     }
 
-    /// Gives a locked Mnode a buffer, or takes it.
+    /// Stores the number of a locked Mnode's buffer.
     pub(crate) fn put_buffer(&self, node: &Mnode, buffer: Option<u32>) {
         self.dram.store(&node.right, self.dram.load(&node.right).with_buffer(buffer));
     }
 
-    /// Counts a write of a locked Mnode without a buffer, in a round of the hand; returns how many it
-    /// had in that round.
+    /// Counts a write of a locked Mnode without a buffer, in a round of the hand; returns the writes in
+    /// that round.
     pub(crate) fn count_unbuffered(&self, node: &Mnode, round: u64) -> u32 {
         let right = self.dram.load(&node.right);
         let round = round as u32 & 0x7f_ffff;
@@ -255,7 +255,7 @@ impl<K: Key> Middle<K> {
         writes
     }
 
-    /// How many writes without a buffer a Mnode had in their last round. Racing.
+    /// The writes of an Mnode without a buffer in the round of the last one. Racing.
     pub(crate) fn unbuffered(&self, node: &Mnode) -> u32 {
         self.dram.load(&node.right).unbuffered().0
     }
@@ -291,14 +291,14 @@ impl<K: Key> Middle<K> {
         self.dram.store(cell, rest | u64::from(tag) << shift);
     }
 
-    /// Mnodes, and the DRAM they take.
+    /// The number of Mnodes, and their bytes of DRAM.
     pub(crate) fn size(&self) -> (u64, u64) {
         let bytes = self.nodes.bytes() + self.tails.bytes();
         (self.nodes.len() as u64 - 1, bytes as u64)
     }
 }
 
-/// Tags with those of the slots that are not taken cleared.
+/// The tags, those of free slots cleared.
 pub(crate) fn exact(mut tags: [u64; MAX_LEAF / 8], taken: Taken) -> [u64; MAX_LEAF / 8] {
     for (i, word) in tags.iter_mut().enumerate() {
         let bits = taken.slots() >> (8 * i) & 0xff;

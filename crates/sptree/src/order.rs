@@ -1,8 +1,8 @@
 //! The records of a Bnode in the order of their keys, found without a copy of the keys.
 //!
 //! Byte strings lie out of line, a block for each record. The first lines of all blocks are fetched
-//! together. Then eight bytes of each key, those behind what all of them begin with, are sorted by
-//! SIMD rank, and where they tell some keys not apart, the next ones of those.
+//! together. Then the keys are sorted by SIMD rank of eight bytes each, those behind their common prefix;
+//! keys that are equal there are sorted by the next eight bytes.
 
 use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{Key, Shape, Value};
@@ -13,7 +13,7 @@ use crate::leaf::Bnode;
 
 /// A Bnode's records in order.
 pub(crate) struct Order<'p> {
-    /// How many.
+    /// The number of records.
     len: usize,
     /// In order: the number of the record.
     ranks: [u8; MAX_LEAF],
@@ -70,7 +70,7 @@ impl<'p> Order<'p> {
         Ok(order)
     }
 
-    /// How many records.
+    /// The number of records.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

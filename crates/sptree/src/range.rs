@@ -3,8 +3,8 @@
 //! A scan takes one Bnode at a time: a private, sorted copy, validated as a whole, so its items were
 //! all present and durable at one moment. Going on to the right it follows the Mnode's link, if the
 //! Mnode has not changed since, or searches again; to the left it searches for what is below the
-//! Mnode's low key. Either way the next Bnode starts exactly where the last one ended, whatever split
-//! or merged in between: nothing is seen twice, nothing that stayed is missed.
+//! Mnode's low key. Either way the next Bnode starts exactly where the last one ended, even after splits
+//! and merges in between: no record is seen twice, and none that stayed is missed.
 
 use std::ops::Bound;
 
@@ -29,7 +29,7 @@ pub struct ScanSource<'t, K, V, M: Medium, const LEAF: usize, const BUFFER: usiz
     scratch: Scratch,
 }
 
-/// Which Mnode the front reads next.
+/// The Mnode that the front reads next.
 enum Front<'t> {
     /// That of the lower bound.
     Bound,
@@ -37,7 +37,7 @@ enum Front<'t> {
     After(At<'t>),
 }
 
-/// Which Mnode the back reads next.
+/// The Mnode that the back reads next.
 enum Back {
     /// That of the upper bound.
     Bound,

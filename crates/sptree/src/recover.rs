@@ -1,12 +1,12 @@
-//! Creating and opening; the layers in DRAM from the list of Bnodes, by steps.
+//! Creating and opening; rebuilding the layers in DRAM from the list of Bnodes, in steps.
 //!
-//! Opening reads the root and opens the backup, whatever the size; from then on point reads are
-//! [served](crate::serve). The layers above the Bnodes are rebuilt by steps, each along a few Bnodes
-//! of the list, which the backup has named ahead: an Mnode, an entry of the radix tree, and the
-//! backup's entry if it is missing. A Bnode says itself what a crash left undone: if its `next` has the
-//! ghosts bit, it may hold records of the next one, and they are [cleared](crate::ghosts); if its last
-//! insert became durable in part, it is ended. All that may be interrupted and done again. Nothing else
-//! changes, and nothing is freed, while readers are served from the list.
+//! Opening reads the root and opens the backup: constant time. From then on point reads are
+//! [served](crate::serve). Each step rebuilds the layers above a few Bnodes of the list, which it fetches
+//! ahead by the backup's entries: an Mnode, an entry of the radix tree, and the backup's entry if it is
+//! missing. A Bnode tells what a crash left undone: if its `next` has the ghosts bit, it may hold records of
+//! the next one, and they are [cleared](crate::ghosts); if its last insert became durable in part, it is
+//! [finished](crate::unfinished). All that may be interrupted and done again. Nothing else changes, and
+//! nothing is freed, while readers are served from the list.
 //!
 //! Locks and versions were in DRAM and are gone; the allocator has decided its tickets before.
 
@@ -29,7 +29,7 @@ use crate::low::Low;
 use crate::middle::{NONE, Range, exact};
 use crate::tree::SpTree;
 
-/// How far the rebuilding is.
+/// The progress of the rebuilding.
 #[derive(Debug, Default)]
 pub(crate) struct Rebuild {
     /// The next Bnode; 0 if there is none.
@@ -43,12 +43,12 @@ pub(crate) struct Rebuild {
     pub(crate) report: RecoveryReport,
 }
 
-/// Bnodes in a step.
+/// The Bnodes of a step.
 const STEP: usize = 32;
-/// Up to how many Bnodes a pool can have room for that opening rebuilds at once.
+/// The greatest number of Bnodes in a pool for which opening rebuilds the layers at once.
 const INLINE: u64 = 4096;
 
-/// No key: where a first Mnode begins and a last one ends.
+/// No key: the low key of the first Mnode, and the high key of the last.
 const NO_KEY: Separator = Separator { prefix: 0, tail: Tail::NONE };
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
@@ -62,7 +62,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         format!("sptree<{}, {}, {LEAF}, {BUFFER}>", K::type_name(), V::type_name())
     }
 
-    /// As what it stands in the directory.
+    /// The index's type in the pool's directory.
     pub(crate) fn listed() -> Listed<fn() -> String> {
         Listed {
             kind: Self::kind(),
@@ -106,8 +106,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         created
     }
 
-    /// Opens the index `name`, and recovers it: at once if it is small, else by and by, while point
-    /// reads are served.
+    /// Opens the index `name`, and recovers it: at once if it is small, else in steps, while point reads are
+    /// served.
     ///
     /// # Errors
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
@@ -121,14 +121,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(tree)
     }
 
-    /// Opens the index `name` and rebuilds nothing: point reads are served by the backup,
-    /// [`step`](Self::step) rebuilds, and whatever else is called first does so to the end.
+    /// Opens the index `name` and rebuilds nothing. The backup serves point reads, [`step`](Self::step)
+    /// rebuilds a part, and the first other operation rebuilds the rest.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     ///
     /// # Cost
-    /// Whatever the size: some lines, one fence.
+    /// Constant: some lines, one fence.
     pub fn open_serving(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
     }
@@ -212,7 +212,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// As [`rebuild_step`](Self::rebuild_step), unless another thread is at it.
     pub(crate) fn help_rebuild(&self) {
         if let Some(mut rebuild) = self.rebuild.try_lock() {
-            // What is wrong, whoever needs the layers will be told.
+            // An error is returned again to the operation that needs the layers.
             let _ = self.advance(&mut rebuild);
         }
     }
@@ -261,7 +261,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(!done)
     }
 
-    /// Repairs a Bnode and puts it into the layers.
+    /// Repairs the next Bnode and adds it to the layers.
     fn take(
         &self,
         rebuild: &mut Rebuild,
@@ -288,7 +288,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         pm.read_words(bnode.tag_cells(), &mut tags);
         let tags = exact(tags, taken);
         if slots_of_tags(&tags) != taken {
-            return Err(corrupt("a tag that is none", offset).into());
+            return Err(corrupt("a tag of 0 of a record", offset).into());
         }
         if rebuild.last == NONE {
             let range = Range { low: NO_KEY, high: NO_KEY };
@@ -318,7 +318,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
-    /// Puts an Mnode at the end of the list, which nobody else changes or can reach.
+    /// Appends an Mnode to the list, which no other thread changes or can reach.
     pub(crate) fn append_mnode(
         &self,
         last: u32,
@@ -337,7 +337,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(index)
     }
 
-    /// Saves what makes the next opening fast, and ends.
+    /// Saves what makes the next opening fast, and closes the index.
     ///
     /// # Errors
     /// The medium's.

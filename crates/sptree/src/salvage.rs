@@ -16,18 +16,18 @@ use crate::tree::SpTree;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Hands every record in Bnodes that can be told to be Bnodes to `each`, in no order, until that
-    /// says `false`; returns what is wrong. Nothing is opened, recovered or written, so this works
-    /// where [`open`](Self::open) fails. Of a Bnode with ghosts, what
-    /// belongs to the next one is left out; in the list, given last if that one cannot be read.
+    /// Passes every record of every Bnode that can be recognised to `each`, in no order, until that returns
+    /// `false`; returns the damage found. Nothing is opened, recovered or written, so this works where
+    /// [`open`](Self::open) fails. Ghosts (records of the next Bnode) are left out; if the next Bnode cannot
+    /// be read, they are passed last.
     ///
-    /// What a Bnode's chain in the log says and the Bnode has not absorbed, after an unclean end, counts
-    /// more than the Bnode; it is lost if the Bnode or the log cannot be read.
+    /// After an unclean end, entries of a Bnode's chain in the log that the Bnode has not absorbed replace its
+    /// records; they are lost if the Bnode or the log cannot be read.
     ///
-    /// First the list of Bnodes, as far as it leads; then, if `foreign` can say of a block whether
-    /// another index owns it, all other live blocks that could be Bnodes. A Bnode is believed if its
+    /// Reads the list of Bnodes first, as far as it leads; then, if `foreign` can tell whether another
+    /// index owns a block, all other live blocks that could be Bnodes. A Bnode counts as one if its
     /// records have the tags of their keys: half of them in the list, all of them (two at
-    /// least) elsewhere. Records whose tags differ are left out.
+    /// least) elsewhere. Records with other tags are left out.
     ///
     /// # Cost
     /// Reads every Bnode once, and the allocator's tables.
@@ -55,7 +55,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         };
         let mut seen = HashSet::new();
         let mut next = head;
-        let mut doubtful = Vec::new();
+        let mut unconfirmed = Vec::new();
         while next != 0 && seen.insert(next) {
             let bnode = match Bnode::<K, V, LEAF>::at(pool, next) {
                 Ok(bnode) => bnode,
@@ -70,7 +70,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 let after = Bnode::<K, V, LEAF>::at(pool, link.offset());
                 match after.and_then(|after| after.low(pool)) {
                     Ok(low) => good.retain(|(key, _)| is_below(key, &low)),
-                    Err(_) => doubtful.append(&mut good),
+                    Err(_) => unconfirmed.append(&mut good),
                 }
             }
             if bad > 0 {
@@ -86,21 +86,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
             next = link.offset();
         }
-        let give_doubtful = |each: &mut dyn FnMut(K, V) -> bool| {
-            doubtful.into_iter().all(|(key, value)| each(key, value))
+        let give_unconfirmed = |each: &mut dyn FnMut(K, V) -> bool| {
+            unconfirmed.into_iter().all(|(key, value)| each(key, value))
         };
         let Some(foreign) = foreign else {
-            give_doubtful(each);
+            give_unconfirmed(each);
             return Ok(damage);
         };
         if Self::salvage_strays(pool, log.as_ref(), &seen, foreign, &mut damage, each)? {
-            give_doubtful(each);
+            give_unconfirmed(each);
         }
         Ok(damage)
     }
 
-    /// As [`salvage`](Self::salvage), of live blocks that the list has not led to; `false` if `each` wants
-    /// no more.
+    /// As [`salvage`](Self::salvage), for live blocks outside of the list; returns `false` if `each` did.
     fn salvage_strays(
         pool: &Arc<Pool<M>>,
         log: Option<&Log<M>>,
@@ -146,7 +145,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 }
 
-/// Makes of the records of a Bnode what its chain in the log says that they are.
+/// Applies a Bnode's chain in the log to its records.
 fn apply_chain<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,
     log: Option<&Log<M>>,
@@ -175,14 +174,14 @@ fn is_below<K: Key>(key: &K, low: &[u8]) -> bool {
     Route::to(&probe).encoded::<K>(&mut [0; 32]) < low
 }
 
-/// The records with the right tags, and how many there are without; a Bnode whose bitmap or link makes
-/// no sense counts as one without.
+/// The records with the right tags, and the number of the others; a Bnode with an impossible bitmap or
+/// link counts as one other.
 fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,
     bnode: &Bnode<'_, K, V, LEAF>,
 ) -> (Vec<(K, V)>, usize) {
     let pm = pool.pm();
-    let (taken, pending) = (bnode.settled(pm), bnode.pending_slot(pm));
+    let (taken, pending) = (bnode.taken_without_lost(pm), bnode.pending_slot(pm));
     if !taken.is_valid(LEAF) || !bnode.next(pm).is_valid() {
         return (Vec::new(), 1);
     }

@@ -1,12 +1,11 @@
 //! Point reads after a crash, before the layers in DRAM are rebuilt.
 //!
-//! The backup's greatest entry that is not after the key leads into the list of Bnodes; the list says
-//! the rest: as long as the next Bnode's low key is not after the key, on to that one. So an entry
-//! that the backup lacks costs a step, and records in a Bnode that are already, or still, the next
-//! one's are never looked at there.
+//! The backup's greatest entry whose low key is at most the key leads into the list of Bnodes. From there
+//! the read goes on to the next Bnode while that one's low key is at most the key. So an entry that the
+//! backup lacks costs a step, and ghosts (records of the next Bnode) are never read.
 //!
-//! Meanwhile nobody writes: a writer first completes the layers. A read that finds them complete when
-//! it is done is done again with them.
+//! There are no writes meanwhile: a write completes the layers first. A read that finds them complete at its
+//! end is done again with them.
 
 use pmindex_core::{Medium, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Value};
@@ -19,7 +18,7 @@ use crate::tree::SpTree;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// What `read` makes of the slot of the probe's key; `None` if the layers have been completed.
+    /// Calls `read` with the slot of the probe's key; `None` if the layers have been completed meanwhile.
     /// Does a step of the rebuilding.
     #[cold]
     #[inline(never)]
@@ -37,7 +36,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
             slot.map(|slot| read(&self.pool, bnode.slot(slot))).transpose().map_err(Into::into)
         });
-        // Writers begin after it is set, so what was read is what it was before.
+        // Writes begin after it is set, so what was read is valid if it is not.
         let valid = !self.is_ready();
         self.help_rebuild();
         valid.then_some(found)

@@ -6,8 +6,8 @@
 //! | P2 | the old Bnode's `next`, with the ghosts bit (the split is decided); its bitmap without the moved records; `next` without the bit: one line, in this order | unlock |
 //!
 //! Between the first and the second store of P2 the old Bnode holds records that are the new one's,
-//! and says so; recovery clears them. The paper stores a high key first, then the bitmap, and lets
-//! ghosts lie until the next split; a merge before that brings them back.
+//! and its `next` says so; recovery clears them. The paper stores a high key first, then the bitmap, and
+//! leaves ghosts until the next split; a merge before that makes them visible again.
 //!
 //! Then the layers above: an Mnode with the upper half of the range, the radix tree, and the queue of
 //! the backup. The old Mnode is locked throughout.
@@ -26,7 +26,7 @@ use crate::middle::{NONE, Range, exact};
 use crate::order::Order;
 use crate::tree::SpTree;
 
-/// Which records move, and the low key of their Bnode.
+/// The records that move, and the low key of their new Bnode.
 struct Plan {
     /// Slots of the records that move, in the order of their keys.
     moved: Vec<usize>,
@@ -45,14 +45,14 @@ struct Right {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// How many entries of the backup wait before a split puts them in: so many that they share fences
-    /// and misses, and that less than one insert in a thousand is as late as they take.
+    /// Entries that wait for the backup before a split inserts them: enough to share fences and misses, and
+    /// to delay less than one insert in a thousand.
     const BEHIND: usize = if LEAF > 8 { 64 } else { 2 };
 
-    /// Splits a Bnode, which has at least two records, in half; or, if `incoming` is greater than
-    /// every key of the index, so that ascending keys leave full Bnodes.
+    /// Splits a Bnode, which has at least two records, in half; or, if `incoming` is greater than every key
+    /// of the index, behind its last but one record, so that ascending keys leave full Bnodes.
     ///
-    /// However it ends, the layers in DRAM are in line with the Bnodes when the lock is released.
+    /// Even after an error or a panic the layers in DRAM agree with the Bnodes when the lock is released.
     #[cold]
     #[inline(never)]
     pub(crate) fn split(
@@ -137,21 +137,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 }
 
-/// A split under way. The link of the old Bnode decides whether it happened: whatever ends it (an
-/// error, a panic of the medium), the rest follows that when this is dropped. To be dropped before
-/// the lock.
+/// A split under way. The link of the old Bnode decides whether it happened. If an error or a panic ends
+/// it, dropping this brings the rest into line with the link. To be dropped before the lock.
 struct Splitting<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
     held: &'t Held<'t, K, V, LEAF>,
     plan: &'t Plan,
-    /// The Mnode that is to be, and its low key.
+    /// The new Mnode, and its low key.
     index: u32,
     low: Separator,
-    /// Where the old Bnode's link led.
+    /// The old Bnode's link before the split.
     before: u64,
     /// The new Bnode, if the split has happened and is durable.
     right: Option<Right>,
-    /// Whether the backup knows of it.
+    /// Whether its entry is queued for the backup.
     noted: bool,
     complete: bool,
 }
@@ -182,7 +181,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(Self { tree, held, plan, index, low, before, right, noted, complete })
     }
 
-    /// The layers above the new Bnode. May be interrupted, and done again.
+    /// Updates the layers above the new Bnode. May be interrupted, and done again.
     fn complete(&mut self) {
         let (tree, Some(right)) = (self.tree, self.right) else { return };
         let (pm, route) = (tree.pm(), self.plan.low.route::<K>());
@@ -197,13 +196,13 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let last = tree.leaves.middle.next(tree.leaves.middle.get(self.index)) == NONE;
         tree.guide.add_right((self.low.prefix, if last { u64::MAX } else { high }), self.index);
         if !self.noted {
-            tree.backup.note::<K>(pm, &route, right.offset);
+            tree.backup.queue::<K>(pm, &route, right.offset);
             self.noted = true;
         }
         self.complete = true;
     }
 
-    /// Puts the new Bnode's Mnode on the right of the old one.
+    /// Links the new Bnode's Mnode to the right of the old one.
     fn link_mnode(&self, right: &Right) {
         let (pm, middle, node) = (self.tree.pm(), &self.tree.leaves.middle, self.held.node);
         let links = middle.dram.load(&node.right);
@@ -242,7 +241,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
         if self.complete {
             return;
         }
-        // A fence that fails poisons the pool: nothing is written any more, and reads find it all.
+        // A fence that fails poisons the pool: nothing is written any more, and reads find the records.
         let _ = self.decide();
         if self.right.is_some() {
             self.complete();

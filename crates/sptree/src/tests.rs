@@ -200,7 +200,7 @@ fn reads_are_served_before_the_layers_are_rebuilt_with_any_part_of_the_backup_mi
         .map(|index| tree.leaves.middle.low_route(tree.leaves.middle.get(index)))
         .collect();
         for low in lows.iter().skip(lost).take(7) {
-            tree.backup.forget::<u64>(tree.pm(), &low.route::<u64>()).expect("room");
+            tree.backup.remove::<u64>(tree.pm(), &low.route::<u64>()).expect("room");
         }
         drop(tree);
         let tree = Tree::open_serving(&pool, "t").expect("intact");

@@ -1,9 +1,9 @@
-//! The top layer, in DRAM: a radix tree that leads to Mnodes by their low keys.
+//! The top layer, in DRAM: a radix tree from low keys to Mnodes.
 //!
-//! It is a hint. What it leads to was an Mnode near the key at some moment; from there the list goes
-//! on. An Mnode enters it after its Bnode is durable and leaves it before it ends, both under the lock
-//! of its left neighbour, so that a quiescent tree is exact. The first Mnode is not in it: it is never
-//! gone, and it is where a search begins that finds nothing.
+//! It is a hint: an Mnode that it finds was near the key at some moment, and the search goes on along the
+//! list. An Mnode is added after its Bnode is durable and removed before it ends, both under the lock of its
+//! left neighbour, so that a quiescent tree is exact. The first Mnode is not in it: it never ends, and a
+//! search that finds nothing begins there.
 
 use pmindex_art::{KeyBuf, Leaves, Nodes, Root, Tree};
 use pmindex_core::{Arena, Medium, PmError};
@@ -42,7 +42,7 @@ impl Top {
         Tree::new(&self.nodes, self.root.get(0), lows)
     }
 
-    /// An Mnode at or near the route; `None`: the first.
+    /// Finds an Mnode at or near the route; `None`: the first.
     #[inline(always)]
     pub(crate) fn near<K: Key>(
         &self,
@@ -55,7 +55,7 @@ impl Top {
         self.tree(&Lows(middle)).near(pm, key).map(|leaf| leaf as u32)
     }
 
-    /// As [`near`](Self::near) for many encoded keys; `found` is told of each as it is known.
+    /// As [`near`](Self::near) for many encoded keys; calls `found` with each result.
     #[inline(always)]
     pub(crate) fn near_many<'k, K: Key>(
         &self,
@@ -68,8 +68,8 @@ impl Top {
         self.tree(&lows).near_many(pm, keys, |at, leaf| found(at, leaf.map(|leaf| leaf as u32)));
     }
 
-    /// Adds an Mnode. If there is no room, searches for its keys come to the Mnodes before it and go
-    /// along the list.
+    /// Adds an Mnode. Without room for it, searches for its keys come to an Mnode before it and go along the
+    /// list.
     pub(crate) fn insert<K: Key>(
         &self,
         pm: &impl Medium,
@@ -82,14 +82,14 @@ impl Top {
         let _ = self.tree(&Lows(middle)).upsert(pm, key, u64::from(index));
     }
 
-    /// Takes an Mnode out.
+    /// Removes an Mnode.
     pub(crate) fn remove<K: Key>(&self, pm: &impl Medium, middle: &Middle<K>, low: &Route<'_>) {
         let mut room = [0; 32];
-        // What it fails with is an error of `load_key`, which has none.
+        // It fails only if `load_key` does, which never does.
         let _ = self.tree(&Lows(middle)).remove(pm, low.encoded::<K>(&mut room));
     }
 
-    /// The Mnode of exactly this low key.
+    /// Finds the Mnode of exactly this low key.
     pub(crate) fn get<K: Key>(
         &self,
         pm: &impl Medium,
@@ -101,7 +101,7 @@ impl Top {
         Ok(leaf.map(|leaf| leaf as u32))
     }
 
-    /// Verifies the tree's own structure; returns how many Mnodes it leads to.
+    /// Verifies the tree's own structure; returns the number of its Mnodes.
     pub(crate) fn check<K: Key>(&self, middle: &Middle<K>) -> Result<u64, PmError> {
         self.tree(&Lows(middle)).check()
     }
@@ -111,7 +111,7 @@ impl Top {
         self.tree(&Lows(middle)).height(pm)
     }
 
-    /// Nodes, and the DRAM they take.
+    /// The number of nodes, and their bytes of DRAM.
     pub(crate) fn size(&self) -> (u64, u64) {
         (self.nodes.counts().iter().sum::<usize>() as u64, self.nodes.bytes() as u64)
     }

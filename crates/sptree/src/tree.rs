@@ -1,4 +1,4 @@
-//! The index itself: what its operations share.
+//! The index: its layers, sizes and reports.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -137,7 +137,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.ready.load(Acquire)
     }
 
-    /// How many records there are. Complexity: constant; after a crash the layers in DRAM are rebuilt
+    /// Returns the number of records. Complexity: constant; after a crash the layers in DRAM are rebuilt
     /// first. Exact when no write is under way.
     pub fn len(&self) -> Result<u64, IndexError> {
         self.len_inner().noted(&self.pool)
@@ -148,12 +148,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(self.leaves.records())
     }
 
-    /// What opening did, and the rebuilding of the layers in DRAM as far as it has come.
+    /// Reports what opening did, and the rebuilding of the layers in DRAM so far.
     pub fn recovery_report(&self) -> RecoveryReport {
         self.pm().lock(&self.rebuild).report.clone()
     }
 
-    /// Sizes. Reads every Mnode.
+    /// Returns sizes. Reads every Mnode.
     pub fn stats(&self) -> Result<Stats, IndexError> {
         self.stats_inner().noted(&self.pool)
     }

@@ -9,18 +9,18 @@ use pmindex_index::{IndexError, Key, Value};
 
 use crate::tree::SpTree;
 
-/// How long a worker sleeps when it has done what there was: so long that a dozen buffers fill
-/// meanwhile, whose absorptions share their fences.
+/// The sleep of a worker after work: long enough for a dozen buffers to fill, whose absorptions then share
+/// their fences.
 const NAP: Duration = Duration::from_micros(100);
-/// How long it sleeps when there was nothing for a while.
+/// The longest sleep of a worker without work.
 const SLEEP: Duration = Duration::from_millis(10);
 
-/// Takes the background work of an index over, while it lives: writers leave it what can wait.
+/// Does the background work of an index, while it lives: writers leave it what can wait.
 ///
-/// Without one, writers do everything themselves. With one, a write through a buffer costs one line and
-/// one fence, and no more; full buffers, splits after them, the sweep and checkpoints of the log, and
-/// the entries of the backup are the worker's. It is never waited for: a writer that finds too much
-/// undone does it. Several are allowed.
+/// Without a worker, writers do everything themselves. With one, a write through a buffer costs one line
+/// and one fence; the worker absorbs full buffers, splits leaves after that, sweeps, makes checkpoints of
+/// the log, and inserts the entries of the backup. No writer waits for a worker: one that finds too much
+/// undone does it. Several workers are allowed.
 ///
 /// # Example
 ///
@@ -54,7 +54,7 @@ pub struct Worker<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFF
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Takes the background work over. See [`Worker`].
+    /// Makes a worker, which takes over the background work. See [`Worker`].
     pub fn worker(&self) -> Worker<'_, K, V, M, LEAF, BUFFER> {
         if let Some(buffers) = self.buffers() {
             buffers.add_worker(self.pm());
@@ -66,12 +66,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     Worker<'_, K, V, M, LEAF, BUFFER>
 {
-    /// Does what there is to do, and what comes, until `stop`, which is looked at every few
-    /// milliseconds, and when the thread is [unparked](std::thread::Thread::unpark); then what is left.
-    /// What a full pool has no room for is left to writers.
+    /// Works until `stop` is set and no work is left. Reads `stop` every few milliseconds, and when the
+    /// thread is [unparked](std::thread::Thread::unpark). Leaves to writers what a full pool has no room for.
     ///
     /// # Errors
-    /// Those of [`step`](Self::step), at the first of which it ends: writers do the work themselves then.
+    /// Those of [`step`](Self::step); the first ends it, and writers do the work themselves then.
     pub fn run(&self, stop: &AtomicBool) -> Result<(), IndexError> {
         let mut pause = NAP;
         loop {
@@ -90,7 +89,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// A bounded part of the work: see [`SpTree::step`]. Returns whether there was any.
+    /// Does a bounded part of the work: see [`SpTree::step`]. Returns whether there was any.
     ///
     /// # Errors
     /// Those of [`SpTree::step`].
@@ -130,7 +129,7 @@ mod tests {
         tree.buffers().expect("some").unabsorbed().count()
     }
 
-    /// Whoever fills a buffer pays a line and a fence, as for any write; the worker absorbs it.
+    /// The write that fills a buffer costs a line and a fence, as any write; the worker absorbs it.
     #[test]
     fn a_writer_leaves_a_full_buffer_to_the_worker() {
         let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
@@ -175,9 +174,9 @@ mod tests {
         assert_eq!(tree.check().expect("sound"), 4);
     }
 
-    /// A worker that does nothing is no obstacle: whoever finds a buffer without room absorbs it.
+    /// A worker that does nothing stops no writer: one that finds a buffer without room absorbs it.
     #[test]
-    fn nobody_waits_for_a_worker() {
+    fn no_writer_waits_for_a_worker() {
         let pool = Arc::new(Pool::emulated(16 << 20).expect("memory"));
         let tree = Tree::<Mapped>::create(&pool, "t").expect("room");
         let worker = tree.worker();

@@ -1,4 +1,7 @@
-//! Single writes: add, replace, put, remove.
+//! Single writes: insert, update, put, remove.
+//!
+//! Each encodes key and value, [locks the leaf](crate::lock), writes [through the buffer](crate::buffer) or
+//! [in place](crate::leaf), and unlocks.
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
@@ -14,7 +17,7 @@ use crate::tree::SpTree;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Adds a record; `false` (and no change) if the key exists.
+    /// Adds a record; refuses, and changes nothing, if the key exists.
     ///
     /// # Cost
     /// 3 lines, 1 fence, for a record that lies in one line; else 2 fences, byte strings: their block's
@@ -40,7 +43,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(false)
     }
 
-    /// Inserts into a free slot, or splits and returns `false`.
+    /// Inserts through the buffer, or into a free slot; returns `false` if it split the Bnode, or absorbed
+    /// the buffer, instead.
     #[inline(always)]
     fn insert_held(
         &self,
@@ -66,7 +70,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(true)
     }
 
-    /// Replaces a value; `false` (and no change) if the key is missing.
+    /// Replaces a value; refuses, and changes nothing, if the key is missing.
     ///
     /// # Cost
     /// 8-byte values: 1 line, 1 fence. Else 2 fences, and 3 lines or those of the new block and 1.
@@ -88,7 +92,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(false)
     }
 
-    /// Updates, or splits a Bnode without the free slot it takes and returns `false`.
+    /// Updates; returns `false` if it split the Bnode, or absorbed the buffer, instead.
     #[inline(always)]
     fn update_held(
         &self,
@@ -101,7 +105,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 Written::Retry => return Ok(false),
                 Written::InPlace => {}
             }
-        } // else one line and one fence, as in the log, and nothing to absorb
+        } // else in place: one line and one fence, as in the log, and nothing to absorb
         let Some(slot) = held.slot else { return Ok(false) };
         let mut tag_guard = self.leaves.tag_guard(held.index, held.node);
         tag_guard.arm();
@@ -119,7 +123,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(true)
     }
 
-    /// Adds or replaces; returns the value that was there.
+    /// Adds or replaces; returns the old value.
     ///
     /// # Cost
     /// That of [`put`](Self::put), and reading the old value.
@@ -128,7 +132,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.put_inner(key, value, |held, probe| self.value_held(held, probe)).noted(&self.pool)
     }
 
-    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    /// Adds or replaces, without reading the old value; returns whether the key is new.
     ///
     /// # Cost
     /// That of the insert or update it turns out to be.
@@ -150,7 +154,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// Adds or replaces; what `read` made of the key's old record, under its Mnode's lock.
+    /// Adds or replaces; returns what `read` returns for the key's old record, under its Mnode's lock.
     #[inline(always)]
     fn put_inner<T>(
         &self,
@@ -184,7 +188,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.remove_inner(key, |_| true).noted(&self.pool)
     }
 
-    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    /// Removes a record if its value is encoded as `value` is; returns the value removed.
     ///
     /// # Cost
     /// That of [`remove`](Self::remove).
@@ -193,7 +197,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             .noted(&self.pool)
     }
 
-    /// Removes a record of whose value, under its Mnode's lock, `wanted` says so.
+    /// Removes a record if `wanted` accepts its value, under its Mnode's lock.
     #[inline(always)]
     fn remove_inner(
         &self,

@@ -106,7 +106,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
         Some(true)
     }
 
-    /// The place among the members of the Mnode, locked at the version at which it was located.
+    /// Locks the Mnode at the version at which it was located; returns its place among the members.
     fn lock(&mut self, at: &At<'t>) -> Option<usize> {
         if at.bnode == 0 {
             return None;

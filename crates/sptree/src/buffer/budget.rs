@@ -27,7 +27,7 @@ use pmindex_record::OwnedRoute;
 
 use super::WriteBuffers;
 use super::table::BufferTable;
-use crate::leaves::Leaves;
+use crate::leaves::{Leaves, Locked};
 use crate::middle::{Mnode, NONE};
 
 /// Writes of a leaf in a round of the hand with which it asks for a buffer.
@@ -37,7 +37,7 @@ const RATIO: u64 = 4;
 /// Buffers that the hand passes for a candidate.
 const STEPS: usize = 8;
 
-/// How many buffers there may be, and who gets them.
+/// The number of buffers that there may be, and the leaf that gets the next one.
 #[derive(Debug)]
 pub(super) struct Budget {
     /// The greatest number of buffers.
@@ -173,13 +173,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         leaves: &Leaves<K, V, M, LEAF>,
         buffer: u32,
     ) -> Result<Option<Detached>, PmError> {
-        let node = leaves.middle.get(self.table.state(buffer).node());
-        let guard = node.lock.lock(leaves.pm());
-        if leaves.middle.buffer(node) != Some(buffer) {
+        let Some(Locked { node, guard, .. }) = self.lock_owner(leaves, buffer) else {
             return Ok(None);
-        }
+        };
         // Durable before: any write that the log does not tell of.
-        self.absorb_all(leaves, std::iter::once((node, buffer)))?;
+        self.absorb(leaves, node)?;
         self.detach(leaves, node);
         let low = leaves.low_if_nearly_empty(node);
         drop(guard);

@@ -190,15 +190,26 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         leaves: &Leaves<K, V, M, LEAF>,
         buffer: u32,
     ) -> Result<Option<OwnedRoute>, PmError> {
-        let node = leaves.middle.get(self.table.state(buffer).node());
-        let guard = node.lock.lock(leaves.pm());
-        if leaves.middle.buffer(node) != Some(buffer) {
+        let Some(Locked { node, guard, .. }) = self.lock_owner(leaves, buffer) else {
             return Ok(None);
-        }
-        self.absorb_all(leaves, std::iter::once((node, buffer)))?;
+        };
+        self.absorb(leaves, node)?;
         let low = leaves.low_if_nearly_empty(node);
         drop(guard);
         Ok(low)
+    }
+
+    /// Locks the Mnode that has the buffer of this number, if there is one.
+    pub(super) fn lock_owner<'t>(
+        &self,
+        leaves: &'t Leaves<K, V, M, LEAF>,
+        buffer: u32,
+    ) -> Option<Locked<'t>> {
+        let index = self.table.state(buffer).node();
+        let node = leaves.middle.get(index);
+        let guard = node.lock.lock(leaves.pm());
+        let owns = leaves.middle.buffer(node) == Some(buffer);
+        owns.then_some(Locked { index, node, guard })
     }
 
     /// A Bnode is gone: the log should be smaller by what it keeps for one buffer.

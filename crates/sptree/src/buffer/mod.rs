@@ -1,8 +1,8 @@
 //! Write buffers (sections 3.1 and 4.4): an Mnode may have one, of up to `BUFFER` records in DRAM.
 //!
 //! [`WriteBuffers`] is a component: it knows the [leaves](crate::leaves) and the [log](crate::log), and
-//! nothing of splits, merges or the radix tree. Where a leaf is left nearly empty or full, it says so, and
-//! the tree merges or splits.
+//! nothing of splits, merges or the radix tree. It returns the leaves that are nearly empty or full
+//! afterwards, and the tree merges or splits them.
 //!
 //! # A write
 //!
@@ -35,7 +35,7 @@
 //! **Room.** A record is buffered only while the Bnode has a free slot for each new key in the buffer,
 //! so a buffer can always be absorbed, without a split and without memory. A split meets an empty buffer.
 //!
-//! **Who has a buffer** is decided by a [`budget`]. A buffer takes DRAM for the entries that it has, in
+//! **Which leaves have a buffer** is decided by a [`budget`]. A buffer takes DRAM for the entries that it has, in
 //! [`pieces`].
 //!
 //! Records with byte strings have blocks out of line, and no buffers: they are written in place.

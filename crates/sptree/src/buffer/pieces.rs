@@ -1,11 +1,11 @@
 //! Pieces: the lines that the entries of buffers lie in.
 //!
-//! Most buffers are not full. So a buffer is one line that says what there is, and takes a line for
-//! entries with the first one of each: DRAM is for half as many entries as there may be. What is given
-//! back was read a moment ago, and the next buffer takes that first: it is in the caches.
+//! Most buffers are not full. So a buffer is a header of one line, and takes a further line, a piece, when
+//! an entry needs it: half the DRAM of full buffers. The piece that was given back last is taken first: it
+//! is in the caches.
 //!
-//! A piece's memory is only ever a piece, so that a reader may come to it with a stale number: whoever
-//! gave it back had its Mnode locked.
+//! A piece's memory is only ever a piece, so a reader may come to it with a stale number: it was given back
+//! under the lock of its Mnode, whose version then does not validate.
 
 use pmindex_core::{Arena, Mapped, Medium, PmError, PmU64, pm_struct};
 
@@ -14,19 +14,19 @@ pub(super) const PIECES: usize = 5;
 /// Words of a piece.
 const WORDS: usize = 8;
 
-/// No piece. There is memory with this number, which nobody writes to: a reader may look there.
+/// No piece. There is memory with this number, which is never written: a stale reader may read it.
 pub(super) const NONE: u32 = 0;
 
 pm_struct! {
     /// A piece: a line.
     #[align(64)]
     pub(crate) struct Piece: size 64 {
-        /// As many entries as there is room for, one after the other.
+        /// Entries, one after the other.
         pub words @ 0: [PmU64; 8],
     }
 }
 
-/// How many entries of so many words a piece has room for.
+/// The entries of `words` words that a piece has room for.
 pub(super) const fn per_piece(words: usize) -> usize {
     if words > WORDS / 2 { 1 } else { WORDS / words }
 }
@@ -38,7 +38,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// For so many buffers that each has the most.
+    /// Address space for the pieces of `buffers` full buffers.
     pub(super) fn new(buffers: u32) -> Result<Self, PmError> {
         let capacity = buffers.saturating_mul(PIECES as u32).saturating_add(1);
         let arena = Arena::new(capacity)?;
@@ -46,7 +46,7 @@ impl Pieces {
         Ok(Self { arena })
     }
 
-    /// A piece.
+    /// Takes a piece.
     ///
     /// # Errors
     /// [`PmError::Full`].
@@ -54,12 +54,12 @@ impl Pieces {
         self.arena.alloc()
     }
 
-    /// Gives pieces back, which no header names any more. Their Mnode is locked.
+    /// Gives pieces back, which no header names any more. Under the lock of their Mnode.
     pub(super) fn give_back(&self, pieces: &[u32]) {
         self.arena.free_all(pieces);
     }
 
-    /// The words of an entry of so many words. Racing: validate.
+    /// The words of an entry, `words` of them. Racing: validate.
     #[inline(always)]
     pub(super) fn entry(&self, piece: u32, entry: usize, words: usize) -> &[PmU64] {
         let per = per_piece(words);
@@ -77,13 +77,13 @@ impl Pieces {
         self.arena.bytes() as u64
     }
 
-    /// Pieces in use.
+    /// The number of pieces in use.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.arena.len() - 1
     }
 
-    /// Takes all that are free away, but for so many.
+    /// Takes all free pieces away, but for `some`.
     #[cfg(test)]
     pub(super) fn leave(&self, some: u32) {
         while !self.arena.free_indices().is_empty() {

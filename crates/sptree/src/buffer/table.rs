@@ -237,8 +237,8 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         self.prefetch(node.min(self.own));
     }
 
-    /// Takes an empty buffer for an Mnode: its `own`, or a shared one. The chain goes on from `seq`; the
-    /// Bnode has absorbed it so far if `absorbed` says so.
+    /// Takes an empty buffer for an Mnode: its `own`, or a shared one. The chain goes on from `seq`;
+    /// `absorbed`: the Bnode has absorbed it so far.
     pub(crate) fn alloc(
         &self,
         node: u32,
@@ -391,7 +391,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         self.dram.store(&self.get(index).tally, number.before);
     }
 
-    /// The word with the number of an entry's piece, and where in it.
+    /// The word with the number of an entry's piece, and the place in it.
     #[inline(always)]
     fn place_of(buffer: &Buffer, entry: usize) -> (&PmU64, u32) {
         let piece = (entry / per_piece(Slot::<K, V>::WORDS)).min(PIECES - 1);
@@ -405,7 +405,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         (self.dram.load(cell) >> shift) as u32
     }
 
-    /// All pieces; those that there are come first. Racing: validate.
+    /// The pieces, before [`NONE`](pieces::NONE) in place of the others. Racing: validate.
     #[inline(always)]
     fn pieces_of(&self, buffer: &Buffer) -> [u32; PIECES] {
         let cell = |n: usize| self.dram.load(&buffer.pieces[n]);
@@ -413,8 +413,8 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         [a as u32, (a >> 32) as u32, b as u32, (b >> 32) as u32, c as u32]
     }
 
-    /// Makes sure that there is a piece for an entry. Under the lock. A piece that nothing is staged in
-    /// after all stays with the buffer, which says so, until the next entry comes or all go.
+    /// Takes a piece for an entry, if the buffer has none yet. Under the lock. If nothing is staged in it
+    /// after all, it stays with the buffer for the next entry.
     ///
     /// # Errors
     /// [`PmError::Full`]; nothing is changed then.
@@ -433,7 +433,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
     fn give_back_pieces(&self, buffer: &Buffer) {
         let all = self.pieces_of(buffer);
         for cell in &buffer.pieces {
-            self.dram.store(cell, 0); // before: somebody else has them
+            self.dram.store(cell, 0); // before another buffer takes them
         }
         let count = all.iter().take_while(|&&piece| piece != pieces::NONE).count();
         self.pieces.give_back(&all[..count]);
@@ -461,9 +461,9 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         None
     }
 
-    /// Writes of a record, or a deletion, what nobody sees before [`publish`](Self::publish): all but
-    /// the value of a key that has an entry; there is a [piece](Self::reserve) for it. Under the lock,
-    /// so that it is done while the log entry becomes durable.
+    /// Writes what readers do not see before [`publish`](Self::publish) of a record, or a removal: all but
+    /// the value of a key that has an entry. Its piece is [reserved](Self::reserve). Under the lock, before
+    /// the fence: it is done while the log entry becomes durable.
     #[inline(always)]
     pub(crate) fn stage(
         &self,
@@ -486,8 +486,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         self.put_value(words, datum);
     }
 
-    /// Puts what was staged, whose log entry is durable, into the buffer; a new entry if it is the
-    /// first after the others. Under the lock.
+    /// Makes what was staged, whose log entry is durable, part of the buffer. Under the lock.
     #[inline(always)]
     pub(crate) fn publish(
         &self,
@@ -548,7 +547,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         self.give_back_pieces(buffer);
     }
 
-    /// How many pieces are in use; verifies that those are the buffers', each of one.
+    /// Verifies that every piece in use belongs to one buffer; returns their number.
     #[cfg(test)]
     pub(crate) fn check_pieces(&self) -> usize {
         let mut all = std::collections::HashSet::new();
@@ -563,13 +562,13 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         all.len()
     }
 
-    /// Takes all pieces away that are free, but for so many.
+    /// Takes all free pieces away, but for `some`.
     #[cfg(test)]
     pub(super) fn leave_pieces(&self, some: u32) {
         self.pieces.leave(some);
     }
 
-    /// Whether the Bnode has everything that was ever appended for it.
+    /// Whether the Bnode has absorbed its whole chain.
     pub(crate) fn is_absorbed(&self, index: u32) -> bool {
         self.tally(index).is_absorbed()
     }

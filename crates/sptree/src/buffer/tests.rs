@@ -1,4 +1,4 @@
-//! Buffers: what recovery must not bring back, and what comes back to the pool.
+//! Write buffers: recovery, the budget, the sweep, pieces.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -82,7 +82,7 @@ fn a_buffer_is_read_at_once_and_restored() {
 #[test]
 fn what_went_past_a_buffer_is_not_undone_by_its_chain() {
     let (pool, mut tree) = tree();
-    // Full Bnodes: updates go past the buffer; the chain says older things of the same keys.
+    // Full Bnodes: updates are in place; the chain has older values of the same keys.
     for round in 1..6u64 {
         for key in 0..40u64 {
             tree.put(&key, &(key * round)).expect("room");
@@ -181,7 +181,7 @@ fn rewrite<M: Medium>(tree: &Buffered<M>, key: u64, value: u64) {
     assert!(tree.try_insert(&key, &value).expect("room").is_ok());
 }
 
-/// `leaves` leaves, drained, with a budget of so many buffers, all of which the first ones got.
+/// `leaves` leaves, drained, with a budget of `buffers` buffers, all of which the first leaves got.
 fn spread<M: Medium>(pool: &Arc<Pool<M>>, leaves: u64, buffers: u64) -> Buffered<M> {
     let tree = Buffered::create(pool, "t").expect("room");
     tree.bulk_load(&mut (0..leaves).flat_map(keys_of).map(|key| (key, 0))).expect("room");
@@ -241,7 +241,7 @@ fn the_leaves_that_are_written_most_have_the_buffers() {
     // Nine writes of ten go to some leaves at the far end, then to others.
     for hot in [150..160, 30..40, 175..185u64] {
         let leaves = |keys: &[u64]| keys.iter().filter(|&&key| hot.contains(&(key / 16))).count();
-        assert!(leaves(&with_buffer(&tree)) <= 2, "whoever came first: {first:?}");
+        assert!(leaves(&with_buffer(&tree)) <= 2, "the first ones: {first:?}");
         for round in 0..6000 {
             let leaf =
                 if number() % 10 < 9 { hot.start + number() % 10 } else { number() % LEAVES };
@@ -263,7 +263,7 @@ fn mnode<M: Medium>(tree: &Buffered<M>, key: u64) -> &crate::middle::Mnode {
     tree.locate(&Route::to(&probe)).node
 }
 
-/// Fences of so many writes to leaves at random.
+/// Fences of `writes` writes to leaves at random.
 fn fences_at_random(buffers: u64, writes: usize) -> u64 {
     const LEAVES: u64 = 200;
     let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
@@ -488,7 +488,7 @@ fn pieces_go_with_the_buffers_that_are_taken_away() {
 
 /// Where there are no more pieces, buffers are absorbed before they are full, and others stay empty.
 #[test]
-fn without_pieces_writes_go_past_the_buffers() {
+fn without_pieces_writes_are_in_place() {
     for some in [0, 1, 5] {
         let (pool, tree) = tree();
         for key in 0..200u64 {

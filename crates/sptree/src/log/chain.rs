@@ -20,7 +20,7 @@ pub struct Chain {
 }
 
 impl<M: Medium> Log<M> {
-    /// The entry at a location.
+    /// Reads the entry at a location.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if there is none.
@@ -30,8 +30,8 @@ impl<M: Medium> Log<M> {
         entry::decode(entry).ok_or(PmError::Corrupt { what: "an entry of the log", offset })
     }
 
-    /// Visits the entries of a chain, the newest first, as long as `visit` says so. End records are
-    /// not visited: there the chain ends.
+    /// Visits the entries of a chain, the newest first, until `visit` returns `false`. The chain ends at an
+    /// end record, which is not visited.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the chain has more than `limit` entries, or one that is not its own.
@@ -60,8 +60,8 @@ impl<M: Medium> Log<M> {
         Err(PmError::Corrupt { what: "a chain of the log", offset: id })
     }
 
-    /// Fetches the entries of chains that opening found, of all of them at once: each says only where
-    /// the one before it is. A hint.
+    /// Fetches the entries of chains that opening found, those of all chains in parallel, since an entry tells
+    /// only the location of the one before it. A hint.
     pub fn prefetch_recovered(&self, ids: impl Iterator<Item = u64>, limit: usize) {
         let pool = &**self.pool();
         let offset_of = |at: Location| {
@@ -69,12 +69,12 @@ impl<M: Medium> Log<M> {
             (at.line() < segment.lines).then(|| segment.offset + u64::from(at.line()) * LINE_BYTES)
         };
         let heads = ids.map(|id| self.recovered(id).head);
-        let mut ways: Vec<Location> = heads.filter(|head| !head.is_none()).collect();
+        let mut locations: Vec<Location> = heads.filter(|head| !head.is_none()).collect();
         for _ in 0..limit {
-            for offset in ways.iter().filter_map(|&at| offset_of(at)) {
+            for offset in locations.iter().filter_map(|&at| offset_of(at)) {
                 pool.prefetch(PPtr::<PmU64>::new(offset));
             }
-            ways.retain_mut(|at| {
+            locations.retain_mut(|at| {
                 let cells = offset_of(*at).and_then(|offset| pool.words(offset, LINE_WORDS).ok());
                 *at = cells.map_or(Location::NONE, |cells| entry::next_of(pool.pm(), cells));
                 !at.is_none()
@@ -82,12 +82,12 @@ impl<M: Medium> Log<M> {
         }
     }
 
-    /// What there was of a chain when the log was opened, whether or not it was used since. No entries:
+    /// Returns a chain as it was when the log was opened, whether or not it was used since; without entries,
     /// an empty chain.
     ///
     /// # Cost
-    /// Constant; before all chains are found, a word of every line that was appended since the
-    /// checkpoint, and the checkpoint.
+    /// Constant once all chains are found; before, it reads the checkpoint and a word of every line that was
+    /// appended since.
     #[must_use]
     pub fn recovered(&self, id: u64) -> Chain {
         if self.recovered.get().is_none()
@@ -99,7 +99,7 @@ impl<M: Medium> Log<M> {
         found.unwrap_or_default()
     }
 
-    /// All chains that had entries when the log was opened, once they are found.
+    /// Returns all chains that had entries when the log was opened, once they are found.
     pub fn all_recovered(&self) -> impl Iterator<Item = (u64, Chain)> {
         self.recovered
             .get()
@@ -109,19 +109,19 @@ impl<M: Medium> Log<M> {
             .map(|(&id, &chain)| (id, chain))
     }
 
-    /// No entry of any chain had a greater sequence number when the log was opened: where a chain
-    /// begins of which nothing is known.
+    /// The greatest sequence number of any chain when the log was opened, or that was
+    /// [forgotten](Self::forget_chain) since. A new chain begins behind it.
     #[must_use]
     pub fn greatest_seq(&self) -> u64 {
         self.greatest.load(Acquire)
     }
 
-    /// Notes that a chain's last sequence number will be forgotten.
+    /// Notes the last sequence number of a chain that ends.
     pub fn forget_chain(&self, seq: u64) {
         self.greatest.fetch_max(seq, std::sync::atomic::Ordering::AcqRel);
     }
 
-    /// Every recovered chain is in a buffer, or ended, and checkpoints are told so from now on.
+    /// Notes that every recovered chain is in a buffer, or has ended: checkpoints may be made.
     pub fn set_restored(&self) {
         self.restored.store(true, Release);
     }

@@ -1,4 +1,4 @@
-//! Checkpoints, and what they let go.
+//! Checkpoints, and the segments that they free.
 //!
 //! ```text
 //! step  store                                                durable before
@@ -22,8 +22,8 @@
 //! no difference: what counts is when it left its segment, not when it came there.
 //!
 //! Of entries that opening found, only their segments are known. There, a chain was born with the
-//! oldest of the segments that it has entries in, and each was left when it was made: less than is
-//! true of both, and in the same order.
+//! oldest of the segments that it has entries in, and each segment was left when it was made: both times are
+//! earlier than the true ones, and in the same order.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -39,12 +39,12 @@ use super::layout::{HEAD_WORDS, Head, Location, Piece, piece_checksum};
 const PIECE_WORDS: usize = (128 << 10) / 8 - LINE_WORDS;
 /// About the most pieces: a ticket for each of the old and the new.
 const PIECES: usize = 40;
-/// Segments made after which a checkpoint is due.
+/// The number of new segments after which a checkpoint is due.
 const INTERVAL: u32 = 4;
-/// Segments appended of which nobody has taken note, after which whoever looks after the log is behind.
+/// The number of full segments that no sweep has seen at which maintenance is behind.
 const BEHIND: u32 = 64;
 
-/// What a checkpoint is told about the chains.
+/// The heads of the chains, for a checkpoint.
 #[derive(Debug)]
 pub struct Heads {
     words: Vec<u64>,
@@ -57,12 +57,12 @@ impl Heads {
         Self { words: Vec::new(), oldest: u64::MAX }
     }
 
-    /// There are about so many chains: room for their heads at once.
+    /// Reserves room for the heads of about `chains` chains.
     pub fn reserve(&mut self, chains: u64) {
         self.words.reserve(chains as usize * HEAD_WORDS);
     }
 
-    /// A chain that has entries, and the least [birth](super::Appended::birth) of these.
+    /// Adds a chain that has entries, with the least [birth](super::Appended::birth) of these.
     pub fn add(&mut self, id: u64, chain: Chain, birth: u64) {
         let head = Head { id, location: chain.head, seq: chain.seq };
         self.words.extend(head.encode());
@@ -70,7 +70,7 @@ impl Heads {
     }
 }
 
-/// Where the lanes were at some moment, which is before all that is learned after it.
+/// The tails of the lanes at some moment. What is read later is at least as new.
 #[derive(Clone, Debug)]
 pub(super) struct Tails {
     pub(super) lanes: Positions,
@@ -119,7 +119,7 @@ impl<M: Medium> Log<M> {
         Ok(true)
     }
 
-    /// Where the lanes are.
+    /// The tails of the lanes.
     pub(super) fn tails(&self) -> Tails {
         let (made, ended) = (self.made.load(Relaxed), self.ended.load(Relaxed));
         Tails { lanes: self.base.tails(), made, ended }
@@ -186,7 +186,7 @@ impl<M: Medium> Log<M> {
         Ok(())
     }
 
-    /// The blocks of the checkpoint.
+    /// Lists the blocks of the checkpoint.
     pub(super) fn pieces(&self) -> Result<Vec<u64>, PmError> {
         let mut pieces = Vec::new();
         self.for_each_piece(|piece, _| {
@@ -196,8 +196,8 @@ impl<M: Medium> Log<M> {
         Ok(pieces)
     }
 
-    /// Visits the pieces of the checkpoint: where they are, and their words. Bounded, whatever the
-    /// file says: the totals descend.
+    /// Visits the pieces of the checkpoint, with their offsets. Ends for any content of the file: the
+    /// totals descend.
     pub(super) fn for_each_piece<'l>(
         &'l self,
         mut visit: impl FnMut(u64, &'l Piece) -> Result<(), PmError>,
@@ -223,71 +223,72 @@ impl<M: Medium> Log<M> {
         Ok(())
     }
 
-    /// Whether the log may want to be looked after: a checkpoint is due, it is tight, or it has
-    /// [grown](Self::take_appended). Told by what changes that, so asking costs nothing.
+    /// Whether the log wants maintenance: a checkpoint is due, it is tight, or it has
+    /// [grown](Self::take_appended). A flag, set by what changes that.
     #[inline(always)]
     #[must_use]
     pub fn wants(&self) -> bool {
         self.wanting.load(Relaxed)
     }
 
-    /// Lines were appended.
+    /// Notes that lines were appended.
     pub(crate) fn note_appended(&self, lines: u32) {
         self.appended.fetch_add(lines.into(), Relaxed);
         self.want();
     }
 
-    /// A leaf is gone, and its chain with it: of the log so many lines less are to be kept. As after
-    /// appending as many, others are swept on, and a checkpoint becomes due: an index that shrinks
+    /// Notes that a leaf and its chain are gone: the log should keep `lines` lines less. This counts as
+    /// appending as many, so that the sweep goes on and a checkpoint becomes due: an index that shrinks
     /// appends little, and its log shrinks with it all the same.
     pub(crate) fn note_ended(&self, lines: u64) {
         self.ended.fetch_add(lines, Relaxed);
         self.note_appended(lines as u32);
     }
 
-    /// Whether nobody has looked after the log for long.
+    /// Whether there was no maintenance for long.
     pub(crate) fn is_behind(&self) -> bool {
         let segments = BEHIND.min(self.segments().capacity() / 4);
         self.appended.load(Relaxed) > u64::from(segments * usual_lines(self.pool()))
     }
 
-    /// [`wants`](Self::wants) says so, for once.
+    /// Makes [`wants`](Self::wants) return `true`, until it is computed again.
     pub(crate) fn want(&self) {
         self.wanting.store(true, Relaxed);
     }
 
-    /// What stands for the birth of an entry that opening found: its segment's.
+    /// The birth of an entry that opening found, as far as it is known: its segment's.
     #[must_use]
     pub fn birth_of(&self, location: Location) -> u64 {
         self.segments().get(location.segment()).map_or(0, |known| known.sequence)
     }
 
-    /// About how many lines were appended since a birth.
+    /// The lines, about, that were appended since a birth.
     pub(crate) fn age(&self, birth: u64) -> u64 {
         let made = self.segments().now().saturating_sub(birth);
         made * u64::from(usual_lines(self.pool()))
     }
 
-    /// Takes note of `each` appended lines as often as so many were, `most` times at most; returns how
-    /// often. They are counted when a segment is full.
+    /// Takes `each` of the appended lines as often as there are as many, at most `most` times; returns how
+    /// often. Lines count when their segment is full.
     pub(crate) fn take_appended(&self, each: u64, most: u32) -> u32 {
         let appended = self.appended.load(Relaxed);
         let taken = (appended / each).min(most.into());
-        // Somebody else is at it, otherwise.
+        // If that fails, another thread takes them.
         let left = appended - each * taken;
         let ours = self.appended.compare_exchange(appended, left, Relaxed, Relaxed).is_ok();
         if ours { taken as u32 } else { 0 }
     }
 
-    /// Whether a checkpoint is due, or the log tight, which [`wants`](Self::wants) says from now on.
+    /// Returns whether a checkpoint is due or the log is tight; [`wants`](Self::wants) returns it, too, from
+    /// now on.
     pub fn note_wants(&self) -> bool {
         let wanting = self.is_checkpoint_due() || self.is_tight();
         self.wanting.store(wanting, Relaxed);
         wanting
     }
 
-    /// Whether so much was appended that a checkpoint is due, since opening would have that much to scan;
-    /// or so much has ended, which only a checkpoint gives back.
+    /// Whether a checkpoint is due: opening would have to scan all that was appended since the last one, and
+    /// only a checkpoint frees what chains that ended had.
     #[inline]
     #[must_use]
     pub fn is_checkpoint_due(&self) -> bool {
@@ -297,25 +298,25 @@ impl<M: Medium> Log<M> {
     }
 
     fn due(&self, made: u32) -> bool {
-        // Eight times what it costs, and no more than a quarter of the log.
+        // Eight times the lines of a checkpoint, and at most a quarter of the log.
         let lines = 8 * self.checkpoint_lines.load(Relaxed);
         let interval = u64::from(INTERVAL).max(lines / u64::from(usual_lines(self.pool())));
         u64::from(made) >= interval.min(u64::from(self.segments().capacity() / 4))
     }
 
-    /// Whether the log is so full that buffers with old entries had better be emptied, or the pool: the
-    /// log is to take no more than it has left.
+    /// Whether buffers with old entries should be absorbed because the log is nearly full, or larger than what
+    /// the pool has left.
     #[must_use]
     pub fn is_tight(&self) -> bool {
         let (used, pool) = (self.segments().used(), self.pool());
         let bytes = u64::from(used) * u64::from(usual_lines(pool)) * LINE_BYTES;
-        // To look how full a pool is takes time.
+        // Asking how full a pool is takes time.
         let large = self.made.load(Relaxed) >= INTERVAL && bytes > pool.max_size() / 32;
         used > self.segments().capacity() / 4 * 3
             || large && bytes > pool.max_size().saturating_sub(pool.used_bytes())
     }
 
-    /// Whoever was born by then keeps the older half of all segments from being given back.
+    /// The birth up to which a chain keeps segments of the older half from being freed.
     #[must_use]
     pub fn older_half(&self) -> u64 {
         let mut sequences: Vec<u64> = self.segments().iter().map(|known| known.sequence).collect();
@@ -323,8 +324,8 @@ impl<M: Medium> Log<M> {
         sequences.get(sequences.len() / 2).copied().unwrap_or(0)
     }
 
-    /// Ends the segments that the lanes are in: the next checkpoint lets them go, if no chain needs
-    /// them. Later entries go to new ones.
+    /// Makes every lane leave its segment: the next checkpoint frees those that no chain needs. Later entries
+    /// go to new segments.
     pub fn end_lanes(&mut self) {
         self.base.renew_lanes();
     }

@@ -1,4 +1,4 @@
-//! Entries: what is appended, and how it stands in an entry of `pmindex-log`.
+//! Entries, and their layout in an entry of `pmindex-log`.
 //!
 //! ```text
 //! word 0          1                              2     3            4 ..
@@ -15,14 +15,14 @@ use super::layout::Location;
 /// Words before the payload, in an entry of `pmindex-log`.
 pub(super) const LINK: usize = 2;
 
-/// What an entry does with its key.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The payload is a record that is inserted, or replaces another one.
     Put,
     /// The payload is a key that is deleted.
     Delete,
-    /// All entries before this one are in the leaf: the chain ends here.
+    /// The leaf has absorbed all entries before this one: the chain ends here.
     End,
 }
 
@@ -48,15 +48,15 @@ impl Kind {
 /// An entry to be appended.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'r> {
-    /// Which chain: a multiple of 64.
+    /// The chain's number: a multiple of 64.
     pub id: u64,
     /// Greater than those of all entries of the chain before it.
     pub seq: u64,
     /// The entry of the chain before it, or none.
     pub next: Location,
-    /// What it does.
+    /// The kind of entry.
     pub kind: Kind,
-    /// What it says.
+    /// The payload.
     pub payload: &'r [u64],
 }
 
@@ -67,7 +67,7 @@ impl Record<'_> {
         (self.id / 64) << 8 | self.kind.code()
     }
 
-    /// What its entry says before the payload.
+    /// The words of its entry before the payload.
     #[inline(always)]
     pub(super) const fn link(&self) -> [u64; LINK] {
         [self.seq, self.next.bits() as u64]
@@ -77,28 +77,28 @@ impl Record<'_> {
 /// A whole entry in a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'p> {
-    /// Which chain.
+    /// The chain's number.
     pub id: u64,
     /// Its number in the chain.
     pub seq: u64,
     /// The entry of the chain before it, or none.
     pub next: Location,
-    /// What it does.
+    /// The kind of entry.
     pub kind: Kind,
-    /// What it says, and zeros.
+    /// The payload, and zeros.
     pub payload: &'p [PmU64],
     pub(super) lines: u32,
 }
 
-/// Lines of an entry with a payload of so many words.
+/// The lines of an entry with a payload of `payload` words.
 pub(crate) const fn lines_for(payload: usize) -> usize {
     pmindex_log::lines_for(LINK + payload)
 }
 
-/// The greatest sequence number that a file may have: from there, counting on does not overflow.
+/// The greatest sequence number that a file may have. Numbers that follow it do not overflow.
 pub(crate) const SEQ_MAX: u64 = 1 << 48;
 
-/// Where the entry before the one that begins with `cells` is, if that is a whole one.
+/// The location of the entry before the one that begins with `cells`, if this is a whole entry.
 pub(super) fn next_of<M: Medium>(pm: &M, cells: &[PmU64]) -> Location {
     Location::from_bits(pm.load(&cells[HEADER + 1]) as u32)
 }
@@ -109,7 +109,7 @@ pub(super) fn may_be_of<M: Medium>(pm: &M, line: &[PmU64], id: u64) -> bool {
     tag_of(pm, line) >> 8 == id / 64
 }
 
-/// What a whole entry says, if it can be one of a chain.
+/// Decodes a whole entry, if it can be one of a chain.
 pub(super) fn decode(entry: pmindex_log::Entry<'_>) -> Option<Entry<'_>> {
     let [seq, next, ..] = entry.first;
     if seq > SEQ_MAX || next >> 32 != 0 {

@@ -1,12 +1,12 @@
 //! The checkpoint that opening finds: verified where it lies, and read there.
 //!
-//! It names every chain, and is megabytes in a large index. A copy in DRAM would be as many pages that
-//! the kernel has to find and clear before the first read is answered: more time than reading takes,
-//! and where a hypervisor has to find them, too, many times as much.
+//! It names every chain, and has megabytes in a large index. For a copy in DRAM the kernel would have to
+//! allocate and clear as many pages before the first read is answered: more time than reading takes, and
+//! many times as much under a hypervisor that allocates them, too.
 //!
 //! No checkpoint is written, and none of the blocks of this one is freed, before all chains are restored
-//! ([`Log::checkpoint`]). A search that goes on after that may read anything, and its caller, who finds
-//! the chains restored, searches anew.
+//! ([`Log::checkpoint`]). A search that goes on after that may read anything; its caller finds the chains
+//! restored, and searches again.
 
 use pmindex_core::{Medium, PmError, Word};
 use pmindex_log::{LANES, Position};
@@ -15,13 +15,13 @@ use super::Log;
 use super::entry::SEQ_MAX;
 use super::layout::{HEAD_WORDS, Head, Piece, PieceSum};
 
-/// Words that are read at once.
+/// Words read at once.
 const AT_ONCE: usize = 512;
 
 /// Words of a head in a checkpoint.
 type Pair = [u64; HEAD_WORDS];
 
-/// Where the words of a checkpoint are.
+/// The places of a checkpoint's words.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     parts: Vec<Part>,
@@ -38,12 +38,12 @@ struct Part {
 }
 
 impl Found {
-    /// All words.
+    /// The number of words.
     pub(super) fn words(&self) -> usize {
         self.words
     }
 
-    /// Heads of chains.
+    /// The number of heads.
     pub(super) fn heads(&self) -> usize {
         self.words.saturating_sub(LANES) / HEAD_WORDS
     }
@@ -94,7 +94,7 @@ impl<M: Medium> Log<M> {
         }
     }
 
-    /// Where the lanes were; none if there is no checkpoint.
+    /// The tails of the lanes in the checkpoint; none if there is no checkpoint.
     pub(super) fn found_tails(&self, found: &Found) -> Vec<Position> {
         let mut words = [0; LANES];
         let words = &mut words[..LANES.min(found.words)];
@@ -102,7 +102,7 @@ impl<M: Medium> Log<M> {
         words.iter().map(|&word| Position::from_word(word)).collect()
     }
 
-    /// Visits so many heads, as they are encoded, from this one on.
+    /// Visits `count` heads, encoded, from number `from` on.
     pub(super) fn for_each_head(
         &self,
         found: &Found,
@@ -120,7 +120,7 @@ impl<M: Medium> Log<M> {
         }
     }
 
-    /// Copies the words from this one on. There are as many, and their bounds were checked.
+    /// Copies words from number `from` on. There are as many, and their bounds were checked.
     fn copy(&self, found: &Found, from: usize, mut out: &mut [u64]) {
         let mut at = from;
         let first = found.parts.partition_point(|part| part.before + part.words <= from);

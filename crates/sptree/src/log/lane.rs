@@ -1,4 +1,4 @@
-//! Appending to chains: entries of `pmindex-log`, and what the log takes note of.
+//! Appending to chains: entries of `pmindex-log`.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,9 +11,8 @@ use super::layout::Location;
 
 /// Entries that become durable together.
 ///
-/// An entry counts from [`commit`](Self::commit) on. Whoever drops a batch without it abandons its
-/// entries: they may be found after a crash that comes before that, as if their writers had never
-/// returned.
+/// An entry counts from [`commit`](Self::commit) on. Entries of a batch that is dropped without it are
+/// abandoned: a crash may still find them, as those of a write that has not returned.
 #[must_use = "entries are durable only when the batch is committed"]
 #[derive(Debug)]
 pub struct Batch<'l, M: Medium> {
@@ -21,14 +20,14 @@ pub struct Batch<'l, M: Medium> {
     lane: Lane<'l, M>,
 }
 
-/// Where an entry is.
+/// The places of an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Appended {
     /// In the log.
     pub location: Location,
     /// In the pool: the offset of its payload.
     pub payload: u64,
-    /// When that was, in segments: what a chain is told that it is the first entry of.
+    /// The time of appending, in segments: the birth of a chain whose first entry it is.
     pub birth: u64,
 }
 
@@ -39,8 +38,8 @@ impl<M: Medium> Log<M> {
         Batch { log: self, lane: self.base.lane() }
     }
 
-    /// Appends an entry; durable when it returns. The caller publishes it after that, and lets
-    /// nobody else append to the same chain before.
+    /// Appends an entry; durable when it returns. The caller publishes it after that, and lets no other
+    /// thread append to the same chain before.
     ///
     /// # Errors
     /// [`PmError::Full`] if there can be no other segment; [`PmError::TooLarge`] for more words than
@@ -56,7 +55,7 @@ impl<M: Medium> Log<M> {
         Ok(appended)
     }
 
-    /// A lane went on to a new segment: of the one before so many lines are used.
+    /// Notes that a lane went on to a new segment, and has used `used` lines of the old one.
     #[cold]
     fn note_turn(&self, used: u32) {
         self.made.fetch_add(1, Relaxed);

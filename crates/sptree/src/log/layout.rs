@@ -1,4 +1,4 @@
-//! What SPTree keeps in a log of `pmindex-log`, whose anchor leads to the checkpoint.
+//! SPTree's layout in a log of `pmindex-log`, whose anchor points to the checkpoint.
 //!
 //! ```text
 //! entry      | checksum | id / 64: 40, kind: 8, lines: 16 | seq | next: 32 | payload |
@@ -31,7 +31,7 @@ pm_struct! {
         pub words @ 8: PmU64,
         /// Words in this piece and those after it.
         pub total @ 16: PmU64,
-        /// Of the three, and of the words.
+        /// The checksum of the three, and of the words.
         pub checksum @ 24: PmU64,
         /// Zero.
         pub reserved: [PmU64; 4],
@@ -79,7 +79,7 @@ pub(super) fn piece_checksum(next: u64, total: u64, words: &[u64]) -> u64 {
     sum.finish()
 }
 
-/// The checksum of a piece of so many words, under way.
+/// The checksum of a piece, word by word.
 pub(super) struct PieceSum(Checksum);
 
 impl PieceSum {

@@ -1,10 +1,10 @@
-//! The structured log (section 4.7): append-only, and yet what belongs to one write buffer can be
-//! read at once after a crash, without reading the rest.
+//! The structured log (section 4.7): append-only, and yet the entries of one write buffer can be read at
+//! once after a crash, without the rest.
 //!
-//! Each entry names the one of its chain before it (`next`), so a chain is read from its newest
-//! entry on. The newest entries stand in a *checkpoint*, and after that one in what was appended
-//! since, never elsewhere in the log. Opening reads the checkpoint; a chain that is asked for then is
-//! looked for by itself, while steps find all others.
+//! The entries of a write buffer are a *chain*: each names the one before it (`next`), so a chain is read
+//! from its newest entry on. The newest entries are in the *checkpoint*, or among those appended since.
+//! Opening reads the checkpoint; a chain that is needed then is searched for by itself, while steps find all
+//! others.
 //!
 //! ```text
 //! root --> table of segments        lane 0:  | e e e e | e e e . |
@@ -19,23 +19,21 @@
 //!   newest is found. Space comes back as segments die, the oldest first.
 //! * **A checkpoint is one pointer** ([`checkpoint`]): the new one is complete and durable before the
 //!   word of the root names it, and the old one lives until then. Tails are taken *before* heads.
-//! * **The end of a chain is an entry without `next`**, which the first entry after a flush of the
-//!   buffer is. An end record of its own is appended only before the leaf changes in a way that
-//!   the log does not know of ([`Kind::End`]).
+//! * **The end of a chain is an entry without `next`**: the first entry after the buffer was absorbed. The
+//!   paper's end record ([`Kind::End`]) is read, and not written: a word of the leaf replaces it.
 //! * **A segment is dead** when its lane left it before any chain of the last durable checkpoint was
 //!   born ([`checkpoint`]): then no recovery reads it.
 //!
-//! # What users of a log owe it
+//! # Duties of the log's users
 //!
 //! 1. Entries of one chain are appended one at a time, under the chain's lock, which is held until
 //!    the entry is published in DRAM.
-//! 2. What a checkpoint is told about a chain was read under that lock, or under a version of it that
-//!    validates.
-//! 3. What a chain's entries say is idempotent: a flushed chain may be found once more after a crash
-//!    (until a checkpoint has forgotten it), unless an end record is durable.
+//! 2. A chain's head for a checkpoint was read under that lock, or under a version of it that validates.
+//! 3. A chain's entries are idempotent: an absorbed chain may be found once more after a crash, until a
+//!    checkpoint without it, unless an end record is durable.
 //!
-//! Nothing a file contains makes reading it loop, panic, or take more memory than the file has
-//! bytes: entries count if their checksum does, tables and chains have limits.
+//! No content of a file makes reading it loop, panic, or take more memory than the file has bytes: an
+//! entry counts if its checksum is right, tables and chains have limits.
 
 mod chain;
 mod checkpoint;
@@ -69,28 +67,28 @@ pub use layout::{Location, Piece};
 /// A structured log in a pool. See the module's head.
 #[derive(Debug)]
 pub struct Log<M: Medium = Mapped> {
-    /// The newest entries of the chains that there were when it was opened, once they are found.
+    /// The chains when the log was opened, once they are found.
     recovered: OnceLock<HashMap<u64, Chain, IdHasher>>,
-    /// Where to look for them before they are all found.
+    /// The places to search before they are all found.
     source: Mutex<Option<Arc<recover::Source>>>,
     search: Mutex<recover::Search>,
-    /// Whether every recovered chain is known elsewhere.
+    /// Whether every recovered chain is in a buffer or has ended.
     restored: AtomicBool,
-    /// No entry of the log has a greater sequence number.
+    /// The greatest sequence number of any chain that has ended.
     greatest: AtomicU64,
     checkpointing: AtomicBool,
-    /// Whether a checkpoint is due, or the log tight, as of the last segment made or checkpoint; or
-    /// lines were appended that nobody has taken note of.
+    /// Whether a checkpoint is due, or the log tight, as of the last new segment or checkpoint; or lines
+    /// were appended that no sweep has taken.
     wanting: AtomicBool,
-    /// Lines appended of which nobody has taken note, by whole segments.
+    /// Lines appended that no sweep has taken, by whole segments.
     appended: AtomicU64,
-    /// About how many lines chains had that ended with their leaves, since the last checkpoint.
+    /// Lines, about, of chains that ended with their leaves since the last checkpoint.
     ended: AtomicU64,
     /// Lines of the last checkpoint.
     checkpoint_lines: AtomicU64,
     /// Segments made since the last checkpoint.
     made: AtomicU32,
-    /// Last, so that the rest is gone when somebody else may open the log.
+    /// Last: another opening of the log may begin when this is dropped.
     base: pmindex_log::Log<M>,
 }
 
@@ -105,7 +103,7 @@ impl<M: Medium> Log<M> {
         self.base.segments()
     }
 
-    /// The offsets of all blocks of this log, for the allocator's audit. On a quiescent log.
+    /// Lists the offsets of all blocks of a quiescent log, for the allocator's audit.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -113,7 +111,7 @@ impl<M: Medium> Log<M> {
         Ok([self.base.blocks()?, self.pieces()?].concat())
     }
 
-    /// Bytes of the pool in blocks of this log.
+    /// Returns the bytes of the pool in blocks of this log.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.base.bytes() + LINE_BYTES * self.checkpoint_lines.load(Relaxed)

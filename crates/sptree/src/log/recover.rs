@@ -1,11 +1,10 @@
 //! Creating and opening.
 //!
 //! Opening reads the table of segments and the checkpoint. The newest entries of all chains are found
-//! by steps: they are those of the checkpoint or of what was appended since, in each lane from the tail
-//! in the checkpoint to the first line that is no whole entry. Before that is done, one chain is found
-//! by looking for nothing else: of most lines a word is read, and a segment where an entry may be the
-//! chain's is gone through as by the steps, so that both find the same. Nothing is written, so it may
-//! be interrupted and done again.
+//! in steps: they are in the checkpoint or among those appended since, in each lane from the tail in the
+//! checkpoint to the first line that is no whole entry. Until then, one chain is found by a search of its
+//! own: it reads a word of most lines, and scans a segment as the steps do if a line may be an entry of the
+//! chain, so that both find the same. Nothing is written, so it may be interrupted and done again.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -22,13 +21,13 @@ use super::entry::{self, Kind};
 use super::found::Found;
 use super::layout::{Head, Location};
 
-/// Lines and heads that the first step of a search notes.
+/// Lines and heads of the first step.
 const FIRST_STEP: usize = 4096;
-/// Pages of segments that are nearer to each other are made present at once.
+/// Segments nearer to each other than this have their pages prefetched together.
 const NEAR: u64 = 64 << 10;
 
 impl<M: Medium> Log<M> {
-    /// Makes a log that `cell` points to; there is none.
+    /// Creates a log that `cell` points to; there is none.
     ///
     /// # Errors
     /// [`PmError::Full`]; nothing is changed then. [`PmError::AlreadyOpen`].
@@ -55,8 +54,8 @@ impl<M: Medium> Log<M> {
     }
 
     /// Opens the log that `cell` points to, to be read at once: until
-    /// [`recover_step`](Self::recover_step) has found the chains, [`recovered`](Self::recovered) looks
-    /// for each one that it is asked for. Nothing is appended before.
+    /// [`recover_step`](Self::recover_step) has found the chains, [`recovered`](Self::recovered) searches for
+    /// each by itself. Nothing is appended before.
     ///
     /// # Errors
     /// [`PmError::Corrupt`], [`PmError::AlreadyOpen`].
@@ -67,8 +66,7 @@ impl<M: Medium> Log<M> {
         Self::start(pmindex_log::Log::open(pool, cell)?)
     }
 
-    /// What who opens the log of this root now would find. To be read only, and while nobody
-    /// appends: for tests.
+    /// Opens the log a second time, to be read only, and while nothing is appended: for tests.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -97,7 +95,7 @@ impl<M: Medium> Log<M> {
         Ok(log)
     }
 
-    /// What is to be read to know the chains.
+    /// Finds the places to search for the chains.
     fn find_source(&mut self) -> Result<Source, PmError> {
         let checkpoint = self.find_checkpoint()?;
         self.checkpoint_lines.store(checkpoint.words() as u64 / 8 + 4, Relaxed);
@@ -111,11 +109,10 @@ impl<M: Medium> Log<M> {
             let from = if same { tail.line().max(1) } else { 1 };
             (known.sequence >= tail.sequence()).then_some((known, from))
         });
-        Ok(Source { checkpoint, since: since.collect(), met: Once::new() })
+        Ok(Source { checkpoint, since: since.collect(), prefetched: Once::new() })
     }
 
-    /// Finds some more of the chains, each time about twice as much as the time before; returns whether
-    /// there are more.
+    /// Finds some more of the chains, with each step about twice as many; returns whether there are more.
     pub fn recover_step(&self) -> bool {
         if self.recovered.get().is_some() {
             return false;
@@ -153,12 +150,12 @@ impl<M: Medium> Log<M> {
         false
     }
 
-    /// What is to be read to know the chains; `None`: they are known.
+    /// The places to search for the chains; `None`: they are known.
     pub(super) fn source(&self) -> Option<Arc<Source>> {
         self.source.lock().clone()
     }
 
-    /// Looks for one chain.
+    /// Searches for one chain.
     pub(super) fn find(&self, source: &Source, id: u64) -> Chain {
         let mut newest = Chain::default();
         let mut note = |found: u64, chain: Chain| {
@@ -173,7 +170,7 @@ impl<M: Medium> Log<M> {
                 note(id, Chain { head: location, seq });
             }
         });
-        source.met.call_once(|| self.prefetch_pages(&source.since));
+        source.prefetched.call_once(|| self.prefetch_pages(&source.since));
         for (known, from) in &source.since {
             if self.may_name(known, *from, id) {
                 self.scan(known, *from, &mut note);
@@ -189,7 +186,7 @@ impl<M: Medium> Log<M> {
         lines.any(|line| entry::may_be_of(pm, line, id))
     }
 
-    /// Makes the pages of segments present; those of neighbours together.
+    /// Prefetches the pages of segments, those of neighbours together.
     fn prefetch_pages(&self, segments: &[(Known, u32)]) {
         let ends =
             |known: &Known| (known.offset, known.offset + u64::from(known.lines) * LINE_BYTES);
@@ -205,7 +202,7 @@ impl<M: Medium> Log<M> {
         }
     }
 
-    /// Notes the entries of a segment from a line on, up to the first that is not whole.
+    /// Passes the entries of a segment from a line on to `note`, up to the first that is not whole.
     fn scan(&self, known: &Known, from: u32, mut note: impl FnMut(u64, Chain)) {
         let mut line = from;
         while let Some(entry) = self.base.entry_in(known, line).and_then(entry::decode) {
@@ -219,25 +216,25 @@ impl<M: Medium> Log<M> {
     }
 }
 
-/// What says where the newest entries are: a checkpoint, and what was appended since.
+/// The places of the newest entries: the checkpoint, and the segments with entries appended since.
 #[derive(Debug)]
 pub(super) struct Source {
     checkpoint: Found,
     /// Segments, and the first of their lines that is not before the checkpoint.
     since: Vec<(Known, u32)>,
-    /// Whether their pages are present.
-    met: Once,
+    /// Whether their pages are prefetched.
+    prefetched: Once,
 }
 
-/// How far the search for the newest entries is.
+/// The progress of the search for the newest entries.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     newest: Newest,
-    /// So many heads of the checkpoint are noted.
+    /// Heads of the checkpoint that are done.
     heads: usize,
-    /// And so many segments.
+    /// Segments that are done.
     segments: usize,
-    /// How many lines and heads the last step was to note.
+    /// Lines and heads of the last step.
     size: usize,
 }
 

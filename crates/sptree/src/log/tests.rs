@@ -10,7 +10,7 @@ use super::*;
 
 type Cells = [PmU64; 8];
 
-/// What the next process would have of the log, whoever has it open here.
+/// The log as the next process would open it, although it is open here.
 fn reopened<T>(pool: &Arc<Pool<Mapped>>, cell: &PmPtr<T>) -> Result<Log<Mapped>, PmError> {
     let log = Log::look(pool, cell)?;
     while log.recover_step() {}
@@ -234,7 +234,7 @@ fn in_lane<T: Send>(log: &Log, lane: usize, call: impl FnOnce() -> T + Send) -> 
     })
 }
 
-/// Appends so many entries to a lane that nobody needs.
+/// Appends entries to a lane that no chain needs.
 fn pass_time(log: &Log, lane: usize, entries: u64) {
     let mut chain = Chain { head: Location::NONE, seq: log.segments().now() << 20 };
     in_lane(log, lane, || {
@@ -357,7 +357,7 @@ fn what_an_earlier_segment_left_is_no_entry() {
         if round % 100 == 99 {
             chain.head = Location::NONE;
             log.checkpoint(|_| Ok::<(), PmError>(())).expect("room");
-            // Whoever opens now finds nothing: entries of dead segments are in reused memory.
+            // An opening finds nothing: entries of dead segments are in reused memory.
             let opened = reopened(&pool, cell(&pool, root)).expect("a log");
             assert_eq!(opened.all_recovered().count(), 0, "round {round}");
         }

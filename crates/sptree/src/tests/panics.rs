@@ -95,7 +95,7 @@ fn contents<K: Key, V: Value, I: Index<K, V>>(index: &I) -> BTreeMap<K, V> {
     all.map(|record| record.expect("intact")).collect()
 }
 
-/// Interrupts an insert, or a removal, at each of its accesses, with so many records there.
+/// Interrupts an insert, or a removal, at each of its accesses, in an index of `records` records.
 fn at_each_access<K, V, I>(
     records: u64,
     (key, value): (impl Fn(u64) -> K, impl Fn(u64) -> V),
@@ -179,7 +179,7 @@ fn interrupted_absorptions_splits_and_merges_of_buffered_bnodes_are_mended() {
     }
 }
 
-/// Wherever a write is cut short, the piece for its entry is with its buffer, or with nobody.
+/// Wherever a write is interrupted, the piece for its entry belongs to its buffer, or is free.
 #[test]
 fn interrupted_writes_lose_no_piece_of_a_buffer() {
     type Tree = SpTree<u64, u64, Traced, 8, 6>;

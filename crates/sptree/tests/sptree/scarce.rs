@@ -81,7 +81,7 @@ macro_rules! after_each_preemption {
     }};
 }
 
-/// The right Bnode's chain is over before anybody can have its block.
+/// The right Bnode's chain is over before another operation can have its block.
 #[test]
 fn a_block_of_a_merged_bnode_begins_a_chain_of_its_own() {
     // The block's next chain is shorter than its last one, as long, longer.
@@ -92,7 +92,7 @@ fn a_block_of_a_merged_bnode_begins_a_chain_of_its_own() {
 }
 
 #[test]
-fn a_merge_is_whole_whoever_comes_between_its_steps() {
+fn a_merge_is_whole_with_other_operations_between_its_steps() {
     let steps = after_each_preemption!(Plain, 8);
     assert!(steps > 100, "only {steps} preemptions");
 }
