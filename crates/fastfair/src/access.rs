@@ -36,7 +36,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.locate_as(key, false)
     }
 
-    /// As [`locate`](Self::locate), to write: leaves on the way that may not be whole are repaired.
+    /// As [`locate`](Self::locate), to write: leaves on the path that may not be whole are repaired.
     /// For what a split has moved is dead in the old leaf only while its block, from which the old
     /// leaf learns its key, is not used anew.
     #[inline(always)]
@@ -48,15 +48,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn locate_as(&self, key: &Sought<'_>, writing: bool) -> Result<At<'_>, PmError> {
         let pm = self.pm();
         loop {
-            let way = self.descend(key)?;
-            self.prefetch_leaf(way.leaf);
-            let lock = self.lock_of(way.leaf);
+            let descent = self.descend(key)?;
+            self.prefetch_leaf(descent.leaf);
+            let lock = self.lock_of(descent.leaf);
             let version = lock.begin_read(pm);
-            if !self.inner.validate(pm, way.version) {
+            if !self.inner.validate(pm, descent.version) {
                 continue;
             }
-            let at = At { leaf: way.leaf, lock, version, hint: way.hint };
-            if self.leaf(way.leaf)?.state(pm).is_of(self.era) {
+            let at = At { leaf: descent.leaf, lock, version, hint: descent.hint };
+            if self.leaf(descent.leaf)?.state(pm).is_of(self.era) {
                 return Ok(at);
             }
             if let Some(at) = self.move_right(at, key, writing)? {
@@ -66,7 +66,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// From a leaf that may not be whole: inner nodes may not know the leaves that follow it yet.
-    /// `None` if a leaf has changed on the way.
+    /// `None` if a leaf on the path has changed.
     #[cold]
     #[inline(never)]
     fn move_right<'t>(

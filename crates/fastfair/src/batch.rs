@@ -45,15 +45,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         assert_eq!(keys.len(), out.len(), "one place per key");
         let pm = self.pm();
         let mut sought = Vec::with_capacity(BATCH.min(keys.len()));
-        let mut ways = [None; BATCH];
+        let mut located = [None; BATCH];
         for (keys, out) in keys.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
             sought.clear();
             for key in keys {
                 sought.push(Sought::new::<K>(key.borrowed())?);
             }
-            self.locate_many(&sought, &mut ways);
+            self.locate_many(&sought, &mut located);
             for (i, out) in out.iter_mut().enumerate() {
-                *out = match &ways[i] {
+                *out = match &located[i] {
                     Some(at) => {
                         let found = self.read(at, &sought[i], Form::<K, V>::value);
                         if at.validate(pm) { found? } else { self.get(keys[i].borrowed())? }
@@ -68,9 +68,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// The leaves of up to [`BATCH`] keys, each at a version; `None` for one that has just changed,
     /// or is not known to be whole.
     #[inline(always)]
-    fn locate_many<'t>(&'t self, keys: &[Sought<'_>], ways: &mut [Option<At<'t>>; BATCH]) {
+    fn locate_many<'t>(&'t self, keys: &[Sought<'_>], located: &mut [Option<At<'t>>; BATCH]) {
         let pm = self.pm();
-        ways.fill(None);
+        located.fill(None);
         let version = self.inner.begin_read(pm);
         let Ok(top) = self.top() else { return };
         let mut cursors = [Cursor { child: top, hint: Hint::default() }; BATCH];
@@ -86,18 +86,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 }
             }
         }
-        for ((_, cursor), way) in keys.iter().zip(&cursors).zip(&mut *ways) {
+        for ((_, cursor), place) in keys.iter().zip(&cursors).zip(&mut *located) {
             let leaf = cursor.child.offset();
             let lock = self.lock_of(leaf);
-            *way = Some(At { leaf, lock, version: lock.begin_read(pm), hint: cursor.hint });
+            *place = Some(At { leaf, lock, version: lock.begin_read(pm), hint: cursor.hint });
         }
         if !self.inner.validate(pm, version) {
-            ways.fill(None);
+            located.fill(None);
         }
-        for way in ways {
+        for place in located {
             let whole =
                 |at: &At<'_>| self.leaf(at.leaf).is_ok_and(|leaf| leaf.state(pm).is_of(self.era));
-            *way = way.filter(whole);
+            *place = place.filter(whole);
         }
     }
 
@@ -132,15 +132,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 }
             }
         }
-        let mut ways = [None; BATCH];
-        self.locate_many(&keys, &mut ways);
+        let mut located = [None; BATCH];
+        self.locate_many(&keys, &mut located);
         let mut next = 0;
         while next < keys.len() {
             self.pm().keep_stores(); // what is done is done
             let mut stage = Stage::new(self);
             let mut results = Vec::with_capacity(keys.len() - next);
             while next < keys.len() {
-                let added = ways[next].and_then(|at| stage.add(&keys[next], &records[next].1, &at));
+                let added =
+                    located[next].and_then(|at| stage.add(&keys[next], &records[next].1, &at));
                 let Some(new) = added else { break };
                 results.push(new);
                 next += 1;
@@ -151,9 +152,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 inserted.push(self.try_insert(key.borrowed(), value.borrowed())?.is_ok());
                 next += 1;
                 // Leaves that have changed, by our own hand mostly.
-                for (key, way) in keys.iter().zip(&mut ways).skip(next) {
-                    if way.is_none_or(|at| !at.validate(self.pm())) {
-                        *way = self.locate_to_write(key).ok();
+                for (key, place) in keys.iter().zip(&mut located).skip(next) {
+                    if place.is_none_or(|at| !at.validate(self.pm())) {
+                        *place = self.locate_to_write(key).ok();
                     }
                 }
             }
@@ -177,9 +178,9 @@ struct Staged<'t, K, V, M: Medium, const LEAF: usize> {
     change: Option<Change<'t, M>>,
 }
 
-/// Records that will be committed together.
+/// Records that are committed together.
 ///
-/// Leaf locks are only tried, in any order: whoever cannot have one lets the others go.
+/// Leaf locks are only tried, so in any order: a stage that cannot have one ends, and unlocks the others.
 struct Stage<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t FastFair<K, V, M, LEAF, INNER>,
     op: Option<Op<'t, M>>,

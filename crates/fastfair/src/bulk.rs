@@ -3,12 +3,12 @@
 //! | step | store | durable before |
 //! |------|-------|----------------|
 //! | P1 | the root's `bulk_load` mark | P2 |
-//! | P2 | the first leaf's records; full leaves behind it, each linked by one store and made known to the inner nodes | P3 |
+//! | P2 | the first leaf's records; full leaves behind it, each linked by one store and added to the inner nodes | P3 |
 //! | P3 | the mark is cleared (LIN) | return (DUR) |
 //!
-//! While the mark stands, whatever hangs off the first leaf, and what it holds, is not in the index:
-//! opening discards it, and so does a load that fails. The first leaf and the inner nodes are locked
-//! throughout, so nobody sees any of it.
+//! While the mark is set, the leaves behind the first one, and the first one's records, are not in the
+//! index: opening discards them, and so does a load that fails. The first leaf and the inner nodes are
+//! locked throughout, so no other thread sees them.
 //!
 //! Discarding allocates nothing: inner nodes are freed from below, each by the word above it, then
 //! the leaves, the first one first. It may be interrupted and done again.
@@ -130,7 +130,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         link(&self.pool, op, cell, 0)
     }
 
-    /// Empties a leaf that nobody sees, as many records at a time as an operation can free.
+    /// Empties a leaf that no other thread sees, as many records at a time as an operation can free.
     fn discard_records(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
         let pm = self.pm();
         if !Form::<K, V>::HAS_BLOCK {

@@ -96,7 +96,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 return Err(corrupt("a key not greater than its leaf's low", leaf.offset()));
             }
             if self.locate(&sought)?.leaf != leaf.offset() {
-                return Err(corrupt("a key's way leads to another leaf", leaf.offset()));
+                return Err(corrupt("a key of another leaf's range", leaf.offset()));
             }
             if leaf.find(&self.pool, &sought)?.map(|(found, _)| found) != Some(i) {
                 return Err(corrupt("a key that is not found", leaf.offset()));

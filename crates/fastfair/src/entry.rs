@@ -1,4 +1,4 @@
-//! Keys and values on their way in and out of entries.
+//! Keys and values as the words of entries.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -110,7 +110,7 @@ impl<K: Key, V: Value> Form<K, V> {
         RecordBlock::size_for(key.bytes.len(), datum.bytes.len())
     }
 
-    /// Fills a record's block, for whoever flushes it; returns its words.
+    /// Fills a record's block; returns its words, which the caller flushes.
     #[track_caller]
     pub(crate) fn fill_block<'p, M: Medium>(
         pool: &'p Pool<M>,

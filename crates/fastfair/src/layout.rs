@@ -57,7 +57,7 @@ const FORMAT: u64 = 1;
 pub(crate) const LINE_WORDS: usize = LINE / 8;
 /// Words before the entries.
 pub(crate) const HEADER_WORDS: usize = 4;
-/// The most entries of a leaf: so many ids are compared at once.
+/// The most entries of a leaf: the ids that are compared at once.
 pub(crate) const MAX_LEAF: usize = 30;
 /// Room for any leaf.
 pub(crate) const MAX_LEAF_WORDS: usize = HEADER_WORDS + 2 * MAX_LEAF;
@@ -81,7 +81,7 @@ pm_struct! {
         pub era @ 16: PmU64,
         /// After a clean shutdown the number of records and 1; else 0.
         pub closed @ 24: PmU64,
-        /// Not 0 while a bulk load is under way: whatever hangs off the head is not in the index.
+        /// Not 0 while a bulk load is under way: no record of any leaf is in the index.
         pub bulk_load @ 32: PmU64,
         /// Zero.
         pub reserved: [PmU64; 3],

@@ -2,10 +2,10 @@
 //!
 //! After Hwang, Kim, Won, Nam: *Endurable Transient Inconsistency in Byte-Addressable Persistent
 //! B+-Tree* (FAST 2018). Its ideas are here: **FAST**, the failure-atomic shift, keeps leaves sorted
-//! with 8-byte stores whose every prefix readers tolerate ([`shift`]); **FAIR**, in-place
-//! rebalancing without logs, links a new leaf to its left neighbour first and lets the inner nodes
-//! know later ([`split`], [`merge`], [`unlink`]). Opening after a crash reads two lines ([`recover`]): what was
-//! interrupted is tolerated by readers and put in order by the next writer there ([`repair`]). What
+//! with 8-byte stores, and readers tolerate every prefix of them ([`shift`]); **FAIR**, in-place
+//! rebalancing without logs, links a new leaf to its left neighbour first and adds it to the inner nodes
+//! later ([`split`], [`merge`], [`unlink`]). Opening after a crash reads two lines ([`recover`]): readers
+//! tolerate an interrupted change, and the next writer of its leaf finishes it ([`repair`]). What
 //! differs:
 //!
 //! * **An entry's id decides, not its pointer.** Values may be zero, or equal to their neighbours':
@@ -13,9 +13,9 @@
 //! * **Leaves have gaps.** A removal is one store; an insert shifts only to the nearest gap.
 //! * **Inner nodes are replaced, not shifted**: copies and one store ([`inner`]), so a split that
 //!   goes up several levels, or a new root, is atomic.
-//! * **Nobody acts on what a crash could take back.** Version locks in DRAM, by the leaf's offset,
-//!   are held until the last fence; readers take nothing and validate. A crash voids the locks, and a
-//!   removed leaf needs no epoch.
+//! * **No thread acts on what a crash could take back.** Version locks in DRAM, by the leaf's offset, are
+//!   held until the last fence; readers take no lock, and validate. A crash voids the locks, and a removed
+//!   leaf needs no epoch.
 //!
 //! # Lock order
 //!

@@ -1,28 +1,28 @@
 //! Leaves with few records merge.
 //!
-//! A removal that leaves few records in two leaves beside each other moves those of the right one to the
-//! left one and gives the right one back. Entries are sorted, so the records of the left one move, too.
-//! For a while all stand in a third leaf, the **copy**, which begins where the left one begins:
+//! If a removal leaves few records in two neighbours, the records of the right leaf move to the left one and
+//! the right leaf is freed. Entries are sorted, so the records of the left one move, too. Meanwhile all are
+//! in a third leaf, the **copy**, which has the low of the left one:
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
-//! | P1 | the inner nodes forget the right leaf: the left one inherits its keys | P2 |
+//! | P1 | the right leaf is removed from the inner nodes: searches for its keys come to the left one | P2 |
 //! | P2 | the copy, with the low of the left leaf and the records of both; tickets of copy and right leaf, and of their lows | P3 |
 //! | P3 | the left leaf's `next` leads to the copy (the merge is decided); allocation bits | P4 |
 //! | P4 | the entries of the left leaf: all records, some room between; the tickets of copy and its low | P5 |
 //! | P5 | the left leaf's `next` leads to what follows; allocation bits | unlock |
 //!
-//! Before P3 a crash leaves what it leaves of a split between its steps P2 and P4: a leaf that is
-//! reached through its neighbour. From P3 to P5 every key of the left leaf is greater than the low of the
-//! next one, so whatever stands there is dead, half written or not, and the keys' way leads on to the
-//! copy. No two leaves have the same low but these, so the next writer sees what was under way, and does
-//! P4 and P5 ([`repair`](super::repair)); done twice they do the same.
+//! Before P3 a crash leaves the same as in a split between its steps P2 and P4: a leaf that is reached
+//! through its neighbour. From P3 to P5 every key of the left leaf is greater than the low of the next one,
+//! so its entries are dead, complete or not, and searches go on to the copy. No other two leaves have the
+//! same low, so the next writer recognises the merge, and does P4 and P5 ([`repair`](super::repair)), which
+//! may be done twice.
 //!
-//! Six fences; an emptied leaf takes four ([`unlink`](super::unlink)). A merge changes no record, and
-//! nobody sees one under way: both locks are held until the end, nothing leads to the copy but the left
-//! leaf. A reader that had found the right leaf has read it all before it was locked, or goes down again.
+//! Six fences; an emptied leaf takes four ([`unlink`](super::unlink)). A merge changes no record, and no
+//! other thread sees one under way: both locks are held until the end, and only the left leaf leads to the
+//! copy. A reader that had found the right leaf has read it before it was locked, or descends again.
 //!
-//! The first leaf takes nothing in: no low is below its keys.
+//! The first leaf is never the left one of a merge: it has no low below its keys.
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError};
 use pmindex_index::{Key, Value};
@@ -38,19 +38,19 @@ use super::write::Change;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
 {
-    /// Two leaves with so many records at most become one.
+    /// Two leaves with at most this many records together become one.
     const MERGED: usize = LEAF * 3 / 4;
 
-    /// Whether a leaf from which a record was removed looks for a neighbour to merge with: not every
-    /// time, for that takes about as long as the removal.
+    /// Whether a leaf from which a record was removed looks for a neighbour to merge with: not every time,
+    /// since that takes about as long as the removal.
     #[inline(always)]
     pub(crate) const fn is_time_to_look(left: usize) -> bool {
         let every = if LEAF < 24 { 1 } else { LEAF / 12 };
         left < Self::MERGED && left.is_multiple_of(every)
     }
 
-    /// Merges the leaf of a key, in which so many records are left, with a neighbour, if both together
-    /// have few, or gives it back.
+    /// Merges the leaf of a key, which has `left` records, with a neighbour, if both together have few; frees
+    /// it if it has none.
     #[cold]
     #[inline(never)]
     pub(crate) fn give_back(&self, key: &Sought<'_>, left: usize) -> Result<(), PmError> {
@@ -113,7 +113,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let shared = std::ptr::eq(own, lock);
         let other = if shared || next == 0 { None } else { lock.try_lock(pm) };
         if next == 0 || other.is_none() && !shared {
-            change.done(); // somebody is there: another removal will look again
+            change.done(); // it is locked: another removal will look again
             return Ok(());
         }
         let right = self.leaf(next)?;
@@ -168,7 +168,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(copy)
     }
 
-    /// Steps P4 and P5. The lock of the copy is held, or nobody else can reach it.
+    /// Steps P4 and P5. The lock of the copy is held, or no other thread can reach it.
     pub(crate) fn move_back(
         &self,
         left: &Leaf<'_, K, V, LEAF>,
@@ -193,7 +193,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         link(pool, op, left.next_cell(), copy.next(pm))
     }
 
-    /// The records of a leaf, which are going to stand elsewhere.
+    /// The records of a leaf, which move to another.
     fn entries_of(
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
@@ -211,7 +211,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(records.into_iter().map(|i| image.entry(i)).collect())
     }
 
-    /// Makes these the entries of an image, with room between.
+    /// Stores these entries in an image, with gaps between.
     fn spread(image: &mut Image, entries: &[Entry]) -> Result<(), PmError> {
         if entries.len() > LEAF {
             let what = "more records in two leaves that merge than one has room for";
@@ -227,8 +227,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Finishes merges that a crash has interrupted after P3, if a leaf is the left one of such; its lock
-    /// is held. `false` if somebody holds the copy's.
+    /// Finishes merges that a crash has interrupted after P3, if a leaf is the left one of any; its lock is
+    /// held. `false` if another thread holds the copy's.
     pub(crate) fn finish_merges(&self, left: &Leaf<'_, K, V, LEAF>) -> Result<bool, PmError> {
         let pm = self.pm();
         if pm.load(&self.root()?.head).offset() == left.offset() {

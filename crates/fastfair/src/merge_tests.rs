@@ -46,7 +46,7 @@ fn nodes_with_little_in_them_merge_and_take_the_keys_that_come_back() {
     no_leak(&pool, &tree);
 }
 
-/// Leaves with three records each, which nobody has looked at; the keys that stay.
+/// Leaves with three records each, not counted yet; and the keys that stay.
 fn sparse() -> (Arc<Pool>, Tree, Vec<u64>) {
     let (pool, tree) = tree_of(0..100);
     let mut keys = Vec::new();
@@ -61,7 +61,7 @@ fn sparse() -> (Arc<Pool>, Tree, Vec<u64>) {
         Ok(())
     })
     .expect("intact");
-    let tree = reopen(&pool, tree); // nobody has counted
+    let tree = reopen(&pool, tree); // the records are not counted yet
     (pool, tree, keys)
 }
 
@@ -149,7 +149,7 @@ fn a_merge_cut_short_loses_nothing_and_the_next_writer_finishes_it() {
     }
 }
 
-/// Two merges of the same leaf, of which the first was finished by nobody.
+/// Two merges of the same leaf, of which the first was not finished.
 #[test]
 fn a_copy_that_was_itself_merged_is_finished_too() {
     let (pool, tree, keys) = sparse();
@@ -208,7 +208,7 @@ fn a_full_pool_keeps_its_records() {
 /// Threads remove and insert, so that leaves merge and split all the time, while others look for keys
 /// that are always there, and scan them in both directions.
 #[test]
-fn nobody_misses_a_key_while_its_leaf_merges() {
+fn no_search_misses_a_key_while_its_leaf_merges() {
     const KEYS: u64 = 600;
     let (pool, tree) = tree_of(0..KEYS);
     let stays = |key: &u64| key.is_multiple_of(10);

@@ -1,8 +1,8 @@
 //! FAST: failure-atomic shift.
 //!
-//! A record gets its place between its neighbours by shifting entries towards the nearest gap, one
-//! word at a time, in an order in which every prefix of the stores leaves the same records, the new
-//! one excepted, which the last store adds (LIN):
+//! A record gets its place between its neighbours: entries are shifted towards the nearest gap, one word at
+//! a time, in an order in which every prefix of the stores leaves the same records. The last store adds the
+//! new record (LIN):
 //!
 //! ```text
 //! gap on the right:  for each entry, from the gap down:  its id, then its other, one to the right
@@ -11,13 +11,13 @@
 //!                    then at the place:  the new other, the new id
 //! ```
 //!
-//! For an entry whose id also stands to its left is dead. On the right way, the copied id makes the
-//! copy dead until its origin is overwritten, by when its other word is there; on the left way the
-//! copy is complete before its id makes it the first of its kind and the origin dead.
+//! An entry is dead if the entry to its left has the same id. In a shift to the right, the copy is dead until
+//! its origin is overwritten, and its other word is stored before that; in a shift to the left, the copy is
+//! complete before its id is stored, which makes the origin dead.
 //!
 //! Stores to one line persist in this order by themselves on x86-64 (on other machines a barrier
-//! stands between them). A line is flushed and fenced before a store to another one: so many lines,
-//! so many fences.
+//! stands between them). A line is flushed and fenced before a store to another one: one fence for each
+//! line.
 
 use pmindex_core::{DurabilityLost, Flushed, Medium, PmU64, Word};
 
@@ -32,9 +32,9 @@ pub(crate) struct Gap {
     pub(crate) before: usize,
 }
 
-/// The way a record gets its place.
+/// The shift that makes room for a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Shift {
     /// This entry is free.
     Free(usize),
     /// The entries from here to before the second are shifted right.
@@ -44,13 +44,13 @@ enum Way {
 }
 
 impl Gap {
-    /// The shortest way in a leaf of `leaf` entries; `None` if all are taken.
+    /// The shortest shift in a leaf of `leaf` entries; `None` if all are taken.
     #[inline(always)]
-    fn way(self, image: &Image, leaf: usize, is_zero: bool) -> Option<Way> {
+    fn shift(self, image: &Image, leaf: usize, is_zero: bool) -> Option<Shift> {
         let start = self.after.map_or(0, |after| after + 1);
         if start < self.before {
             // In the middle of a gap there is room on both sides; at an end records arrive in order.
-            return Some(Way::Free(match self.after {
+            return Some(Shift::Free(match self.after {
                 _ if is_zero => 0,
                 Some(_) if self.before == leaf => start,
                 None if self.before < leaf => self.before - 1,
@@ -62,14 +62,15 @@ impl Gap {
         let before = free & ((1 << start) - 1);
         let right = (after != 0).then(|| after.trailing_zeros() as usize);
         let left = before.checked_ilog2().map(|gap| gap as usize);
-        let to_right = right.map(|gap| (gap - self.before, Way::Right(self.before, gap)));
-        let to_left = left.zip(self.after).map(|(gap, after)| (after - gap, Way::Left(after, gap)));
+        let to_right = right.map(|gap| (gap - self.before, Shift::Right(self.before, gap)));
+        let to_left =
+            left.zip(self.after).map(|(gap, after)| (after - gap, Shift::Left(after, gap)));
         let shortest = to_right.into_iter().chain(to_left).min_by_key(|(moved, _)| *moved);
-        shortest.map(|(_, way)| way)
+        shortest.map(|(_, shift)| shift)
     }
 }
 
-/// Puts a record into an image without duplicates, and each word stored on the way into `store`, in
+/// Puts a record into an image without duplicates, and passes each word stored to `store`, in
 /// order; the last one commits. Returns the record's place; `None`, and nothing is stored, if all
 /// `leaf` entries are taken.
 #[inline(always)]
@@ -81,14 +82,14 @@ pub(crate) fn place(
     mut store: impl FnMut(usize, u64),
 ) -> Option<usize> {
     let is_zero = entry[0] == 0;
-    let way = gap.way(image, leaf, is_zero)?;
+    let shift = gap.shift(image, leaf, is_zero)?;
     let mut put = |image: &mut Image, at: usize, word: u64| {
         image.words[at] = word;
         store(at, word);
     };
-    let place = match way {
-        Way::Free(place) => place,
-        Way::Right(place, gap) => {
+    let place = match shift {
+        Shift::Free(place) => place,
+        Shift::Right(place, gap) => {
             for i in (place..gap).rev() {
                 let [id, other] = image.entry(i);
                 put(image, id_word(i + 1), id);
@@ -97,7 +98,7 @@ pub(crate) fn place(
             put(image, id_word(place), 0);
             place
         }
-        Way::Left(place, gap) => {
+        Shift::Left(place, gap) => {
             for i in gap..place {
                 let [id, other] = image.entry(i + 1);
                 put(image, id_word(i) + 1, other);

@@ -220,7 +220,7 @@ fn clean_shutdown_keeps_the_era_and_a_crash_does_not() {
     assert_holds(&tree, 0..500);
     let tree = reopen(&pool, tree);
     assert_eq!(tree.era, era + 1);
-    assert!(!head(&tree).state(tree.pm()).is_of(tree.era), "a leaf that nobody has looked at");
+    assert!(!head(&tree).state(tree.pm()).is_of(tree.era), "a leaf of an earlier era");
     assert_holds(&tree, 0..500);
 }
 

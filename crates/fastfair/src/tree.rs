@@ -45,11 +45,11 @@ use super::leaf::Leaf;
 /// ```
 pub struct FastFair<K, V, M: Medium = Mapped, const LEAF: usize = 30, const INNER: usize = 30> {
     pub(crate) pool: Arc<Pool<M>>,
-    /// Leaves of this era are whole.
+    /// The era of leaves that need no repair.
     pub(crate) era: u64,
     /// Held while inner nodes change.
     pub(crate) inner: VersionLock,
-    /// Owned by whoever changes inner nodes.
+    /// Held by the thread that changes inner nodes.
     pub(crate) writer: Mutex<()>,
     pub(crate) locks: VersionTable,
     /// Of the leaves of each lock, changed under it.
@@ -58,7 +58,7 @@ pub struct FastFair<K, V, M: Medium = Mapped, const LEAF: usize = 30, const INNE
     pub(crate) unfinished: AtomicBool,
     pub(crate) report: RecoveryReport,
     pub(crate) value: std::marker::PhantomData<fn() -> (K, V)>,
-    /// Last, so that the rest is gone when somebody else may open the index.
+    /// Last: another opening of the index may begin when this is dropped.
     pub(crate) entry: OpenIndex,
 }
 

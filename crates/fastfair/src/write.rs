@@ -1,7 +1,7 @@
 //! Single writes: add, replace, put, remove.
 //!
 //! Everything that persists here runs under the leaf's version lock, which is held until the last
-//! fence, so nobody sees what a crash could take back.
+//! fence, so no thread sees what a crash could take back.
 //!
 //! | operation | step | store | durable before |
 //! |-----------|------|-------|----------------|
@@ -253,7 +253,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok((entry, Filled { block, flushed: self.pm().flush_words(words) }))
     }
 
-    /// As [`write_block`](Self::write_block), for whoever flushes the words of the block.
+    /// As [`write_block`](Self::write_block), without the flush; the caller flushes the words of the block.
     pub(crate) fn fill_block<'t>(
         &'t self,
         op: &mut Op<'_, M>,
@@ -443,7 +443,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-/// A block on its way in.
+/// A block that is filled and flushed, not durable yet.
 pub(crate) struct Filled {
     pub(crate) block: Reserved<PmU64>,
     pub(crate) flushed: Flushed,

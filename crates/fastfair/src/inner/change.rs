@@ -26,7 +26,7 @@ pub(super) struct Draft<'t, M: Medium> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
 {
-    /// The way down, for the holder of `writer`.
+    /// The descent, for the holder of `writer`.
     pub(super) fn path(&self, key: &Sought<'_>) -> Result<(Path, Child), PmError> {
         let mut path = Vec::with_capacity(8);
         let mut child = self.top()?;
@@ -157,7 +157,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The cells of a node's children, for whoever takes the inner nodes apart.
+    /// The cells of a node's children, for freeing the inner nodes.
     pub(crate) fn child_cells(
         &self,
         child: Child,

@@ -1,4 +1,4 @@
-//! The way down, optimistically.
+//! The descent through the inner nodes, optimistically.
 
 use pmindex_core::{LINE, Medium, PmError};
 use pmindex_index::{Key, Value};
@@ -9,7 +9,7 @@ use crate::tree::FastFair;
 
 use super::node::no_tree;
 
-/// Where a leaf stands among its siblings: a hint, for prefetches.
+/// The place of a leaf among its siblings: a hint, for prefetches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hint {
     parent: Child,
@@ -23,15 +23,15 @@ impl Hint {
     }
 }
 
-/// Where a descent ended; the version of `inner` is to be validated after the leaf's was taken.
+/// The end of a descent. The version of `inner` is validated after the leaf's was read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct Descent {
     pub(crate) leaf: u64,
     pub(crate) version: u64,
     pub(crate) hint: Hint,
 }
 
-/// One key's way down among many.
+/// The descent of one key among many.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
     pub(crate) child: Child,
@@ -52,15 +52,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if top.level() > MAX_LEVEL { Err(no_tree(top)) } else { Ok(top) }
     }
 
-    /// The leaf for `key`, as inner nodes know it.
+    /// The leaf for `key`, by the inner nodes.
     #[inline(always)]
-    pub(crate) fn descend(&self, key: &Sought<'_>) -> Result<Way, PmError> {
+    pub(crate) fn descend(&self, key: &Sought<'_>) -> Result<Descent, PmError> {
         let pm = self.pm();
         loop {
             let version = self.inner.begin_read(pm);
             match self.go_down(key) {
                 Ok(Cursor { child, hint }) => {
-                    return Ok(Way { leaf: child.offset(), version, hint });
+                    return Ok(Descent { leaf: child.offset(), version, hint });
                 }
                 Err(error) if self.inner.validate(pm, version) => return Err(error),
                 Err(_) => {}

@@ -10,7 +10,7 @@ use crate::tree::FastFair;
 use super::change::{Draft, Path};
 use super::node::{Contents, Separator, no_tree};
 
-/// A node on its way to be replaced.
+/// A node that is being replaced.
 struct Changed {
     level: u64,
     contents: Contents,
@@ -45,11 +45,11 @@ impl Contents {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
 {
-    /// Two inner nodes with so many children at most become one.
+    /// Two inner nodes with at most this many children together become one.
     const INNERS_MERGED: usize = (INNER + 1) * 3 / 4;
 
-    /// Removes `leaf`, which is not the first, from the inner nodes, if they know it: keys on their
-    /// way to it go to its left neighbour from now on. The locks of both are held. Nodes that have few
+    /// Removes `leaf`, which is not the first, from the inner nodes, if they have it: searches for its keys
+    /// come to its left neighbour from now on. The locks of both are held. Nodes that have few
     /// children with a neighbour under the same parent merge with it.
     ///
     /// # Errors
