@@ -166,9 +166,9 @@ struct Staged<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PRE
     guard: Option<VersionGuard<'t>>,
 }
 
-/// Records on their way in together.
+/// Records that are inserted together.
 ///
-/// Key locks are only tried, in any order: whoever cannot have one lets the others go.
+/// Key locks are only tried, so in any order: a stage that cannot have one ends, and unlocks the others.
 struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> {
     tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
     hand: Option<MutexGuard<'t, Hand>>,

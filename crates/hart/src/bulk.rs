@@ -8,7 +8,7 @@
 //!
 //! While the mark stands no chunk is in the index: recovery gives all of them back, and a load that
 //! fails takes back what it has made. All key locks are held throughout, and the trees are built
-//! aside, so nobody sees any of it before P3.
+//! aside, so no other thread sees them before P3.
 
 use pmindex_art::{Builder, Built};
 use pmindex_core::sync::{VersionGuard, VersionLock};
@@ -191,7 +191,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         if let Some((slot, bits)) = self.line.take() {
             let line = self.tree.change_live(slot, Rmw::Or(bits))?;
             self.flushed(line);
-            // Nobody sees it before P3, and until then the mark takes it back.
+            // No other thread sees it before P3, and until then the mark discards it.
             self.tree.pm().keep_stores();
         }
         Ok(())

@@ -167,12 +167,12 @@ impl LineWord {
 /// Words of a line that records can take.
 const LINE_ROOM: usize = LINE / 8 - 1;
 
-/// Records of so many words in a line.
+/// The number of records of `words` words in a line.
 pub(crate) const fn per_line(words: usize) -> usize {
     LINE_ROOM / words
 }
 
-/// Where slot `slot` of a chunk of records of so many words is, from the chunk's beginning.
+/// The offset of slot `slot` from the beginning of a chunk of records of `words` words.
 #[inline(always)]
 pub(crate) const fn record_at(words: usize, slot: usize) -> u64 {
     let per_line = per_line(words);
@@ -273,12 +273,12 @@ impl SlotRef {
     pub(crate) const fn slot(self) -> usize {
         (self.0 & 63) as usize
     }
-    /// Where the chunk of an object is, if its slots have so many words. Any reference is allowed.
+    /// The offset of an object's chunk, if its slots have `slot_words` words. Any reference is allowed.
     #[inline(always)]
     pub(crate) const fn object_chunk(self, slot_words: usize) -> u64 {
         self.offset().wrapping_sub(LINE as u64 + 8 * (self.slot() * slot_words) as u64)
     }
-    /// Where the chunk of a record of so many words is. Any reference is allowed.
+    /// The offset of the chunk of a record of `words` words. Any reference is allowed.
     #[inline(always)]
     pub(crate) const fn record_chunk(self, words: usize) -> u64 {
         self.offset().wrapping_sub(record_at(words, self.slot()))
@@ -288,7 +288,7 @@ impl SlotRef {
     pub(crate) const fn line(self) -> u64 {
         self.offset() & !(LINE as u64 - 1)
     }
-    /// The bit of a record of so many words in its line.
+    /// The bit in its line of a record of `words` words.
     #[inline(always)]
     pub(crate) const fn line_bit(self, words: usize) -> u64 {
         1 << (self.slot() % per_line(words))
@@ -375,7 +375,7 @@ pub(crate) const fn object_words(len: usize) -> usize {
     words.next_multiple_of(step)
 }
 
-/// Objects up to so many words share chunks; a larger one has a chunk of its own.
+/// The words of the largest objects that share chunks; a larger one has a chunk of its own.
 pub(crate) const LARGEST_SHARED: usize = 256;
 
 /// How many objects of `words` words share a chunk: about 8 KiB.

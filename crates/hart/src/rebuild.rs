@@ -92,7 +92,7 @@ struct Bins {
 }
 
 impl Bins {
-    /// Room for so many items, put into so many bins.
+    /// Empty bins, with room for `items` items in all.
     fn new(items: usize, bins: usize) -> Result<Self, PmError> {
         let blocks = items / BLOCK + bins;
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);

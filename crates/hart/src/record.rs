@@ -140,7 +140,7 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         Ok(())
     }
 
-    /// The words of an object of so many bytes.
+    /// The words of an object of `len` bytes.
     #[inline(always)]
     pub(crate) fn written_words(&self, at: SlotRef, len: usize) -> Result<&[PmU64], PmError> {
         self.pool.words(at.offset(), 1 + len.div_ceil(8))

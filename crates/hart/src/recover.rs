@@ -280,7 +280,7 @@ pub(crate) fn all_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |threads| threads.get().min(8))
 }
 
-/// Runs a job for each part, on so many threads; results in the order of the parts.
+/// Runs a job for each part, on `threads` threads; returns the results in the order of the parts.
 pub(crate) fn on_threads<P: Send, R: Send>(
     threads: usize,
     parts: impl IntoIterator<Item = P>,

@@ -5,8 +5,8 @@
 //! root's `image`. Each says how many there are and which one it is, so an image counts when it is
 //! complete: an interrupted shutdown leaves none. Opening frees the pieces, the first one first and
 //! each durably, before the index can change; so an image that counts is never older than the index,
-//! whoever was killed when. A damaged one is ignored, a damaged list of pieces cut off where it is
-//! damaged, and the trees are built from the records; an image for another `PREFIX` is ignored too.
+//! even after kills. A damaged image is ignored, a damaged list of pieces is cut off at the damage, and the
+//! trees are built from the records; an image for another `PREFIX` is ignored too.
 //!
 //! | piece | its words |
 //! |-------|-----------|
@@ -278,8 +278,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(Some(()))
     }
 
-    /// Notes the slots that are taken of chunks, in order of their numbers; whether these are those
-    /// chunks, with so many records (if not, nothing is noted).
+    /// Marks the taken slots of chunks, in the order of their numbers. Returns `false`, and marks nothing, if
+    /// the image has other chunks or another number of records.
     fn take_chunks<'p>(
         &self,
         chunks: &[(u32, ChunkShape)],

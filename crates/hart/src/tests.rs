@@ -42,7 +42,7 @@ fn assert_holds(hart: &Small, records: u64) {
 fn clean_shutdown_builds_no_tree_and_a_crash_after_it_does() {
     let (pool, hart) = filled(2000);
     for n in 1900..2000 {
-        hart.remove(&key(n)).expect("sound"); // leaves nodes and slots that nobody uses
+        hart.remove(&key(n)).expect("sound"); // leaves nodes and slots unused
     }
     hart.close().expect("room");
     let hart = Small::open(&pool, "h").expect("sound");
@@ -464,7 +464,7 @@ fn assert_damaged<T: std::fmt::Debug>(pool: &Pool, found: &Result<T, IndexError>
     assert!(pool.damage().is_some(), "{what}");
 }
 
-/// A record that has not the key to which the trees lead: whoever looks for that key is told so.
+/// A record with another key than the trees have for it: a search for that key returns an error.
 #[test]
 fn a_record_with_another_key_than_the_trees_have_is_damage() {
     type Call = fn(&Small, u64) -> Result<bool, IndexError>;

@@ -54,7 +54,7 @@ pub struct Hart<K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PREFIX:
     /// Records per lock, changed under it, modulo 2^64.
     pub(crate) counts: Box<[AtomicU64]>,
     pub(crate) report: RecoveryReport,
-    /// Last, so that the rest is gone when somebody else may open the index.
+    /// Last: another opening of the index may begin when this is dropped.
     pub(crate) entry: OpenIndex,
 }
 

@@ -165,9 +165,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// Removes a record and returns its value.
     ///
-    /// The nodes that change are locked before the fence if nobody else has them: behind it stores
-    /// are enough, and the next operation's cache misses overlap with it, which those behind a locked
-    /// instruction do not. Whoever finds them locked makes the removal durable first, then waits.
+    /// The nodes that change are locked before the fence if no other thread holds them. Then stores are enough
+    /// after it, and the next operation's cache misses overlap with it, which they do not after a locked
+    /// instruction. If another thread holds them, the removal is made durable first, then waits.
     ///
     /// # Cost
     /// 1 line, 1 fence. A chunk that empties is given back: 2 fences more.
@@ -505,7 +505,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(())
     }
 
-    /// The record stays as it is: whoever calls this takes care of it.
+    /// Keeps the record as it is: it is the caller's from now on.
     pub(crate) fn keep(self) -> SlotRef {
         let slot = self.slot;
         std::mem::forget(self);

@@ -83,8 +83,7 @@ impl Chunks {
         }
     }
 
-    /// A hand that nobody else has, preferably the one this thread had last. Threads begin with
-    /// different ones.
+    /// Locks a hand, preferably the one that this thread had last. Threads begin with different ones.
     #[inline]
     pub(crate) fn hand(&self, pm: &impl Medium) -> MutexGuard<'_, Hand> {
         let (instance, last) = LAST.get();
@@ -105,8 +104,8 @@ impl Chunks {
         }
     }
 
-    /// A slot for a record, of so many words as all have (its caller's constant: what is divided by it
-    /// is not divided). Its `live` bit is clear, durably.
+    /// Takes a slot for a record of `words` words, as all have (a constant of the caller, so that divisions
+    /// by it are compiled away). Its `live` bit is clear, durably.
     ///
     /// # Cost
     /// Now and then a new chunk: 2 fences.
@@ -180,7 +179,7 @@ impl Chunks {
         }
     }
 
-    /// A slot for an object, with so many words.
+    /// Takes a slot of `words` words for an object.
     ///
     /// # Cost
     /// Now and then a new chunk, always one for a large object: 2 fences.
@@ -205,7 +204,7 @@ impl Chunks {
             rack.put(states, number);
             number
         };
-        // Others may set slots free meanwhile, nobody else takes one.
+        // Other threads may free slots meanwhile, and take none.
         let slot = (!states.taken(number)).trailing_zeros() as usize;
         let taken = states.change_taken(number, Rmw::Or(1 << slot)) | 1 << slot;
         if taken & shape.all() == shape.all() {
@@ -224,7 +223,7 @@ impl Chunks {
         SlotRef::new(base + (size_of::<ChunkHead>() + 8 * words * slot) as u64, slot)
     }
 
-    /// Makes a chunk with no slot taken, which nobody else knows of.
+    /// Makes a chunk with no slot taken, which no other thread can reach.
     fn make<M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -277,7 +276,7 @@ impl Chunks {
         Err(corrupt("a record that is in no chunk", at.offset()))
     }
 
-    /// The number of the chunk that an object's slot of so many words is in.
+    /// The number of the chunk of an object's slot of `slot_words` words.
     pub(crate) fn number_of<M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -377,7 +376,7 @@ impl Chunks {
         self.recycle(pool, number, shape);
     }
 
-    /// Gives back a chunk that nobody else knows of. If that fails (the pool is full), it stays.
+    /// Frees a chunk that no other thread can reach. If that fails (the pool is full), it stays.
     fn recycle<M: Medium>(&self, pool: &Pool<M>, number: u32, shape: ChunkShape) {
         let freed = {
             let table = pool.pm().lock(&self.table);
@@ -399,7 +398,7 @@ impl Chunks {
 
 /// Recovery and verification: for a quiescent index.
 impl Chunks {
-    /// Whether there can be chunks with so many numbers.
+    /// Verifies that there can be `count` chunks.
     pub(crate) fn check_count(&self, count: usize) -> Result<(), PmError> {
         if count > self.states.most as usize {
             return Err(corrupt("more chunks than the pool has room for", 0));

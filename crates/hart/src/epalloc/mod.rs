@@ -16,7 +16,7 @@
 //!
 //! # Hands and shelves
 //!
-//! A writer that makes a record takes its slot from a **hand**: a chunk of which nobody else hands out
+//! A writer that makes a record takes its slot from a **hand**: a chunk of which no other hand gives
 //! slots. A thread goes on with the hand it had last, so writers rarely write to one line. Chunks with free slots that no hand
 //! holds, and those of objects, are on the **shelf** of their shape.
 //!
