@@ -1,8 +1,8 @@
 //! The conformance suite for SPTree with write buffers.
 
-use pmindex_core::{Mapped, Traced};
+use pmindex_core::Mapped;
 use pmindex_sptree::{BufferedSpTree, SpTree};
-use pmindex_testkit::conformance::{InFiles, Simulated};
+use pmindex_testkit::conformance::InFiles;
 
 pmindex_testkit::conformance! {
     /// Four records to a leaf, three to a buffer.
@@ -12,7 +12,4 @@ pmindex_testkit::conformance! {
     /// In files that grow; keys and values of two words.
     in_files: SpTree<[u8; 16], [u8; 16], Mapped, 8, 4>, keys [u8; 16], values [u8; 16],
         on InFiles, groups [model, naming, space, threads];
-    /// Schedules and crashes.
-    simulated: SpTree<u64, u64, Traced, 4, 3>, keys u64, values u64, on Simulated,
-        groups [schedules, crashes, concurrent_crashes];
 }
