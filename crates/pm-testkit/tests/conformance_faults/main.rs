@@ -131,7 +131,7 @@ fn the_wrapper_without_a_fault_passes() {
 // What random sequences find.
 found! {
     sequences_find_a_stale_get: StaleGet, random_sequences(40) says "get";
-    sequences_find_prefix_comparison: GetSeesPrefixOnly, random_sequences(40) says "get",
+    sequences_find_prefix_comparison: GetSeesPrefixOnly, random_sequences(40) says "wanted",
         keys Vec<u8>;
     sequences_find_contains_all: ContainsAll, random_sequences(40) says "contains_key";
     sequences_find_an_accepted_duplicate: DuplicateAccepted, random_sequences(40) says "insert";
@@ -171,7 +171,7 @@ found! {
     sequences_find_a_tail_that_get_many_misses: GetManyMissesTheTail,
         random_sequences(40) says "get_many";
     sequences_find_duplicates_in_a_batch: BatchIgnoresItsDuplicates,
-        random_sequences(40) says "try_insert_many";
+        random_sequences(40) says "_many";
     sequences_find_the_last_duplicate_of_a_batch: BatchLastDuplicateWins,
         random_sequences(40) says "try_insert_many";
     sequences_find_overstated_memory: StatsOverstateMemory, random_sequences(40) says "pm_bytes";
