@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
-use pmindex_core::Medium;
+use pmindex_core::{Durability, Medium};
 use pmindex_index::{IndexError, Key, Value};
 
 use crate::core::Changes;
@@ -84,7 +84,8 @@ impl<K: Key, V: Value, M: Medium> Part<K, V, M> {
     }
 }
 
-/// Makes changes of a map: first those that make room; what is written goes in together, to share fences.
+/// Makes changes of a map: first those that make room; what is written goes in together, to share fences, unless
+/// a fence costs nothing: then a batch costs more than single writes.
 fn make<K: Key, V: Value, M: Medium>(
     map: &Shared<K, V, M>,
     writes: &BTreeMap<K, Option<V>>,
@@ -92,6 +93,11 @@ fn make<K: Key, V: Value, M: Medium>(
     let mut removes = writes.iter().filter(|(_, value)| value.is_none());
     removes.try_for_each(|(key, _)| map.index.remove(key.borrowed()).map(drop))?;
     let mut puts = writes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+    if map.core.pool.durability() == Durability::Process {
+        return puts.try_for_each(|(key, value)| {
+            map.index.put(key.borrowed(), value.borrowed()).map(drop)
+        });
+    }
     match (puts.next(), puts.next()) {
         (Some(one), Some(other)) => {
             let all = [one, other].into_iter().chain(puts);
