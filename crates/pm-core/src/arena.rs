@@ -1,8 +1,8 @@
 //! DRAM nodes: typed, type-stable arenas of cells, addressed by 4-byte indices.
 //!
-//! The hybrid indexes keep their inner nodes here. A node's memory is only ever a node of the same
-//! type, so a reader that holds a stale index reads some node and fails its validation; it cannot
-//! read anything else. Nothing here is durable.
+//! The hybrid indexes keep their inner nodes here. A node's memory always holds a node of the same type, so a
+//! reader with a stale index reads another node and fails its validation; it cannot read anything else.
+//! Nothing here is durable.
 
 use core::ops::Range;
 use core::sync::atomic::AtomicU32;
@@ -14,69 +14,69 @@ use crate::cell::PmType;
 use crate::error::PmError;
 use crate::region::Region;
 
-/// The least memory that is given back together.
+/// The least amount of memory that is given back at once.
 const LEAST: usize = 128 << 10;
-/// The least page of any system. Where pages are larger, runs that are not whole ones keep theirs.
+/// The smallest page of any system. Where pages are larger, runs that are not whole pages keep their memory.
 const PAGE: usize = 4096;
 
 /// A growable array of `T` in DRAM with a free list.
 ///
-/// Address space for `capacity` elements is reserved at once, memory is used as elements are.
+/// Address space for `capacity` elements is reserved at once; memory is used as elements are used.
 #[derive(Debug)]
 pub struct Arena<T> {
     region: Region,
-    /// Elements ever handed out; indices below it are valid.
+    /// The number of elements ever handed out; indices below it are valid.
     used: AtomicU32,
     free: Mutex<Free>,
-    /// Elements whose memory is given back together: whole pages, [`LEAST`] bytes or more.
+    /// The number of elements whose memory is given back at once: whole pages, at least [`LEAST`] bytes.
     run: u32,
     capacity: u32,
     element: core::marker::PhantomData<fn() -> T>,
 }
 
-/// What is free.
+/// The free elements.
 #[derive(Debug)]
 struct Free {
-    /// Elements whose memory is there.
+    /// Free elements that have memory.
     indices: Vec<u32>,
-    /// Runs without memory: all elements of each are free, and none of them is in `indices`.
+    /// Runs without memory: all their elements are free, and none of them is in `indices`.
     runs: Vec<u32>,
-    /// With so many indices it is looked for runs again.
+    /// The number of indices at which runs are looked for again.
     look: usize,
 }
 
 impl Free {
-    /// An element: of those with memory, if there are any.
+    /// Takes an element, preferably one with memory.
     #[inline(always)]
     fn take(&mut self, run: u32) -> Option<u32> {
         self.indices.pop().or_else(|| self.take_run(run))
     }
 
-    /// The first element of a run without memory, whose others are free then.
+    /// Takes the first element of a run without memory; the others are free with memory then.
     #[cold]
     #[inline(never)]
     fn take_run(&mut self, run: u32) -> Option<u32> {
         let at = self.runs.pop()?;
-        // Not when this one is free again: a thread that takes and gives at its edge would pay each time.
+        // Look again only later: a thread that takes and frees at a run's edge would pay each time.
         self.look = 2 * run as usize;
         self.indices.extend(elements(at, run).rev());
         self.indices.pop()
     }
 }
 
-/// The elements of run number `at`; each run has `run` of them.
+/// Returns the elements of run number `at`; each run has `run` of them.
 fn elements(at: u32, run: u32) -> Range<u32> {
     at * run..(at + 1) * run
 }
 
 impl<T: PmType> Arena<T> {
-    /// An empty arena for up to `capacity` elements.
+    /// Creates an empty arena for up to `capacity` elements.
     ///
     /// # Errors
-    /// [`PmError::Os`] if the system has not as many addresses.
+    /// [`PmError::Os`] if the system cannot reserve the address space.
     pub fn new(capacity: u32) -> Result<Self, PmError> {
         const { assert!(size_of::<T>() > 0) };
-        // What is more than all addresses is refused as that is.
+        // A product larger than the address space saturates, and is refused the same way.
         let region = Region::anonymous((capacity as usize).saturating_mul(size_of::<T>()))?;
         let whole = |run: &u32| {
             let bytes = *run as usize * size_of::<T>();
@@ -93,8 +93,8 @@ impl<T: PmType> Arena<T> {
         })
     }
 
-    /// Takes a free element; its contents are whatever its last user left, or zero: at first, and if
-    /// its memory was [released](Self::free_and_release) meanwhile.
+    /// Takes a free element. Its contents are those of its last use, or zero: at its first use, and if its
+    /// memory was [released](Self::free_and_release) meanwhile.
     pub fn alloc(&self) -> Result<u32, PmError> {
         if let Some(index) = self.free.lock().take(self.run) {
             return Ok(index);
@@ -102,7 +102,7 @@ impl<T: PmType> Arena<T> {
         self.alloc_fresh(1)
     }
 
-    /// Takes `count` elements in a row that were never handed out; returns the first. They are zero.
+    /// Takes `count` consecutive elements that were never handed out; returns the first. They are zero.
     pub fn alloc_fresh(&self, count: u32) -> Result<u32, PmError> {
         let more = |n: u32| n.checked_add(count).filter(|&n| n <= self.capacity);
         let first = self.used.fetch_update(AcqRel, Acquire, more).map_err(|_| PmError::Full {
@@ -113,19 +113,19 @@ impl<T: PmType> Arena<T> {
         Ok(first)
     }
 
-    /// The most elements that there can be.
+    /// Returns the largest possible number of elements.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Elements that were ever handed out: all indices below this.
+    /// Returns the number of elements that were ever handed out: all indices are below it.
     #[must_use]
     pub fn used(&self) -> u32 {
         self.used.load(Acquire)
     }
 
-    /// The indices that were given back, in no order. Of a quiescent arena.
+    /// Returns the free indices, in no order. For a quiescent arena.
     #[must_use]
     pub fn free_indices(&self) -> Vec<u32> {
         let free = self.free.lock();
@@ -133,20 +133,20 @@ impl<T: PmType> Arena<T> {
         free.indices.iter().copied().chain(released).collect()
     }
 
-    /// Gives an element back. The caller has made every path to it fail validation.
+    /// Frees an element. The caller has made every path to it fail validation.
     pub fn free(&self, index: u32) {
         self.free.lock().indices.push(index);
     }
 
-    /// As [`free`](Self::free); gives memory back to the system where 128 KiB or more of elements in a
-    /// row are free. They read as zeros from some moment on, also to who still reads them.
+    /// As [`free`](Self::free), and gives memory back to the system where at least 128 KiB of consecutive
+    /// elements are free. At some moment they begin to read as zeros, also for late readers.
     ///
-    /// `leaving` is told of each such element before its memory goes: of a version that the caller
-    /// keeps in it, it makes sure that it never comes back.
+    /// `leaving` is called with each such element before its memory is released: if the caller keeps a
+    /// version in it, this is the time to ensure that the version never comes back.
     ///
     /// # Cost
-    /// Now and then O(free elements), when there are half as many more of them as after the last time
-    /// (and a fourth of those in use), and a call of the system for each run.
+    /// Now and then O(free elements): when the free elements are half as many again as after the last time
+    /// (and a fourth of those in use); and a system call for each run.
     pub fn free_and_release(&self, index: u32, leaving: impl FnMut(&T)) {
         let mut free = self.free.lock();
         free.indices.push(index);
@@ -155,11 +155,11 @@ impl<T: PmType> Arena<T> {
         }
     }
 
-    /// Releases the runs all of whose elements are free.
+    /// Releases the runs whose elements are all free.
     #[cold]
     #[inline(never)]
     fn release(&self, free: &mut Free, mut leaving: impl FnMut(&T)) {
-        // Of runs that are handed out to their end.
+        // Only runs whose elements have all been handed out.
         let mut counts = vec![0; (self.used() / self.run) as usize];
         for index in &free.indices {
             if let Some(count) = counts.get_mut((index / self.run) as usize) {
@@ -182,17 +182,17 @@ impl<T: PmType> Arena<T> {
         free.indices.retain(stays);
         let (left, run) = (free.indices.len(), self.run as usize);
         free.indices.shrink_to(2 * left + run);
-        // What a few writes take again is not worth the system's work.
+        // Memory that a few writes would take again is not worth the system call.
         let in_use = (self.used() as usize).saturating_sub(left + free.runs.len() * run);
         free.look = left + (left / 2).max(in_use / 4).max(run);
     }
 
-    /// As [`free`](Self::free), of several at once; the first of them is taken last.
+    /// As [`free`](Self::free), for several elements; the first of them is taken last.
     pub fn free_all(&self, indices: &[u32]) {
         self.free.lock().indices.extend_from_slice(indices);
     }
 
-    /// The element at `index`.
+    /// Returns the element at `index`.
     ///
     /// # Panics
     /// If `index` was never handed out: indices come from DRAM, never from a file.
@@ -200,22 +200,22 @@ impl<T: PmType> Arena<T> {
     #[must_use]
     pub fn get(&self, index: u32) -> &T {
         assert!(index < self.capacity, "arena index out of range");
-        // SAFETY: the index is below `capacity`, for as many elements the region was sized, so the
+        // SAFETY: the index is below `capacity`, and the region was sized for that number of elements, so the
         // product does not overflow; an element's size is a multiple of its alignment.
         unsafe { self.region.at::<T>(index as usize * size_of::<T>()) }
     }
 
-    /// Fetches the first line of the element at `index`. A hint: any index is allowed.
+    /// Prefetches the first line of the element at `index`. A hint: any index is allowed.
     #[inline(always)]
     pub fn prefetch(&self, index: u32) {
         let offset = (index as usize).wrapping_mul(size_of::<T>());
         crate::arch::prefetch_read(self.region.base().as_ptr().wrapping_add(offset));
     }
 
-    /// Elements in use.
+    /// Returns the number of elements in use.
     #[must_use]
     pub fn len(&self) -> usize {
-        // In this order: what is free was in use when it is counted, whatever others do meanwhile.
+        // Lock before the load: a free element was in use before, whatever other threads do meanwhile.
         let free = self.free.lock();
         let free = free.indices.len() + free.runs.len() * self.run as usize;
         (self.used.load(Acquire) as usize).saturating_sub(free)
@@ -227,7 +227,7 @@ impl<T: PmType> Arena<T> {
         self.len() == 0
     }
 
-    /// DRAM in use, in bytes: of what was ever handed out and not released since.
+    /// Returns the DRAM in use, in bytes: of elements that were handed out and not released since.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let released = self.free.lock().runs.len() * self.run as usize;

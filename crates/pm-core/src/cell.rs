@@ -1,9 +1,9 @@
-//! Cells: the only things a pool contains.
+//! Cells: the words that a pool consists of.
 //!
-//! A pool has one access size, the aligned 8-byte word. A [`PmCell`] is
-//! such a word with a typed meaning; every bit pattern is a valid word, so a shared reference to a
-//! cell is sound whatever the bytes are, and whatever else writes them. Cells are read and written only
-//! through a [`Medium`](crate::Medium), which is why they have no public load or store.
+//! A pool has one access size, the aligned 8-byte word. A [`PmCell`] is such a word with a typed meaning.
+//! Every bit pattern is a valid word, so a shared reference to a cell is sound for any bytes, even while
+//! other threads or processes write them. Cells are read and written only through a
+//! [`Medium`](crate::Medium), so they have no public load or store.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -18,9 +18,9 @@ use core::sync::atomic::AtomicU64;
     label = "not stored in one 8-byte word of any process"
 )]
 pub trait Word: Copy {
-    /// The value a word stands for.
+    /// Converts a word to the value.
     fn from_word(word: u64) -> Self;
-    /// The word that stands for the value.
+    /// Converts the value to a word.
     fn into_word(self) -> u64;
 }
 
@@ -77,23 +77,23 @@ impl<W> fmt::Debug for PmCell<W> {
 ///
 /// # Safety
 ///
-/// `Self` must be composed of nothing but words ([`PmCell`]s, or other atomic words of 8 bytes), of
-/// which there are `WORDS`, and alignment padding at the end, so that a shared reference to it is
-/// valid over any bytes, aligned to `align_of::<Self>()`.
+/// `Self` must be composed of nothing but words ([`PmCell`]s, or other atomic words of 8 bytes), `WORDS` in
+/// number, and alignment padding at the end, so that a shared reference to it is valid over any bytes,
+/// aligned to `align_of::<Self>()`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not consist of words",
     label = "not words",
     note = "a field of a pool's struct is a `PmCell`, an array of such types, or a `pm_struct!`"
 )]
 pub unsafe trait PmType: Sized + Send + Sync + 'static {
-    /// Evaluating it checks the declared layout; whatever resolves a pointer to the type does.
+    /// Checks the declared layout when it is evaluated, which every resolution of a pointer to the type does.
     #[doc(hidden)]
     const CHECKED: () = ();
-    /// How many words there are. A type that is larger has padding, which is no word: outside a pool
-    /// it may never have been written.
+    /// The number of words. A larger type has padding, which is no word: outside a pool the padding may never
+    /// have been written.
     #[doc(hidden)]
     const WORDS: usize;
-    /// Whether they are its first bytes: no padding lies between them.
+    /// Whether the words are the type's first bytes, without padding between them.
     #[doc(hidden)]
     const TOGETHER: bool = true;
 }
@@ -111,8 +111,8 @@ unsafe impl<T: PmType, const N: usize> PmType for [T; N] {
     const TOGETHER: bool = size_of::<T>() == 8 * T::WORDS;
 }
 
-/// The words a value consists of, without padding at its end. A type with padding between its words
-/// does not compile here: declare it as words.
+/// Returns the words of a value, without padding at its end. A type with padding between its words does not
+/// compile here: declare the padding as words.
 #[inline(always)]
 pub fn words_of<T: PmType>(target: &T) -> &[PmU64] {
     const { T::CHECKED };
@@ -122,10 +122,10 @@ pub fn words_of<T: PmType>(target: &T) -> &[PmU64] {
     unsafe { core::slice::from_raw_parts(core::ptr::from_ref(target).cast(), T::WORDS) }
 }
 
-/// Up to 7 bytes as a little-endian number; of more, some number.
+/// Converts up to 7 bytes to a little-endian number; the result for more bytes is unspecified.
 ///
-/// Without a loop, a call, or a way through memory: a word stored in parts and read in one waits for
-/// every store before it, and behind a flush that is as long as a fence.
+/// Uses no loop, no call, and no way through memory: a word that is stored in parts and read as a whole waits
+/// for every store before it, which right after a flush takes as long as a fence.
 #[inline(always)]
 #[must_use]
 pub fn short_word(bytes: &[u8]) -> u64 {

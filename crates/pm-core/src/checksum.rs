@@ -1,10 +1,10 @@
 //! The checksum of pool metadata: 64 bits over words.
 //!
-//! Each step is a bijection of the state for a given word and of the word for a given state, so any
-//! change confined to one word (a flipped bit, a torn store) is always detected; anything else
-//! is missed with probability 2^-64. It finds rot and torn writes, not malice.
+//! Each step is a bijection of the state for a given word and of the word for a given state, so any change
+//! confined to one word (a flipped bit, a torn store) is always detected; any other change is missed with
+//! probability 2^-64. It detects rot and torn writes, not malice.
 
-/// The checksum of `words`, different for every `seed`. It finds rot and torn writes, not malice.
+/// Computes the checksum of `words`, different for every `seed`. It detects rot and torn writes, not malice.
 pub fn checksum(seed: u64, words: impl IntoIterator<Item = u64>) -> u64 {
     let mut state = seed ^ 0x5151_f0f0_9e37_79b9;
     for word in words {

@@ -1,4 +1,4 @@
-//! Errors: one enum per kind of operation, each value says what and where.
+//! Errors: one enum per kind of operation; each value says what is wrong and where.
 
 use std::fmt;
 use std::io;
@@ -8,12 +8,12 @@ use pmindex_error::error_enum;
 
 use crate::mode::{Durability, FlushInstruction};
 
-/// What was asked to be durable is not, and never will be: a write to the disk failed, now or earlier.
+/// A durability guarantee is broken for good: a write to the disk failed, now or earlier.
 ///
-/// In modes `Msync` and `Journal` a fence is refused with it, and the pool acknowledges nothing any more;
-/// in modes `Process` and `Periodic` it is [`Pool::sync`](crate::Pool::sync) that is refused, and writes go
-/// on, which survive a kill of the process and nothing more. Also if the pool is open for reading only and
-/// a caller wrote without [asking](crate::Pool::check_writable).
+/// In modes `Msync` and `Journal` a fence fails with this error, and the pool acknowledges nothing from then
+/// on. In modes `Process` and `Periodic` [`Pool::sync`](crate::Pool::sync) fails with it; writes continue,
+/// and survive a kill of the process only. A fence also fails with it if the pool is open for reading only
+/// and a caller wrote without [asking](crate::Pool::check_writable).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurabilityLost;
 
@@ -29,11 +29,11 @@ impl fmt::Display for DurabilityLost {
 impl std::error::Error for DurabilityLost {}
 
 impl DurabilityLost {
-    /// The outcome of tidying up after a write that is durable already: a disk that fails only then
-    /// does not make it undone, so it is acknowledged.
+    /// Turns the outcome of tidying up after a durable write into the write's outcome: a disk that fails only
+    /// then does not undo the write, so it is acknowledged.
     ///
     /// # Errors
-    /// Those of `tidied` but [`PmError::DurabilityLost`].
+    /// Those of `tidied` except [`PmError::DurabilityLost`].
     pub fn after_the_write(tidied: Result<(), PmError>) -> Result<(), PmError> {
         match tidied {
             Err(PmError::DurabilityLost(_)) => Ok(()),
@@ -43,7 +43,7 @@ impl DurabilityLost {
 }
 
 error_enum! {
-    /// What an operation on an open pool can fail with.
+    /// The errors of operations on an open pool.
     #[derive(Clone, Debug, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum PmError {
@@ -66,20 +66,21 @@ error_enum! {
         /// The pool's contents break an invariant; nothing was changed.
         #[error("corrupt pool: {what} at offset {offset:#x}")]
         Corrupt {
-            /// Which invariant.
+            /// The invariant.
             what: &'static str,
-            /// Where.
+            /// The offset where it is broken.
             offset: u64,
         },
-        /// The pool was found damaged since it was opened ([`Corrupt`](Self::Corrupt)): it takes no writes.
+        /// Damage ([`Corrupt`](Self::Corrupt)) was found in the pool since it was opened: it takes no more
+        /// writes.
         #[error(
             "the pool is damaged ({what} at offset {offset:#x}) and takes no writes; read what can be \
              read, then repair it or restore a backup"
         )]
         Damaged {
-            /// Which invariant was found broken first.
+            /// The first invariant that was found broken.
             what: &'static str,
-            /// Where.
+            /// The offset where it is broken.
             offset: u64,
         },
         /// See [`DurabilityLost`].
@@ -91,13 +92,13 @@ error_enum! {
         /// An operation changes more blocks than its slot has tickets for.
         #[error("one operation can allocate and free {max} blocks in this pool")]
         TooManyTickets {
-            /// How many tickets a slot has.
+            /// The number of tickets in a slot.
             max: usize,
         },
         /// Every operation slot of the pool is in use.
         #[error("all {slots} operation slots are busy")]
         Busy {
-            /// How many writers the pool was created for.
+            /// The number of writers that the pool was created for.
             slots: usize,
         },
         /// The file system has no room for the pool to grow; nothing was changed.
@@ -106,8 +107,8 @@ error_enum! {
             /// Bytes asked for.
             wanted: u64,
         },
-        /// The process was forked after the pool was opened: the pool belongs to the parent. Open it
-        /// anew in the child, when the parent has closed it.
+        /// The process was forked after the pool was opened: the pool belongs to the parent. Open it again in
+        /// the child, after the parent has closed it.
         #[error("this process was forked after the pool was opened; the pool belongs to the parent")]
         Forked,
         /// The pool already has an index of this name.
@@ -116,13 +117,13 @@ error_enum! {
             /// The name.
             name: String,
         },
-        /// The index, or another structure of the pool, is open in this process: two handles
-        /// would be two sets of locks over one structure. Share the handle among threads.
+        /// The index, or another structure of the pool, is already open in this process: two handles would
+        /// have two sets of locks over one structure. Share the handle among threads.
         #[error(
             "{what} is already open in this process; share the handle there is, or drop that one first"
         )]
         AlreadyOpen {
-            /// What.
+            /// The structure.
             what: String,
         },
         /// A name of an index is empty or too long.
@@ -136,13 +137,13 @@ error_enum! {
         /// The directory has no room for another index.
         #[error("the pool has {entries} indexes, which is as many as it can have")]
         DirectoryFull {
-            /// How many it can have.
+            /// The number of indexes it can have.
             entries: usize,
         },
-        /// An option that no pool can have.
+        /// A value that this option cannot have.
         #[error("{value} is not a possible {what}")]
         BadOption {
-            /// Which option.
+            /// The option.
             what: &'static str,
             /// Its value.
             value: u64,
@@ -150,13 +151,13 @@ error_enum! {
         /// The CPU has no such flush instruction.
         #[error("this CPU has no flush instruction {instruction}")]
         NoInstruction {
-            /// Which was asked for.
+            /// The instruction asked for.
             instruction: FlushInstruction,
         },
-        /// The operating system refused (growing the file, mapping it).
+        /// The operating system refused a request (growing the file, mapping it).
         #[error("{what}: {source_text}")]
         Os {
-            /// What was tried.
+            /// The request.
             what: &'static str,
             /// The system's error.
             source_text: String,
@@ -165,8 +166,8 @@ error_enum! {
 }
 
 impl PmError {
-    /// Whether there is no room: the pool may not grow ([`Full`](Self::Full)), or its device is full
-    /// ([`NoSpace`](Self::NoSpace)). What can do without room goes on then.
+    /// Whether the error is a lack of room: the pool may not grow ([`Full`](Self::Full)), or its device is
+    /// full ([`NoSpace`](Self::NoSpace)). Operations that need no room still succeed then.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::NoSpace { .. })
@@ -174,8 +175,7 @@ impl PmError {
 }
 
 error_enum! {
-    /// What creating or opening a pool can fail with. Each value says which file, what is wrong, and what
-    /// can be done.
+    /// The errors of creating or opening a pool. Each value says which file, what is wrong, and what to do.
     #[derive(Debug)]
     #[non_exhaustive]
     pub enum OpenError {
@@ -204,7 +204,7 @@ error_enum! {
         PermissionDenied {
             /// The file.
             path: PathBuf,
-            /// What was tried.
+            /// The refused action.
             what: &'static str,
         },
         /// Neither a regular file nor a device-DAX device.
@@ -212,10 +212,10 @@ error_enum! {
         NotAFile {
             /// The file.
             path: PathBuf,
-            /// What it is.
+            /// The kind of thing found there.
             found: &'static str,
         },
-        /// Another opener has the pool.
+        /// Another opener holds the pool's lock.
         #[error("{path}: in use by another process or another part of this one; close it there first")]
         Locked {
             /// The file.
@@ -252,32 +252,32 @@ error_enum! {
         Truncated {
             /// The file.
             path: PathBuf,
-            /// Bytes there are.
+            /// The file's bytes.
             len: u64,
-            /// Bytes there should be.
+            /// The bytes it should have.
             expected: u64,
         },
-        /// Metadata fail their checksum or contradict themselves.
+        /// Metadata fail their checksum or contradict each other.
         #[error("{path}: damaged: {what} at offset {offset:#x}; restore a backup")]
         Damaged {
             /// The file.
             path: PathBuf,
-            /// What is damaged.
+            /// The damaged part.
             what: &'static str,
-            /// Where.
+            /// Its offset.
             offset: u64,
         },
-        /// An option that cannot be had.
+        /// An option that this pool or platform cannot provide.
         #[error("{path}: {value} is not a possible {what}")]
         BadOption {
             /// The file.
             path: PathBuf,
-            /// Which option.
+            /// The option.
             what: &'static str,
             /// Its value.
             value: String,
         },
-        /// The pool was not closed, and its journal, without which its file is not whole, is not there.
+        /// The pool was not closed, so it needs its journal, and the journal is missing.
         #[error(
             "{path}: its journal {journal} is missing; the two belong together: put it back, or restore \
              a backup, or accept the loss with PoolOptions::accept_journal_loss"
@@ -288,16 +288,16 @@ error_enum! {
             /// Where the journal should be.
             journal: PathBuf,
         },
-        /// The pool was not closed, and what is in the place of its journal is another one.
+        /// The pool was not closed, and the file in its journal's place is another journal.
         #[error(
             "{path}: {journal} is not its journal: {why}; put the right one there, or restore a backup"
         )]
         JournalForeign {
             /// The file.
             path: PathBuf,
-            /// The journal that is there.
+            /// The journal found there.
             journal: PathBuf,
-            /// Whose it is.
+            /// Which journal it is.
             why: &'static str,
         },
         /// The pool was not closed, and its journal cannot be read.
@@ -307,21 +307,21 @@ error_enum! {
             path: PathBuf,
             /// The journal.
             journal: PathBuf,
-            /// What is wrong with it.
+            /// The fault found in it.
             why: String,
         },
-        /// Where the pool's journal goes there is another pool's, which that pool may still need, or what is
-        /// no journal.
+        /// In the place of the pool's journal there is another pool's, which that pool may still need, or a
+        /// file that is no journal.
         #[error("{path}: {journal} is in the way of its journal: {why}; move it away first")]
         JournalInTheWay {
             /// The file.
             path: PathBuf,
-            /// What is in the way.
+            /// The file in the way.
             journal: PathBuf,
-            /// What it is.
+            /// What kind of file it is.
             why: String,
         },
-        /// A twin was asked for of a pool that is not in memory.
+        /// The caller asked for a twin, but the pool does not lie in memory.
         #[error(
             "{path}: a pool with a twin ({twin}) lies in memory, on tmpfs, and this file does not: the system \
              writes it back in an order of its own; put it on tmpfs, or ask for a journal \
@@ -333,36 +333,36 @@ error_enum! {
             /// The twin.
             twin: PathBuf,
         },
-        /// What is in the twin's place is no twin of this pool, or a later one.
+        /// The file in the twin's place is no twin of this pool, or belongs to a later state of it.
         #[error("{path}: {twin} is not its twin: {why}")]
         TwinForeign {
             /// The file.
             path: PathBuf,
-            /// What is there.
+            /// The file found there.
             twin: PathBuf,
-            /// What it is, and what can be done.
+            /// What it is, and what to do.
             why: String,
         },
-        /// The pool is not in memory any more, and its twin cannot be read.
+        /// The pool is no longer in memory, and its twin cannot be read.
         #[error("{path}: its twin {twin} cannot be used: {why}; restore a backup")]
         TwinDamaged {
             /// The file.
             path: PathBuf,
             /// The twin.
             twin: PathBuf,
-            /// What is wrong with it.
+            /// The fault found in it.
             why: String,
         },
-        /// The medium gives less than the caller requires.
+        /// The medium provides less durability than the caller requires.
         #[error("{path}: durability {required} was required, this medium gives {available}: {why}")]
         TooWeak {
             /// The file.
             path: PathBuf,
-            /// What the caller asked for.
+            /// The durability that the caller requires.
             required: Durability,
-            /// What there is.
+            /// The durability that the medium provides.
             available: Durability,
-            /// Why not more.
+            /// The reason why it is not more.
             why: String,
         },
         /// The platform reports that a power failure lost data in the modules while the pool was open.
@@ -384,7 +384,7 @@ error_enum! {
         Io {
             /// The file.
             path: PathBuf,
-            /// What was tried.
+            /// The refused action.
             what: &'static str,
             /// The system's error.
             source: io::Error,
@@ -394,7 +394,7 @@ error_enum! {
         Pool {
             /// The file.
             path: PathBuf,
-            /// Which.
+            /// The error.
             error: PmError,
         },
     }
@@ -426,7 +426,7 @@ impl From<DurabilityLost> for OpenFault {
 }
 
 impl OpenFault {
-    /// The error for the pool at `path`.
+    /// Adds the path of the pool.
     pub(crate) fn at(self, path: &Path) -> OpenError {
         let path = path.to_path_buf();
         match self {

@@ -1,14 +1,14 @@
 //! Declared layouts: structs of words, checked while they compile.
 //!
 //! Safe crates cannot implement [`PmType`](crate::PmType); [`pm_struct!`](crate::pm_struct) does it
-//! for them. `forbid(unsafe_code)` does not see what a macro of another crate expands to, so the
-//! macro itself keeps the promise:
+//! for them. `forbid(unsafe_code)` does not look into the expansion of another crate's macro, so the macro
+//! itself guarantees:
 //!
 //! * the one `unsafe impl` it emits has a `PmType` bound on every field, so a field that is not
 //!   words does not compile;
-//! * no token of the caller stands inside an `unsafe` block or function, nor where it could become
-//!   part of another impl: what a caller passes are names, types, literals and documentation, each
-//!   parsed as such, and the body of the impl is a constant of assertions;
+//! * no token of the caller is inside an `unsafe` block or function, nor where it could become part of
+//!   another impl: the caller passes names, types, literals and documentation, each parsed as such, and the
+//!   body of the impl is a constant of assertions;
 //! * attributes other than documentation are not accepted, so no `repr` or `cfg` slips in.
 
 /// Declares on-media structs: `repr(C)`, words only, with a checked layout.
@@ -51,16 +51,16 @@
 /// }
 /// ```
 ///
-/// * `#[align(A)]` is the alignment, `size S` (optional, not for generic structs) the size. A struct
-///   with a declared size has no padding, not even at its end: reserved words are fields.
-///   Without one it may have some at its end, which is no word of it. A struct that contains such a
-///   struct, or an array of them, has padding between its words: to flush it whole, or to ask for its
-///   words, does not compile.
-/// * The alignment of what is found by a pointer is 4096 at most: that of a pool's first byte.
+/// * `#[align(A)]` is the alignment, `size S` (optional, not for generic structs) the size. A struct with a
+///   declared size has no padding, not even at its end: reserved words are fields. A struct without one may
+///   have padding at its end, which is no word of it. A struct that contains such a struct, or an array of
+///   them, has padding between its words: code that flushes it as a whole, or asks for its words, does not
+///   compile.
+/// * An object that a pointer leads to has an alignment of at most 4096, that of a pool's first byte.
 /// * `@ O` (optional) behind a field's name is its offset. Without it the field still follows the
 ///   one before it directly: padding between fields does not compile.
-/// * Generic structs have either constants or types as parameters; their layout is checked when a
-///   pointer to one is resolved, still while compiling.
+/// * Generic structs have either constants or types as parameters; their layout is checked at compile time,
+///   when a pointer to one is resolved.
 ///
 /// Every field must itself be a [`PmType`](crate::PmType); anything else (a `bool`, a reference, a
 /// plain integer) does not compile:

@@ -1,16 +1,16 @@
 //! Persistent memory for `pmindex`: the one crate with `unsafe`.
 //!
 //! * [`Pool`]: a mapped file or anonymous memory, with an allocator and named indexes.
-//! * [`PmCell`], [`pm_struct!`], [`PPtr`]: what a pool contains. Safe by layout: every bit pattern
-//!   of every word is valid, every access is an aligned 8-byte atomic one.
+//! * [`PmCell`], [`pm_struct!`], [`PPtr`]: the contents of a pool. Safe by layout: every bit pattern of every
+//!   word is valid, every access is an aligned 8-byte atomic one.
 //! * [`Medium`]: how cells are read, written, flushed and fenced.
 //! * [`Op`], [`Owner`]: allocation that a crash can interrupt anywhere.
 //! * [`sync`], [`Arena`]: locks and nodes in DRAM.
 //!
-//! # A structure of one's own
+//! # Your own structure
 //!
-//! A structure is a root in a pool's directory, and words and blocks that lead on from there. Programs
-//! that only want an index need none of this: they use one of `pmindex`'s.
+//! A structure is a root in a pool's directory, and the words and blocks that it leads to. Programs that only
+//! want an index need none of this: they use one of `pmindex`'s.
 //!
 //! ```
 //! use pmindex_core::{Medium, PPtr, PmCell, PmU64, Pool, pm_struct};
@@ -58,9 +58,9 @@
 //! # }
 //! ```
 //!
-//! What must be durable before what is the structure's own affair, and nothing in the types checks it:
-//! `pmindex-testkit` does, by crashing the structure at every step. [`Flushed`] and [`Durable`] are
-//! reminders only: they make a forgotten fence a warning.
+//! The structure itself decides which store must be durable before which other one, and no type checks it:
+//! `pmindex-testkit` does, by crashing the structure at every step. [`Flushed`] and [`Durable`] are reminders
+//! only: they turn a forgotten fence into a warning.
 
 mod alloc;
 mod arch;
@@ -101,14 +101,14 @@ pub use pool::{
 pub use pool::{forge_checksums, without_journal};
 pub use ptr::{PPtr, PmPtr};
 
-/// The traced medium's own types: what the crash simulator builds on.
+/// The traced medium's own types, for the crash simulator.
 pub mod trace {
     pub use crate::media::traced::{
         Event, EventKind, STEP_LIMIT, Space, ThreadControl, alone_as, run_as,
     };
 }
 
-/// What the macros of this crate name, whatever is in scope where they are used.
+/// The items that this crate's macros name, independent of the scope where they are used.
 #[doc(hidden)]
 pub mod private {
     pub use core::fmt::Debug;

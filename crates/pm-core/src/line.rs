@@ -3,7 +3,7 @@
 /// Bytes in a cache line, the unit of a flush.
 pub const LINE: usize = 64;
 
-/// The lines that `len` bytes from `start` touch, as `start address of line` values.
+/// Returns the lines that `len` bytes from `start` touch, as `start address of line` values.
 ///
 /// `len == 0` touches no line.
 #[inline(always)]
@@ -13,8 +13,8 @@ pub fn lines_of(start: usize, len: usize) -> impl Iterator<Item = usize> + Clone
     (first..end).step_by(LINE)
 }
 
-/// Visits an address in each line of `target`. Its loop has a constant number of rounds, few enough that
-/// it is none: a prefetch is worth it as long as it costs next to nothing.
+/// Visits an address in each line of `target`. The loop has a constant, small number of rounds, so it is
+/// unrolled: a prefetch pays only if it costs next to nothing.
 #[inline(always)]
 pub(crate) fn for_each_line_in<T>(target: &T, mut visit: impl FnMut(*const u8)) {
     let start = core::ptr::from_ref(target).cast::<u8>();
@@ -23,7 +23,7 @@ pub(crate) fn for_each_line_in<T>(target: &T, mut visit: impl FnMut(*const u8)) 
         visit(start.wrapping_add(offset));
         offset += LINE;
     }
-    // An object that is not aligned to lines may reach into one more than its size tells.
+    // An object that is not aligned to lines may touch one line more than its size needs.
     if align_of::<T>() < LINE && size_of::<T>() > align_of::<T>() {
         visit(start.wrapping_add(size_of::<T>() - 1));
     }

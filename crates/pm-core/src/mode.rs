@@ -1,4 +1,4 @@
-//! Durability modes: how a store becomes durable, and what survives what.
+//! Durability modes: how a store becomes durable, and which failures it survives.
 
 use core::fmt;
 
@@ -9,14 +9,14 @@ pub enum Durability {
     Volatile,
     /// tmpfs, or a page-cache mapping without write-back: survives a crash or kill of the process.
     Process,
-    /// A file in memory (tmpfs) with a twin on a disk, which follows it some milliseconds behind: survives
-    /// a crash or kill of the process; of a power failure everything that was there at some moment shortly
-    /// before. [`Pool::sync`](crate::Pool::sync) waits until the twin has it all.
+    /// A file in memory (tmpfs) with a twin on a disk, which follows it some milliseconds behind: survives a
+    /// crash or kill of the process; after a power failure the pool is as it was at some moment shortly
+    /// before. [`Pool::sync`](crate::Pool::sync) waits until the twin has everything.
     Periodic,
     /// An ordinary file; each fence is an `msync`: survives power failure, slowly.
     Msync,
-    /// An ordinary file with a journal beside it; each fence waits for a write to the journal, which
-    /// many share: survives power failure.
+    /// An ordinary file with a journal beside it; each fence waits for a write to the journal, which threads
+    /// share: survives power failure.
     Journal,
     /// DAX with CPU caches inside the persistence domain: a store fence alone.
     Fence,
@@ -31,8 +31,8 @@ impl Durability {
         self >= Self::Msync
     }
 
-    /// Whether this gives at least what `required` gives. `Msync` and `Journal` give the same, and so
-    /// do `Fence` and `Flush`.
+    /// Whether this mode provides at least what `required` does. `Msync` and `Journal` are equivalent, and so
+    /// are `Fence` and `Flush`.
     #[must_use]
     pub fn satisfies(self, required: Self) -> bool {
         let promise = |mode| match mode {
@@ -72,9 +72,9 @@ pub enum FlushInstruction {
     DcCvadp,
     /// AArch64: cleans to the point of persistence.
     DcCvap,
-    /// AArch64: cleans to the point of coherency; no persistence without help of the platform.
+    /// AArch64: cleans to the point of coherency; durable only with help of the platform.
     DcCvac,
-    /// None is known for this CPU: persistent memory cannot be used as such, nor emulated.
+    /// No such instruction is known for this CPU: persistent memory can be neither used as such nor emulated.
     Unknown,
 }
 

@@ -11,15 +11,14 @@ use rustix::io::Errno;
 use crate::pool::random_u128;
 use crate::sys;
 
-/// A file in the making. Until it is [finished](Self::finish) it has no name (`O_TMPFILE`), so that
-/// neither a crash leaves it behind nor another process's file is in its way; where the file system
-/// cannot do that, it has a hidden name that is made of a random number and was never taken before.
-/// Dropping it is the end of it.
+/// A file in the making. It has no name (`O_TMPFILE`) until it is [finished](Self::finish), so a crash does
+/// not leave it behind and another process's file is never in its way. Where the file system does not support
+/// that, it has a hidden name made of a random number, which was never used before. Dropping it removes it.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
     target: PathBuf,
-    /// The name it has until it is finished, if it has one.
+    /// The file's temporary name, if it has one.
     temporary: Option<PathBuf>,
 }
 
@@ -34,7 +33,7 @@ impl NewFile {
             Ok(fd) => (fd, None),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 let name = hidden_name(target)?;
-                // Exclusive: no file is opened that was there, and no link is followed.
+                // Exclusive: an existing file is not opened, and a link is not followed.
                 let fd = rustix::fs::open(&name, OFlags::CREATE | OFlags::EXCL | access, mode)?;
                 (fd, Some(name))
             }
@@ -43,14 +42,14 @@ impl NewFile {
         Ok(Self { file: fd.into(), target: target.into(), temporary })
     }
 
-    /// The file, to be written.
+    /// Returns the file, for writing.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Makes it durable and gives it its name, durably; with `replace`, a file of that name is
-    /// replaced at once.
+    /// Makes the file durable and gives it its name, durably; with `replace`, it atomically replaces a file
+    /// of that name.
     ///
     /// # Errors
     /// The system's; without `replace`, `AlreadyExists` if the name is taken.
@@ -66,8 +65,8 @@ impl NewFile {
                 }
                 named => named?,
             }
-            // durable before: the directory, and a rename. btrfs has logged nothing of a file without a
-            // name, and would show an empty one.
+            // durable before: the directory, and a rename. btrfs logs nothing of a file without a name, and
+            // would show an empty one.
             self.file.sync_all()?;
         }
         if let Some(name) = &self.temporary {
@@ -98,7 +97,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// A name beside `path` that no other process uses.
+/// Makes a name beside `path` that no other process uses.
 pub(crate) fn hidden_name(path: &Path) -> io::Result<PathBuf> {
     let Some(name) = path.file_name() else {
         return Err(io::Error::new(io::ErrorKind::IsADirectory, "a directory"));

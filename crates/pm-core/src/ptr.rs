@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 
 use crate::cell::{PmCell, Word};
 
-/// The offset of a `T` in its pool, or null (0: the superblock stands there).
+/// The offset of a `T` in its pool, or null (0: the superblock is there).
 ///
 /// Resolving it ([`Pool::get`](crate::Pool::get)) checks bounds and alignment.
 pub struct PPtr<T> {
@@ -18,14 +18,14 @@ impl<T> PPtr<T> {
     /// The null pointer.
     pub const NULL: Self = Self::new(0);
 
-    /// A pointer to `offset`. Any offset is allowed: it is checked when it is followed.
+    /// Makes a pointer to `offset`. Any offset is allowed: it is checked when the pointer is followed.
     #[inline(always)]
     #[must_use]
     pub const fn new(offset: u64) -> Self {
         Self { offset, target: PhantomData }
     }
 
-    /// The offset in bytes from the start of the pool.
+    /// Returns the offset in bytes from the start of the pool.
     #[inline(always)]
     #[must_use]
     pub const fn offset(self) -> u64 {
@@ -39,7 +39,7 @@ impl<T> PPtr<T> {
         self.offset == 0
     }
 
-    /// The same offset with another target type.
+    /// Returns the same offset with another target type.
     #[inline(always)]
     #[must_use]
     pub const fn cast<U>(self) -> PPtr<U> {

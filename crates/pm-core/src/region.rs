@@ -1,16 +1,16 @@
 //! A region: a fixed range of addresses that backs a pool or an arena.
 //!
-//! A region reserves `capacity` bytes of addresses, of which the first [`len`](Region::len) may be
-//! touched; growing raises the length and never moves anything. The length stands in a word of its
-//! own page just before the base:
+//! A region reserves `capacity` bytes of address space, of which the first [`len`](Region::len) may be
+//! touched; growing raises the length and never moves anything. The length is in a word just before the base,
+//! on a page of its own:
 //!
 //! ```text
 //! | prefix page: .. length | base: usable bytes .. | reserved ..        |
 //! ```
 //!
-//! For a shared mapping the kernel zeroes that page in a forked child (`MADV_WIPEONFORK`), so a
-//! child's pool has length 0, and every pointer into it fails its bounds check: the child cannot
-//! disturb its parent, at no cost to anyone.
+//! For a shared mapping the kernel zeroes that page in a forked child (`MADV_WIPEONFORK`), so a child's pool
+//! has length 0, and every pointer into it fails its bounds check: the child cannot disturb its parent, and
+//! the check costs nothing extra.
 
 mod ahead;
 mod cut;
@@ -36,13 +36,13 @@ pub(crate) use cut::Mapping;
 pub(crate) use huge::Found;
 pub(crate) use mapping::MapKind;
 
-/// Regions up to this size come from the heap: clearing them costs less than two system calls and
-/// page faults, when a test makes many. Of larger ones mostly little is touched.
+/// Regions up to this size come from the heap: clearing them costs less than two system calls and page
+/// faults, which counts in tests that make many. Larger regions are mostly touched in small part.
 const HEAP_MAX: usize = 64 << 10;
 /// Alignment of every region, and the size of the page before the base.
 const PAGE: usize = 4096;
 
-/// Bits that no offset within a region has: addresses have 57 bits at most.
+/// Bits that no offset within a region has: addresses have at most 57 bits.
 const FAR: u64 = 0xff << 56;
 
 /// Owned memory at a fixed address, zero at first or backed by a file.
@@ -52,19 +52,19 @@ pub(crate) struct Region {
     capacity: usize,
     backing: Backing,
     ahead: Ahead,
-    /// How far a file is mapped, for who may have to cut the region off it.
+    /// The part mapped from a file, for the thread that may have to cut it off.
     mapping: Option<Arc<Mapping>>,
 }
 
-/// Who gives the memory back, and how.
+/// The source of the memory, which decides how it is freed.
 #[derive(Debug)]
 enum Backing {
     Heap,
-    /// Not this region: it is the memory of a traced space, which lives at least as long and shares its
-    /// length word with this region.
+    /// Memory of a traced space, which owns it, lives at least as long, and shares its length word with this
+    /// region.
     Lent(Arc<TracedInner>),
-    /// Start and length of the whole mapping, the prefix page included. Less only after a mapping
-    /// failed: what lies beyond may belong to others.
+    /// Start and length of the whole mapping, the prefix page included. The length shrinks only after a
+    /// mapping failed: the addresses beyond may belong to others then.
     Map {
         start: NonNull<u8>,
         len: AtomicUsize,
@@ -77,13 +77,12 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// As [`anonymous`](Self::anonymous); fewer than `len` bytes if the system refuses so many, but at
-    /// least `least`.
+    /// As [`anonymous`](Self::anonymous), but if the system refuses `len` bytes, with fewer, down to `least`.
     pub(crate) fn anonymous_up_to(len: usize, least: usize) -> Result<Self, PmError> {
         most_of(len, least, Self::anonymous)
     }
 
-    /// Anonymous memory, zero, all of it usable; pages are used when touched.
+    /// Maps anonymous memory: zero, all of it usable; physical pages are used when touched.
     pub(crate) fn anonymous(len: usize) -> Result<Self, PmError> {
         let total = len.max(PAGE).checked_next_multiple_of(PAGE).and_then(|n| n.checked_add(PAGE));
         let total = total.ok_or_else(|| os("mapping anonymous memory", Errno::NOMEM))?;
@@ -118,7 +117,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Zeroed heap memory, all of it usable.
+    /// Allocates zeroed heap memory, all of it usable.
     pub(crate) fn heap(len: usize) -> Self {
         let layout = Self::heap_layout(len);
         // SAFETY: the layout's size is not zero: it has the prefix page.
@@ -136,7 +135,8 @@ impl Region {
         region
     }
 
-    /// The memory of a traced space, kept alive by this region; as long as the space's file.
+    /// Returns the memory of a traced space as a region that keeps it alive; its length is that of the
+    /// space's file.
     pub(crate) fn lent(space: &Arc<TracedInner>) -> Self {
         let memory = space.memory();
         let (base, capacity) = (memory.base, memory.capacity);
@@ -150,19 +150,19 @@ impl Region {
         Layout::from_size_align(len + PAGE, PAGE).expect("region size fits isize")
     }
 
-    /// What is mapped from a file.
+    /// Returns the part that is mapped from a file.
     pub(crate) fn mapping(&self) -> Option<&Arc<Mapping>> {
         self.mapping.as_ref()
     }
 
-    /// Usable bytes. 0 in a forked child, if the memory is shared with the parent.
+    /// Returns the usable bytes: 0 in a forked child, if the memory is shared with the parent.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         // Acquire: pairs with the Release in `set_len`, after the new bytes became usable.
         self.bound().load(Acquire) as usize
     }
 
-    /// Bytes of addresses.
+    /// Returns the bytes of address space.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
@@ -176,16 +176,16 @@ impl Region {
         self.bound().store(len as u64, Release);
     }
 
-    /// Makes fewer bytes usable: the file is longer than the pool in it.
+    /// Makes fewer bytes usable, if the file is longer than the pool in it.
     ///
     /// # Panics
-    /// If `len` is more than there are.
+    /// If `len` is more than are usable.
     pub(crate) fn shorten(&self, len: usize) {
         assert!(len <= self.len(), "shortening");
         self.set_len(len);
     }
 
-    /// Makes more bytes usable, of memory that is there already: a simulated file's.
+    /// Makes more bytes usable, in memory that exists already: a simulated file's.
     ///
     /// # Panics
     /// If the region has fewer.
@@ -207,7 +207,7 @@ impl Region {
         Ok(())
     }
 
-    /// Says that memory up to `used` is handed out: what comes next is made ready, by a thread.
+    /// Records that memory up to `used` is handed out; a thread prepares the pages that are used next.
     #[inline]
     pub(crate) fn reached(&self, used: usize) {
         if let Backing::Map { .. } = self.backing {
@@ -216,8 +216,8 @@ impl Region {
         }
     }
 
-    /// Makes the pages of `len` bytes from `offset` on present at once, to be read; bytes out of
-    /// bounds are left out. A hint.
+    /// Maps the pages of `len` bytes from `offset` on at once, for reading; bytes out of bounds are ignored.
+    /// A hint.
     pub(crate) fn make_present(&self, offset: usize, len: usize) {
         let page = sys::page();
         let start = offset.min(self.len()) & !(page - 1);
@@ -230,8 +230,8 @@ impl Region {
         }
     }
 
-    /// Gives the memory of `len` bytes from `offset` on back to the system, whole pages of anonymous
-    /// memory: they read as zeros from then on. Whether it did; if not, some may.
+    /// Gives the memory of `len` bytes from `offset` on back to the system, in whole pages of anonymous
+    /// memory: they read as zeros from then on. Returns whether it did; if not, some of them may.
     pub(crate) fn release(&self, offset: usize, len: usize) -> bool {
         let page = sys::page();
         let whole = offset.is_multiple_of(page) && len.is_multiple_of(page);
@@ -248,12 +248,12 @@ impl Region {
         unsafe { sys::release(start, len) }
     }
 
-    /// Does this while no thread touches pages ahead of their use.
+    /// Runs `body` while no thread touches pages ahead of their use.
     pub(crate) fn while_no_page_is_touched<R>(&self, body: impl FnOnce() -> R) -> R {
         self.ahead.quiet(body)
     }
 
-    /// The word just before the base.
+    /// Returns the word just before the base, which holds the length.
     #[inline(always)]
     fn bound(&self) -> &AtomicU64 {
         // SAFETY: every constructor leaves a page of memory before the base, in the same allocation.
@@ -262,13 +262,13 @@ impl Region {
         unsafe { word.cast::<AtomicU64>().as_ref() }
     }
 
-    /// The start address.
+    /// Returns the start address.
     #[inline(always)]
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// The `T` at `offset`, if it is in bounds and aligned; offset 0 included.
+    /// Returns the `T` at `offset`, if it is in bounds and aligned; offset 0 is allowed.
     pub(crate) fn get<T: PmType>(&self, offset: u64) -> Option<&T> {
         let fits = offset.checked_add(size_of::<T>() as u64).is_some_and(|end| {
             end <= self.len() as u64 && offset.is_multiple_of(align_of::<T>() as u64)
@@ -277,10 +277,10 @@ impl Region {
         fits.then(|| unsafe { self.at::<T>(offset as usize) })
     }
 
-    /// The `T` at `offset`, if it is in bounds, aligned and not null.
+    /// Returns the `T` at `offset`, if it is in bounds, aligned and not null.
     ///
-    /// Two branches, both predictable: one looks at bits that an aligned offset of a region never
-    /// has, of which null minus the alignment has many; the other compares with the length.
+    /// Two branches, both predictable: one tests bits that an aligned offset of a region never has, and that
+    /// null minus the alignment has; the other compares with the length.
     #[inline(always)]
     pub(crate) fn follow<T: PmType>(&self, offset: u64) -> Option<&T> {
         const { assert!(size_of::<T>() < 1 << 40) };
@@ -290,7 +290,7 @@ impl Region {
         if before & (FAR | (align - 1)) != 0 {
             return None;
         }
-        // Read before the length is, whose Acquire makes the compiler read everything again.
+        // Loaded before the length, whose Acquire makes the compiler load everything again.
         let base = self.base;
         // `before` is far from `u64::MAX`: no overflow.
         if before + (align + size) > self.len() as u64 {
@@ -304,14 +304,14 @@ impl Region {
         Some(unsafe { target.as_ref() })
     }
 
-    /// `count` words at `offset`, if they are in bounds and aligned; offset 0 included.
+    /// Returns `count` words at `offset`, if they are in bounds and aligned; offset 0 is allowed.
     #[inline(always)]
     pub(crate) fn words(&self, offset: u64, count: usize) -> Option<&[PmU64]> {
         if (offset | count as u64) & FAR != 0 || !offset.is_multiple_of(8) {
             return None;
         }
         let base = self.base;
-        // Neither is near an overflow.
+        // Neither summand is near an overflow.
         if offset + 8 * count as u64 > self.len() as u64 {
             return None;
         }
@@ -321,7 +321,7 @@ impl Region {
         Some(unsafe { core::slice::from_raw_parts(start.as_ptr(), count) })
     }
 
-    /// The `T` at `offset`.
+    /// Returns the `T` at `offset`.
     ///
     /// # Safety
     /// `offset + size_of::<T>()` is within the usable bytes and `offset` is a multiple of `T`'s
@@ -363,8 +363,8 @@ impl Drop for Region {
     }
 }
 
-/// What `make` gives for as many bytes of addresses as the system has to give: `wanted`, or a half of
-/// it, and so on, but at least `least`.
+/// Calls `make` with `wanted` bytes of address space, then with half of that, and so on until the system has
+/// enough, but with at least `least`.
 fn most_of<T, E>(
     wanted: usize,
     least: usize,
@@ -396,7 +396,7 @@ mod tests {
         const WORDS: usize = 8;
     }
 
-    /// Offsets that matter: small ones, ends, and those that overflow.
+    /// Offsets worth testing: small ones, ends, and those that overflow.
     fn offsets(len: u64) -> impl Iterator<Item = u64> {
         let edges = [0, len, 1 << 31, 1 << 32, 1 << 56, 1 << 63, u64::MAX, u64::MAX - 63];
         edges.into_iter().flat_map(|edge| (-130..130i64).map(move |d| edge.wrapping_add_signed(d)))
@@ -422,7 +422,7 @@ mod tests {
                 for count in [0, 1, 7, usize::MAX, usize::MAX / 8, 1 << 60] {
                     let fits = (count as u64).checked_mul(8).is_some_and(fits);
                     let words = region.words(offset, count);
-                    // A far offset is refused even for no words.
+                    // A far offset is refused even for zero words.
                     let far = offset >> 56 != 0;
                     assert_eq!(words.is_some(), offset % 8 == 0 && fits && !far);
                     assert!(words.is_none_or(|words| words.len() == count));

@@ -1,7 +1,7 @@
-//! The audit: proves from the roots that each block is owned exactly once or free.
+//! The audit: proves that each block is free or owned exactly once, starting from the roots.
 //!
-//! It reads the page tables and bitmaps of the medium word by word and shares only their layout with
-//! the code that maintains and recovers them.
+//! It reads the page tables and bitmaps of the medium word by word. It shares only their layout with the code
+//! that maintains and recovers them.
 
 use pmindex_error::error_enum;
 
@@ -15,7 +15,7 @@ use super::head::Run;
 use super::heap::{Block, corrupt};
 use super::zone::table_pages;
 
-/// What an audit counted, in blocks and bytes.
+/// The counts of an audit, in blocks and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditReport {
     /// Live blocks.
@@ -29,43 +29,42 @@ pub struct AuditReport {
 }
 
 error_enum! {
-    /// What an audit can find wrong.
+    /// A fault that an audit found.
     #[derive(Clone, Debug, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum AuditError {
-        /// A live block that has no owner.
+        /// A live block without an owner.
         #[error("leaked: a block of {bytes} bytes at {offset:#x} is live and nobody owns it")]
         Leaked {
-            /// Where.
+            /// The block's offset.
             offset: u64,
-            /// How large.
+            /// The block's size.
             bytes: u64,
         },
         /// A block with two owners.
         #[error("owned twice: the block at {offset:#x}")]
         OwnedTwice {
-            /// Where.
+            /// The block's offset.
             offset: u64,
         },
-        /// An owner's block that is not live: the next allocation may hand it out.
+        /// A block that has an owner but is not live: the next allocation may hand it out.
         #[error("lost: the block at {offset:#x} is owned, and no live block starts there")]
         NotLive {
-            /// Where.
+            /// The block's offset.
             offset: u64,
         },
-        /// The metadata contradict themselves.
+        /// The metadata are damaged or contradict each other.
         #[error(transparent)]
         Pool(#[from] PmError),
     }
 }
 
 impl<M: Medium> Pool<M> {
-    /// Checks that `owned`, the offsets of every block that the roots lead to, and the blocks of
-    /// indexes that are being dropped are the live blocks, each once. Call it while no operation is
-    /// under way.
+    /// Checks that the live blocks are `owned` (the offsets of every block that the roots lead to) and the
+    /// blocks of indexes that are being dropped, each once. Call it while no operation is in progress.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     ///
     /// # Cost
     /// Reads every page table and bitmap; O(n log n) in the number of blocks.
@@ -93,7 +92,7 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Every live block as (offset, bytes), by offset. Call it while no operation is under way.
+    /// Returns every live block as (offset, bytes), by offset. Call it while no operation is in progress.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -101,7 +100,8 @@ impl<M: Medium> Pool<M> {
         Ok(self.survey()?.0)
     }
 
-    /// Where the bitmap of a live block is, and its bit there; of an extent, its offset and bit 0.
+    /// Returns the place of a live block's bit: the bitmap word's offset and the bit; for an extent, its
+    /// offset and bit 0.
     pub(crate) fn place_of_block(&self, offset: u64) -> Result<(u64, u32), PmError> {
         let block = self.locate(offset)?;
         if !self.is_live(block) && !self.pm().is_volatile() {
@@ -115,7 +115,7 @@ impl<M: Medium> Pool<M> {
         })
     }
 
-    /// The block that is at such a place.
+    /// Returns the block at such a place.
     pub(crate) fn block_at_place(&self, word: u64, bit: u32) -> Result<u64, PmError> {
         const BAD: &str = "the place of a block";
         let base = word - word % PAGE;
@@ -130,7 +130,7 @@ impl<M: Medium> Pool<M> {
         Ok(base + class_start(class) + bit * class_bytes(class))
     }
 
-    /// The live blocks, by offset, and the runs counted.
+    /// Returns the live blocks, by offset, and the counts of runs.
     fn survey(&self) -> Result<(Vec<(u64, u64)>, AuditReport), PmError> {
         if self.pm().is_volatile() {
             self.write_out()?;

@@ -1,7 +1,7 @@
 //! A claim: a lock that no thread waits for, released by a plain store.
 //!
-//! A slot is claimed and released once per operation, and every atomic read-modify-write counts: on
-//! x86 it drains the store buffer. A mutex needs one to lock and one to unlock; this needs one.
+//! A slot is claimed and released once per operation, and atomic read-modify-writes are expensive: on x86
+//! each drains the store buffer. A mutex needs one to lock and one to unlock; a claim needs one in all.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -9,7 +9,7 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Something that one thread at a time has.
+/// A value that one thread at a time can claim.
 #[derive(Debug, Default)]
 pub(super) struct Claim<T> {
     taken: AtomicBool,
@@ -20,8 +20,8 @@ pub(super) struct Claim<T> {
 // threads.
 unsafe impl<T: Send> Sync for Claim<T> {}
 
-/// The claimed value; dropping it releases the claim. Stays on its thread, as a fence counts for the
-/// thread that flushed.
+/// The claimed value; dropping it releases the claim. It stays on its thread, because a fence covers the
+/// flushes of its own thread only.
 #[derive(Debug)]
 pub(super) struct Claimed<'a, T> {
     claim: &'a Claim<T>,
@@ -29,7 +29,7 @@ pub(super) struct Claimed<'a, T> {
 }
 
 impl<T> Claim<T> {
-    /// Claims the value, if no other thread has it.
+    /// Claims the value; `None` if another thread has it.
     #[inline]
     pub(super) fn try_claim(&self) -> Option<Claimed<'_, T>> {
         // Acquire pairs with the Release of the last holder's drop.
@@ -77,7 +77,7 @@ mod tests {
                     for _ in 0..10_000 {
                         loop {
                             if let Some(mut value) = claim.try_claim() {
-                                // A failed attempt, the second one too, leaves the claim alone.
+                                // A failed attempt must not release the claim, nor must a second one.
                                 assert!(claim.try_claim().is_none());
                                 assert!(claim.try_claim().is_none());
                                 *value += 1;

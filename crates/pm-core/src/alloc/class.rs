@@ -1,28 +1,27 @@
-//! Size classes, and how many pages a slab of each has.
+//! Size classes, and the number of pages in a slab of each class.
 //!
-//! Steps of 16 bytes up to 128, then 8 classes per doubling up to 32 KiB, so that no request wastes
-//! more than an eighth. A slab is a run of pages: its header takes the first line, blocks follow at
-//! a multiple of the largest power of two that divides the class, 256 at most. That costs nothing:
-//! a run is a multiple of the same power of two.
+//! Steps of 16 bytes up to 128, then 8 classes per doubling up to 32 KiB, so that no request wastes more than
+//! an eighth. A slab is a run of pages: its header takes the first line; the blocks follow at a multiple of
+//! the largest power of two that divides the class, at most 256. This alignment wastes nothing: a run is a
+//! multiple of the same power of two.
 //!
-//! A slab has few pages in a small zone and up to 64 in a large one: the fewest with which it
-//! wastes hardly more than the best number does. A class that wastes least as an extent of whole
-//! pages has no slabs at all.
+//! A slab has few pages in a small zone and up to 64 in a large one: the smallest number that wastes hardly
+//! more than the best number. A class that wastes least as an extent of whole pages has no slabs at all.
 
 use super::geometry::PAGE;
 
-/// How many classes there are.
+/// The number of classes.
 pub(super) const CLASSES: usize = 72;
 /// The largest class.
 pub(super) const CLASS_MAX: u64 = class_bytes(CLASSES - 1);
-/// The most blocks a slab can have: the bits of seven words.
+/// The largest number of blocks in a slab: the bits of seven words.
 pub(super) const BLOCKS_MAX: u32 = 7 * 64;
-/// The strongest alignment on request.
+/// The largest alignment on request.
 pub(super) const ALIGN_MAX: u64 = 256;
-/// The most pages a slab can have.
+/// The largest number of pages in a slab.
 const PAGES_MAX: u64 = 64;
 
-/// Bytes of a block of the class.
+/// Returns the size of the class's blocks in bytes.
 #[inline(always)]
 pub(super) const fn class_bytes(class: usize) -> u64 {
     if class < 8 {
@@ -32,7 +31,7 @@ pub(super) const fn class_bytes(class: usize) -> u64 {
     (step as u64 + 9) << (doubling + 4)
 }
 
-/// The least class with blocks of `size` bytes; `size` is at most [`CLASS_MAX`].
+/// Returns the least class with blocks of `size` bytes; `size` is at most [`CLASS_MAX`].
 #[inline(always)]
 const fn class_for(size: u64) -> usize {
     if size <= 128 {
@@ -43,7 +42,7 @@ const fn class_for(size: u64) -> usize {
     8 + doubling * 8 + ((last >> (doubling + 4)) as usize - 8)
 }
 
-/// The least class whose blocks have `size` bytes and stand at multiples of `align`, if there is one.
+/// Returns the least class whose blocks have `size` bytes and lie at multiples of `align`, if there is one.
 #[inline(always)]
 pub(super) const fn class_of(size: u64, align: u64) -> Option<usize> {
     let align = if align < 16 { 16 } else { align };
@@ -57,7 +56,7 @@ pub(super) const fn class_of(size: u64, align: u64) -> Option<usize> {
     if class < CLASSES { Some(class) } else { None }
 }
 
-/// 2^32 divided by a class in units of 16 bytes, rounded up.
+/// 2^32 divided by the class in units of 16 bytes, rounded up.
 static RECIPROCALS: [u64; CLASSES] = {
     let mut all = [0; CLASSES];
     let mut class = 0;
@@ -68,16 +67,16 @@ static RECIPROCALS: [u64; CLASSES] = {
     all
 };
 
-/// `within / class_bytes(class)`, and whether nothing remains, without a division. `within` is less
-/// than a slab is long: 2^14 units, and a class has at most 2^11, so that the product of both errors
-/// stays below 2^32.
+/// Divides `within` by the class's size without a division; returns the quotient and whether the remainder is
+/// 0. `within` is less than a slab: 2^14 units. A class has at most 2^11, so the product of both errors stays
+/// below 2^32.
 #[inline(always)]
 pub(super) fn divide(within: u64, class: usize) -> (u64, bool) {
     let quotient = ((within / 16) * RECIPROCALS[class]) >> 32;
     (quotient, quotient * class_bytes(class) == within)
 }
 
-/// Where the blocks of a slab begin.
+/// Returns the offset of the first block in a slab.
 #[inline(always)]
 pub(super) const fn class_start(class: usize) -> u64 {
     let natural = 1 << class_bytes(class).trailing_zeros();
@@ -105,7 +104,7 @@ const fn shape_with(class: usize, pages: u64) -> Shape {
     Shape { pages: pages as u32, blocks: blocks as u32 }
 }
 
-/// Used bytes in 2^20 of the slab's.
+/// Returns the used part of a slab, in units of 2^-20.
 const fn usage(class: usize, shape: Shape) -> u64 {
     ((shape.blocks as u64 * class_bytes(class)) << 20) / (shape.pages as u64 * PAGE)
 }
@@ -155,7 +154,7 @@ static SHAPES: [Shapes; 7] = [
     shapes_with(64),
 ];
 
-/// The shapes of slabs in zones of `zone_bytes`. Part of the format.
+/// Returns the shapes of slabs in zones of `zone_bytes`. Part of the format.
 pub(super) fn shapes_for(zone_bytes: u64) -> &'static Shapes {
     let pages_max = (zone_bytes / PAGE / 32).clamp(1, PAGES_MAX);
     &SHAPES[pages_max.ilog2() as usize]

@@ -1,4 +1,4 @@
-//! The three steps of an operation, and what becomes of it when it is dropped between them.
+//! The three steps of an operation, and the end of one that is dropped between them.
 
 use core::sync::atomic::Ordering::{Acquire, Release};
 
@@ -13,12 +13,12 @@ use super::op::{Op, Step};
 use super::slot::{Entry, LOG_WORDS, Role, SlotState, lines_for};
 use super::ticket::TICKET_WORDS;
 
-/// Empty slabs that one operation gives back at most.
+/// The largest number of empty slabs that one operation gives back.
 const EMPTIES_MAX: usize = 4;
 
 impl<M: Medium> Op<'_, M> {
-    /// Flushes the staged tickets (step P1). The fence that follows must come before the commit
-    /// store. [`prepare`](Self::prepare) does both.
+    /// Flushes the staged tickets (step P1). The fence that follows must come before the commit store.
+    /// [`prepare`](Self::prepare) does both.
     ///
     /// # Cost
     /// A line per two tickets; a line per slab made; now and then a line of another slot's tickets
@@ -30,7 +30,7 @@ impl<M: Medium> Op<'_, M> {
             return Flushed::nothing();
         }
         let pool = self.pool;
-        // The tickets, and those of the slot's last operation, to be void durably.
+        // This operation's tickets, and those of the slot's last operation, which must become durably void.
         let lines = lines_for(self.state.tickets).max(self.slot.unsettled_lines());
         let tickets = Pool::flush_tickets(self.words, pool.pm(), lines);
         let state = &mut *self.state;
@@ -40,7 +40,7 @@ impl<M: Medium> Op<'_, M> {
         if !state.fresh.is_empty() {
             slabs = pool.flush_fresh(state);
         }
-        // Slabs that an operation cleared and never fenced are cleared again.
+        // Page-table words that an operation cleared without a fence are cleared again.
         if pool.heap.has_empties.load(Acquire) || !state.leaving_slabs.is_empty() {
             slabs = slabs.and(pool.clear_empties(state));
         }
@@ -60,7 +60,8 @@ impl<M: Medium> Op<'_, M> {
         Ok(durable)
     }
 
-    /// P1 is durable, and so is the end of the slot's last operation: what went out with it is free.
+    /// Continues after P1's fence: the end of the slot's last operation is durable too, so the blocks it
+    /// freed are free.
     fn prepared(&mut self) {
         self.step = Step::Prepared;
         if !self.pool.pm().is_volatile() {
@@ -71,11 +72,11 @@ impl<M: Medium> Op<'_, M> {
         }
     }
 
-    /// Updates the allocation bits to what the owners' words say now (step P2, after the commit
-    /// store, under the same fence).
+    /// Sets the allocation bits as the owners' words say now (step P2, after the commit store, under the same
+    /// fence).
     ///
-    /// Call it before flushing the commit word: it changes bits with atomic read-modify-writes, and
-    /// on x86 each of these waits for every write-back under way, as long as a fence does.
+    /// Call it before flushing the commit word: it changes bits with atomic read-modify-writes, and on x86
+    /// each of these waits for every write-back in progress, as long as a fence does.
     ///
     /// # Cost
     /// A line per slab with a changed block, a line per extent or slab that begins or ends.
@@ -98,7 +99,7 @@ impl<M: Medium> Op<'_, M> {
         } // else dropped: decided as recovery would
         let pool = self.pool;
         pool.pm().handover_point();
-        drop(self); // the slot, with what is in quarantine there, can be used by any thread
+        drop(self); // any thread can use the slot and its quarantine from here on
         pool.pm().handover_point();
     }
 
@@ -112,8 +113,8 @@ impl<M: Medium> Op<'_, M> {
         }
     }
 
-    /// The words and bits are durable: voids the tickets and sorts the blocks. What is not live any
-    /// more is free when the tickets are durably void.
+    /// Voids the tickets, once the words and bits are durable, and sorts the blocks. A block that is no
+    /// longer live is free when the tickets are durably void.
     fn complete(&mut self) {
         let pool = self.pool;
         let state = &mut *self.state;
@@ -151,11 +152,11 @@ impl<M: Medium> Op<'_, M> {
         self.step = Step::Finished;
     }
 
-    /// Ends an operation that was dropped before its end, as its words say.
+    /// Ends an operation that was dropped before its end, as its owners' words say.
     ///
-    /// Before it is staged nothing can be committed: its tickets change nothing, durable or not.
-    /// Later the commit may be stored or not, durable or not: it is made durable as it is, with the
-    /// bits that follow it.
+    /// Before staging nothing can be committed: its tickets change nothing, durable or not. After staging the
+    /// commit may be stored or not, durable or not: it is made durable as it is, with the allocation bits
+    /// that follow from it.
     fn roll(&mut self) -> Result<(), DurabilityLost> {
         let pool = self.pool;
         let volatile = pool.pm().is_volatile();
@@ -185,7 +186,7 @@ impl<M: Medium> Drop for Op<'_, M> {
             for entry in &mut self.state.entries {
                 decide(self.pool, entry);
                 if matches!(entry.role, Role::Freed | Role::Retired) && entry.live {
-                    self.pool.stay(entry.block); // who recovers in memory may free it
+                    self.pool.stay(entry.block); // a recovery in memory may free it
                 }
             }
         }
@@ -200,7 +201,7 @@ fn decide<M: Medium>(pool: &Pool<M>, entry: &mut Entry) {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Decides every entry and lets the allocation bits follow. Flushes each changed line once.
+    /// Decides every entry and sets the allocation bits accordingly. Flushes each changed line once.
     #[track_caller]
     fn follow_words(&self, state: &mut SlotState) -> Flushed {
         let volatile = self.pm().is_volatile();
@@ -227,8 +228,7 @@ impl<M: Medium> Pool<M> {
         flushed
     }
 
-    /// Sets or clears a block's allocation bit; for the first block of a slab its page-table word
-    /// too.
+    /// Sets or clears a block's allocation bit; for a slab's first block the slab's page-table word as well.
     fn set_bit(&self, block: Block, live: bool, touched: &mut Vec<u64>) {
         match block {
             Block::Slab { slab, bit } => {
@@ -257,18 +257,18 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// As [`follow_words`](Self::follow_words), a step of the allocator's own.
+    /// As [`follow_words`](Self::follow_words), counted as a step of the allocator.
     fn follow_words_here(&self, state: &mut SlotState) -> Flushed {
         self.follow_words(state)
     }
 
-    /// Flushes what an operation meets of other slots' tickets. A step of the allocator's own, not
-    /// of its caller.
+    /// Flushes the tickets of other slots that conflict with this operation. Counted as a step of the
+    /// allocator, not of its caller.
     fn flush_others(&self, own: usize, names: u64, state: &mut SlotState) -> Flushed {
         self.flush_met(Some(own), names, state.freed_pages, &mut state.settled)
     }
 
-    /// Flushes the headers of slabs that do not exist yet.
+    /// Flushes the headers of slabs that are not on the medium yet.
     fn flush_fresh(&self, state: &SlotState) -> Flushed {
         let mut flushed = Flushed::nothing();
         for &slab in &state.fresh {
@@ -299,8 +299,8 @@ impl<M: Medium> Pool<M> {
         flushed
     }
 
-    /// Sorts the slabs that the slot made: those with a page-table word leave the list, those that
-    /// stayed without blocks and without a slot end.
+    /// Sorts the slabs that the slot made: those with a page-table word leave the list; those without blocks
+    /// and without a slot end.
     pub(super) fn sort_fresh(&self, state: &mut SlotState) {
         let heap = &self.heap;
         let mut fresh = core::mem::take(&mut state.fresh);

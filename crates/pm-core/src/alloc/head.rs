@@ -11,7 +11,7 @@
 
 use super::class::CLASSES;
 
-/// What starts at a page.
+/// The run that starts at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Run {
     /// Nothing: the page is free, or inside a run.
@@ -33,7 +33,7 @@ pub(super) enum Run {
 const PAGES_BITS: u64 = (1 << 20) - 1;
 
 impl Run {
-    /// The word for a run at `offset`.
+    /// Encodes the word for a run at `offset`.
     #[inline]
     pub(super) fn encode(self, offset: u64) -> u64 {
         let bits = match self {
@@ -44,7 +44,7 @@ impl Run {
         bits | check(bits, offset) << 48
     }
 
-    /// What the word says about `offset`; `None` if it is damaged.
+    /// Decodes the word of the page at `offset`; `None` if it is damaged.
     pub(super) fn decode(word: u64, offset: u64) -> Option<Self> {
         if word == 0 {
             return Some(Self::None);

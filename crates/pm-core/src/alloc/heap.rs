@@ -1,10 +1,9 @@
-//! The heap in DRAM: where blocks are, and where there is room.
+//! The heap in DRAM: the places of blocks and the free space.
 //!
-//! Everything here is derived from the medium and built when it is first needed: opening a pool
-//! reads no page table and no bitmap. One lock, [`Shared`], guards the lists and the free pages; an
-//! operation takes it when a slab runs out, not per block. It is taken through the medium, because
-//! its holder reads the pool. Lock order: a slot's state, then `Shared`; never two slots' states by
-//! waiting.
+//! Everything here is derived from the medium and built when it is first needed: opening a pool reads no page
+//! table and no bitmap. One lock, [`Shared`], guards the lists and the free pages; an operation takes it when
+//! a slab is used up, not per block. The lock is taken through the medium, because its holder reads the pool.
+//! Lock order: a slot's state, then `Shared`; no thread waits for a second slot's state.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -37,42 +36,42 @@ pub(crate) struct Heap {
     zones: Table<Zone>,
     slabs: Table<Slab>,
     pub(super) shared: Mutex<Shared>,
-    /// Whether `Shared::empties` has something.
+    /// Whether `Shared::empties` has any slab.
     pub(super) has_empties: AtomicBool,
     pub(super) slots: Table<Slot>,
-    /// Slots that were ever claimed are below this.
+    /// All slots that were ever claimed are below this number.
     pub(super) slots_used: AtomicUsize,
     pub(super) limbo: Limbo,
-    /// Reservations that still succeed; `u64::MAX`: no end. For tests.
+    /// The number of reservations that still succeed; `u64::MAX` means all. For tests.
     reservations_left: AtomicU64,
-    /// Whether the next refusal is that of a full device. For tests.
+    /// Whether the next refusal reports a full device. For tests.
     device_refuses: AtomicBool,
 }
 
-/// What the heap's lock guards.
+/// The part of the heap that the lock guards.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// By zone; `None` until its page table is read.
     pub(super) free: Vec<Option<FreePages>>,
-    /// No zone before it has free pages.
+    /// No zone before this one has free pages.
     pub(super) first_zone: usize,
     lists: Vec<Lists>,
     /// Slabs without blocks, to be given back by the next operation that stages.
     pub(super) empties: Vec<u32>,
-    /// What of the file has no memory.
+    /// The runs of the file without memory.
     pub(super) holes: Holes,
     spare_slabs: Vec<u32>,
     slabs: u32,
 }
 
-/// The slabs of a class that wait.
+/// The slabs of a class that no slot is attached to.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     pub(super) room: Vec<u32>,
     pub(super) unread: Vec<u32>,
 }
 
-/// A block, found.
+/// The location of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Block {
     /// Block `bit` of slab number `slab`.
@@ -88,7 +87,7 @@ pub(super) fn corrupt(what: &'static str, offset: u64) -> PmError {
 }
 
 impl Heap {
-    /// The DRAM side of an allocator; touches no medium.
+    /// Creates the allocator's DRAM state; does not access the medium.
     pub(crate) fn new(geometry: HeapGeometry) -> Self {
         Self {
             geometry,
@@ -124,19 +123,19 @@ impl Heap {
         self.end.fetch_max(end, AcqRel);
     }
 
-    /// Limits how many more reservations succeed.
+    /// Limits the number of further reservations that succeed.
     pub(crate) fn limit_reservations(&self, left: Option<u64>) {
         self.device_refuses.store(left.is_some_and(|left| left % 2 == 1), Relaxed);
         self.reservations_left.store(left.unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// The error of a reservation of `wanted` bytes that is to fail although there is room.
+    /// Returns the error of a reservation of `wanted` bytes that a test wants to fail although there is room.
     #[inline(always)]
     pub(super) fn refuses_reservation(&self, wanted: u64) -> Option<PmError> {
         if self.limits_reservations() { self.count_reservation(wanted) } else { None }
     }
 
-    /// Whether reservations are counted.
+    /// Whether a limit on reservations is set.
     #[inline(always)]
     pub(super) fn limits_reservations(&self) -> bool {
         self.reservations_left.load(Relaxed) != u64::MAX
@@ -165,12 +164,12 @@ impl Heap {
         self.geometry.zones_offset + zone as u64 * self.geometry.zone_bytes
     }
 
-    /// Pages of a zone that blocks can have.
+    /// Returns the number of pages of a zone that blocks can use.
     pub(super) fn usable_pages(&self) -> u64 {
         self.geometry.zone_bytes / PAGE - table_pages(self.geometry.zone_bytes)
     }
 
-    /// The zone and page of an offset in the zones.
+    /// Returns the zone and page of an offset in the zones.
     #[inline]
     pub(super) fn page_of(&self, offset: u64) -> Option<(usize, usize)> {
         let within = offset.checked_sub(self.geometry.zones_offset)?;
@@ -179,14 +178,14 @@ impl Heap {
         (offset < self.end()).then_some((zone, page))
     }
 
-    /// What the page at `offset` is, if its zone was read.
+    /// Returns the state of the page at `offset`, if its zone was read.
     #[inline]
     pub(super) fn known_page(&self, offset: u64) -> Option<Page> {
         let (zone, page) = self.page_of(offset)?;
         self.zones.get(zone)?.page(page)
     }
 
-    /// The offset of the page-table word of the run at `offset`.
+    /// Returns the offset of the page-table word of the run at `offset`.
     #[inline]
     pub(super) fn head_of(&self, offset: u64) -> Option<u64> {
         let (zone, page) = self.page_of(offset)?;
@@ -195,13 +194,13 @@ impl Heap {
             .then(|| self.zone_start(zone) + page as u64 * 8)
     }
 
-    /// The word of the page table for a slab.
+    /// Returns the page-table word of a slab.
     #[inline]
     pub(super) fn slab_head(&self, class: usize, base: u64) -> u64 {
         Run::Slab { class, pages: self.shapes[class].pages }.encode(base)
     }
 
-    /// Slab number `slab`.
+    /// Returns slab number `slab`.
     #[inline]
     pub(super) fn slab(&self, slab: u32) -> &Slab {
         match self.slabs.get(slab as usize) {
@@ -214,7 +213,7 @@ impl Heap {
         self.zones.ensure(zone)
     }
 
-    /// Bytes of a block.
+    /// Returns the size of a block in bytes.
     #[inline]
     pub(super) fn bytes_of(&self, block: Block) -> u64 {
         match block {
@@ -223,7 +222,7 @@ impl Heap {
         }
     }
 
-    /// Where a block is.
+    /// Returns the offset of a block.
     #[inline]
     pub(super) fn offset_of(&self, block: Block) -> u64 {
         match block {
@@ -232,12 +231,12 @@ impl Heap {
         }
     }
 
-    /// Marks the pages of an extent as `Leaving`, or back.
+    /// Marks an extent's first page as `Leaving`, or back.
     pub(super) fn exchange_extent(&self, offset: u64, from: Page, to: Page) -> bool {
         self.page_of(offset).is_some_and(|(zone, page)| self.zone(zone).exchange(page, from, to))
     }
 
-    /// Gives the pages of a run back. Under the heap's lock.
+    /// Frees the pages of a run. Under the heap's lock.
     pub(super) fn free_pages(&self, shared: &mut Shared, offset: u64, pages: u32) {
         if let Some((zone, page)) = self.page_of(offset) {
             self.zone(zone).set_free(page, pages);
@@ -270,14 +269,14 @@ impl Shared {
         }
     }
 
-    /// Takes the free pages that were found.
+    /// Takes free pages that were found.
     pub(super) fn take_pages(&mut self, zone: usize, first: usize, pages: u32) {
         if let Some(Some(free)) = self.free.get_mut(zone) {
             free.take(first, pages);
         }
     }
 
-    /// A number for a new slab.
+    /// Returns a number for a new slab.
     pub(super) fn new_slab(&mut self) -> u32 {
         self.spare_slabs.pop().unwrap_or_else(|| {
             self.slabs += 1;
@@ -285,7 +284,7 @@ impl Shared {
         })
     }
 
-    /// Ends a slab without blocks, its page-table word durably 0 or never written.
+    /// Ends a slab without blocks, whose page-table word is durably 0 or was never written.
     pub(super) fn end_slab(&mut self, heap: &Heap, slab: u32) {
         let state = heap.slab(slab);
         heap.free_pages(self, state.base(), heap.shapes[state.class()].pages);
@@ -295,7 +294,7 @@ impl Shared {
 }
 
 impl<M: Medium> Pool<M> {
-    /// A word of the allocator's metadata.
+    /// Returns a word of the allocator's metadata.
     pub(super) fn meta(&self, offset: u64) -> &PmU64 {
         match self.words(offset, 1) {
             Ok([cell]) => cell,
@@ -337,7 +336,7 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// The class of the slab that begins at `base`, if one does.
+    /// Returns the class of the slab that begins at `base`, if one does.
     pub(super) fn class_of_slab(&self, base: u64) -> Result<Option<usize>, PmError> {
         let Some((zone, page)) = self.heap.page_of(base) else { return Ok(None) };
         if !self.heap.zone(zone).is_loaded() {
@@ -351,7 +350,7 @@ impl<M: Medium> Pool<M> {
         })
     }
 
-    /// How many pages the extent at `page` has.
+    /// Returns the number of pages of the extent at `page`.
     pub(super) fn extent_pages(&self, zone: usize, page: usize) -> u32 {
         let zone = self.heap.zone(zone);
         let end = (self.heap.geometry.zone_bytes / PAGE) as usize;
@@ -372,12 +371,12 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Puts a slab that a slot left, or that was read, where it belongs. Under the heap's lock; the
-    /// slab is in no list.
+    /// Puts a slab that a slot left, or that was read, on the list where it belongs. Under the heap's lock;
+    /// the slab is on no list before.
     pub(super) fn list(&self, shared: &mut Shared, slab: u32) {
         let heap = &self.heap;
         let state = heap.slab(slab);
-        state.set_phase(Phase::Full); // before the look: see `Slab::give_back`
+        state.set_phase(Phase::Full); // before the check: see `Slab::give_back`
         if state.is_empty() {
             state.set_phase(Phase::Empty);
             if state.is_fresh() || self.pm().is_volatile() {
@@ -392,8 +391,8 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Makes a block free and moves its slab where it belongs. Its tickets are durably void. `false`
-    /// if the block was free.
+    /// Frees a block and moves its slab to the list where it belongs. Its tickets are durably void. Returns
+    /// `false` if the block was free.
     #[inline]
     pub(super) fn give_back(&self, block: Block) -> bool {
         let heap = &self.heap;
@@ -420,7 +419,7 @@ impl<M: Medium> Pool<M> {
         were_taken
     }
 
-    /// Moves a slab that was full, or has no block, where it belongs.
+    /// Moves a slab that was full, or has no block now, to the list where it belongs.
     #[cold]
     fn sort_slab(&self, slab: u32) {
         let heap = &self.heap;
@@ -436,7 +435,7 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Raises the number of slots that others must look at.
+    /// Raises the number of slots that other threads must look at.
     pub(super) fn note_slot(&self, index: usize) {
         if self.heap.slots_used.load(Relaxed) <= index {
             self.heap.slots_used.fetch_max(index + 1, AcqRel);

@@ -1,14 +1,14 @@
-//! Free memory that the system has back.
+//! Holes: free memory that was given back to the system.
 //!
-//! Only runs of 2 MiB go, at multiples of 2 MiB, all of whose pages are free: durably, since pages are
-//! free in DRAM only when the page-table word of their last run is durably 0. The heap's lock is held
-//! meanwhile, so no thread takes a page of the run. What was there is zeros afterwards; to a reader who is
-//! late that is as if the pages had been used anew, and nothing depends on what free pages contain. A
+//! Only runs of 2 MiB, at multiples of 2 MiB, are given back, when all their pages are free. This is durable,
+//! since pages are free in DRAM only when the page-table word of their last run is durably 0. The heap's lock
+//! is held meanwhile, so no thread takes a page of the run. Afterwards the run reads as zeros. To a late
+//! reader that looks as if the pages had been used anew, and nothing depends on the contents of free pages. A
 //! crash may leave the file with the hole or without it, which is the same pool.
 //!
-//! Before a page of such a run is handed out again the file gets its blocks back: a full device is an
-//! error of the allocation, never a signal. Which runs are holes is known in DRAM; of a file that has
-//! fewer blocks than bytes when it is opened, any may be.
+//! Before a page of such a run is handed out again, the file gets its blocks back: a full device is an error
+//! of the allocation, never a signal. DRAM knows which runs are holes; in a file that has fewer blocks than
+//! bytes when it is opened, any run may be one.
 
 use std::collections::HashMap;
 
@@ -19,35 +19,34 @@ use crate::pool::Pool;
 use super::geometry::PAGE;
 use super::heap::Shared;
 
-/// Bytes of a run: of a huge page.
+/// Bytes of a run: the size of a huge page.
 const RUN: u64 = 2 << 20;
 
-/// What is known of holes. Under the heap's lock.
+/// The runs known to be holes or not. Under the heap's lock.
 #[derive(Debug, Default)]
 pub(super) struct Holes {
-    /// Whether runs that are not among `known` may be holes, once that was asked.
+    /// Whether runs that are not in `known` may be holes; `None` until the system is asked.
     others: Option<bool>,
-    /// Whether a run is a hole.
+    /// For each run, whether it is a hole.
     known: HashMap<u64, bool>,
 }
 
 impl<M: Medium> Pool<M> {
-    /// Gives free memory back to the system, in whole runs of 2 MiB, while the pool is in use: blocks of
-    /// the file, pages of tmpfs or of anonymous memory. Returns how many bytes the file (or the memory)
-    /// takes less; the pool's size stays, and so does what it can hold, as long as the device has room.
+    /// Gives free memory back to the system, in whole runs of 2 MiB, while the pool is in use: blocks of the
+    /// file, pages of tmpfs or of anonymous memory. Returns by how many bytes the file (or the memory) has
+    /// shrunk. The pool's size and capacity stay the same, as long as the device has room.
     ///
-    /// 0 bytes is what a device-DAX device gives, a file system that knows no holes, and a pool whose
-    /// zones are smaller than 2 MiB and a page table. The twin of a pool on a disk and its journal are as
-    /// large as before.
+    /// Returns 0 for a device-DAX device, for a file system without holes, and for a pool whose zones are
+    /// smaller than 2 MiB plus a page table. The twin of a pool on a disk and its journal do not shrink.
     ///
     /// # Errors
     /// [`PmError::ReadOnly`], [`PmError::Corrupt`] (a page table), those of [`trim`](Self::trim).
     ///
     /// # Cost
-    /// [`trim`](Self::trim), and a system call per run. An allocation waits for one of them at most.
+    /// That of [`trim`](Self::trim), and a system call per run. An allocation waits for one of them at most.
     ///
     /// # Durability
-    /// Nothing that is stored changes.
+    /// Stored data does not change.
     pub fn release_free(&self) -> Result<u64, PmError> {
         self.trim()?;
         self.while_no_page_is_touched(|| {
@@ -63,7 +62,7 @@ impl<M: Medium> Pool<M> {
         })
     }
 
-    /// Gives a run back, if it is free; how many bytes the system has more.
+    /// Gives a run back if it is free; returns the bytes that the system gained.
     fn give_run_back(&self, zone: usize, run: u64) -> Result<u64, PmError> {
         let shared = &mut *self.pm().lock(&self.heap.shared);
         self.load_zone(shared, zone)?;
@@ -73,12 +72,12 @@ impl<M: Medium> Pool<M> {
         if !is_free || shared.holes.known.get(&run) == Some(&true) {
             return Ok(0);
         }
-        // Before: what fails half way is a hole in part.
+        // Before the call: if it fails half way, the run is a hole in part.
         shared.holes.known.insert(run, true);
         Ok(self.punch(run * RUN, RUN))
     }
 
-    /// Sees to it that pages that are handed out next have memory.
+    /// Ensures that the pages handed out next have memory.
     pub(super) fn fill_holes(
         &self,
         shared: &mut Shared,

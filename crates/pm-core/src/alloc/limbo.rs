@@ -1,13 +1,12 @@
-//! Epochs: when a block that readers may still be in is reused.
+//! Epochs: the reuse of a block that readers may still be in.
 //!
-//! A retired block is *dead* on the medium from its operation's commit on: its bit is cleared under
-//! the same fence as the unlink. All that waits for the readers is the reuse, and that is a matter
-//! of this process: the block stays *taken* in DRAM until every thread that was pinned has left. So
-//! there is no limbo on the medium, nothing that can be full, and nothing to recover: after a crash
-//! there are no readers, and the block is free.
+//! A retired block is *dead* on the medium from its operation's commit on: its bit is cleared under the same
+//! fence as the unlink. Only the reuse waits for the readers, and that concerns this process alone: the block
+//! stays *taken* in DRAM until every thread that was pinned has left. So there is no limbo list on the medium
+//! that could fill up or need recovery: after a crash there are no readers, and the block is free.
 //!
-//! Each pool has its own collector (`crossbeam-epoch`). Deferred functions touch only the list of
-//! expired blocks, never the pool, so they may run anywhere, also after the pool is gone.
+//! Each pool has its own collector (`crossbeam-epoch`). Deferred functions touch only the list of expired
+//! blocks, never the pool, so they may run in any thread, even after the pool is closed.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -40,17 +39,17 @@ pub(super) struct Limbo {
     expired: Arc<Expired>,
 }
 
-/// Blocks that no thread can be in any more. The lock is never held across an access to a pool.
+/// Blocks that no thread can be in any more. The lock is never held during an access to a pool.
 #[derive(Debug, Default)]
 struct Expired {
     some: AtomicBool,
     waiting: AtomicUsize,
-    /// Moves on before any block of the list can be had again.
+    /// Increases before any block of the list can be reused.
     reuse: AtomicU64,
     blocks: Mutex<Vec<Block>>,
 }
 
-/// More blocks than this are not left to wait for the collector's own time.
+/// With more blocks than this the collector is flushed at once.
 const MANY: usize = 32;
 
 struct Handle {
@@ -69,7 +68,7 @@ impl Limbo {
         Self { id: NEXT.fetch_add(1, Relaxed), collector: OnceLock::new(), expired: Arc::default() }
     }
 
-    /// A number that no other pool of this process has.
+    /// Returns a number that no other pool of this process has.
     #[inline]
     pub(super) fn pool_id(&self) -> u64 {
         self.id
@@ -91,7 +90,7 @@ impl Limbo {
         pin.unwrap_or_else(|_| collector.register().pin()) // the thread is ending
     }
 
-    /// Hands blocks over: they expire when every thread that is pinned now has left.
+    /// Adds blocks: they expire when every thread that is pinned now has left.
     pub(super) fn retire(&self, blocks: Vec<Block>) {
         if blocks.is_empty() {
             return;
@@ -105,11 +104,11 @@ impl Limbo {
             expired.some.store(true, core::sync::atomic::Ordering::Release);
         });
         if waiting > MANY {
-            guard.flush(); // else they wait until this thread has retired as many times again
+            guard.flush(); // otherwise they wait for many more retirements of this thread
         }
     }
 
-    /// The blocks that expired since the last call.
+    /// Returns the blocks that expired since the last call.
     #[inline]
     pub(super) fn expired(&self) -> Vec<Block> {
         if !self.expired.some.load(Acquire) {
@@ -117,8 +116,8 @@ impl Limbo {
         }
         self.expired.some.store(false, Relaxed);
         let blocks = core::mem::take(&mut *self.expired.blocks.lock());
-        // Before the caller gives them back: who reads what their next owner stores there finds
-        // another stamp afterwards.
+        // Before the caller gives them back: a reader that sees what the next owner of a block stores there
+        // finds another stamp afterwards.
         self.expired.reuse.fetch_add(1, AcqRel);
         blocks
     }
@@ -127,7 +126,7 @@ impl Limbo {
         self.expired.reuse.load(Acquire)
     }
 
-    /// Moves the epoch on as far as the pinned threads let it.
+    /// Advances the epoch as far as the pinned threads let it.
     pub(super) fn advance(&self) {
         for _ in 0..4 {
             if self.expired.waiting.load(Acquire) == 0 {
@@ -137,15 +136,15 @@ impl Limbo {
         }
     }
 
-    /// Blocks whose reuse waits for readers.
+    /// Returns the number of blocks that wait for readers.
     pub(super) fn waiting(&self) -> usize {
         self.expired.waiting.load(Acquire)
     }
 }
 
 impl<M: Medium> Pool<M> {
-    /// Pins this thread: blocks that others [`retire`](crate::Op::retire) from now on are not
-    /// reused before the guard is dropped. Point reads need none: they validate versions.
+    /// Pins this thread: blocks that other threads [`retire`](crate::Op::retire) from now on are not reused
+    /// before the guard is dropped. Point reads need no pin: they validate versions.
     ///
     /// # Cost
     /// A fence of the CPU; no flush, no durability fence.
@@ -153,10 +152,10 @@ impl<M: Medium> Pool<M> {
         Guard { _pin: self.heap.limbo.pin(), pool: PhantomData }
     }
 
-    /// Changes before any retired block can be had again: what an optimistic reader takes in place
-    /// of a pin. It takes the stamp, follows pointers that were current then, reads, and asks
-    /// [`is_reuse_stamp`](Self::is_reuse_stamp): if that agrees, every block it was in was still
-    /// what the pointer to it said. Else it reads again, pinned.
+    /// Returns a stamp that changes before any retired block is reused: an optimistic reader's replacement
+    /// for a pin. The reader takes the stamp, follows pointers that were current then, reads, and asks
+    /// [`is_reuse_stamp`](Self::is_reuse_stamp). If the stamp is the same, no block that it read was reused
+    /// meanwhile. Otherwise it reads again, pinned.
     ///
     /// # Cost
     /// One load. No locked instruction, no fence of the CPU on x86-64.
@@ -166,8 +165,8 @@ impl<M: Medium> Pool<M> {
         self.heap.limbo.reuse_stamp()
     }
 
-    /// Whether no retired block could be had again since [`reuse_stamp`](Self::reuse_stamp)
-    /// returned `stamp`.
+    /// Whether no retired block can have been reused since [`reuse_stamp`](Self::reuse_stamp) returned
+    /// `stamp`.
     #[inline(always)]
     #[must_use]
     pub fn is_reuse_stamp(&self, stamp: u64) -> bool {
@@ -176,7 +175,7 @@ impl<M: Medium> Pool<M> {
         self.heap.limbo.reuse_stamp() == stamp
     }
 
-    /// How many retired blocks wait for readers to leave. They are free after a crash.
+    /// Returns the number of retired blocks that wait for readers to leave. A crash frees them.
     pub fn blocks_in_limbo(&self) -> usize {
         self.heap.limbo.waiting()
     }

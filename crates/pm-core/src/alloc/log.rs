@@ -1,4 +1,4 @@
-//! Micro-logs: what an index notes about a change of several steps.
+//! Micro-logs: an index's notes about a change of several steps.
 
 use crate::cell::PmU64;
 use crate::pm_struct;
@@ -13,7 +13,7 @@ pm_struct! {
     /// one flush and one fence.
     #[align(64)]
     pub struct MicroLog: size 128 {
-        /// 0: idle. Else a value that [`MicroLog::state`] made.
+        /// 0 when idle; otherwise a value that [`MicroLog::state`] made.
         pub state: PmU64,
         /// The index's words.
         pub words: [PmU64; 15],
@@ -21,21 +21,21 @@ pm_struct! {
 }
 
 impl MicroLog {
-    /// The state word: the index in the top 16 bits, the index's own state (not 0, below 2^48)
-    /// under it.
+    /// Returns the state word: the index in the top 16 bits, the index's own state (not 0, below 2^48) in the
+    /// others.
     #[must_use]
     pub fn state(index: IndexId, state: u64) -> u64 {
         debug_assert!(state > 0 && state < 1 << 48, "48 bits of state");
         u64::from(index.0) << 48 | state
     }
 
-    /// Which index a state word belongs to.
+    /// Returns the index that a state word belongs to.
     #[must_use]
     pub fn index_of(state: u64) -> IndexId {
         IndexId((state >> 48) as u16)
     }
 
-    /// The index's own part of a state word.
+    /// Returns the index's own part of a state word.
     #[must_use]
     pub fn state_of(state: u64) -> u64 {
         state & ((1 << 48) - 1)

@@ -2,13 +2,12 @@
 //!
 //! # Ownership
 //!
-//! A block is *free*, *reserved* (volatile: a crash frees it), or *live*. What makes it live or
-//! free again is always a store to some word that the caller owns: a parent pointer, a bit of a
-//! leaf's bitmap, a word of a micro-log. The allocator's own bit cannot change in the same 8-byte
-//! store, so the operation first writes a **ticket**, "block X is live if and only if
-//! `word & mask == expect`", and fences it. Then it performs the commit store and updates the
-//! allocation bits under one more fence, and voids its tickets. After a crash every ticket is
-//! decided by looking at its word.
+//! A block is *free*, *reserved* (volatile: a crash frees it), or *live*. A store to a word that the caller
+//! owns makes it live or free: to a parent pointer, a bit of a leaf's bitmap, or a word of a micro-log. The
+//! allocator's own bit cannot change in the same 8-byte store. So the operation first writes a **ticket**,
+//! "block X is live if and only if `word & mask == expect`", and fences it. Then it performs the commit store
+//! and updates the allocation bits under one more fence, and voids its tickets. After a crash recovery
+//! decides every ticket by the value of its word.
 //!
 //! ```text
 //! step  store                                                durable before
@@ -23,48 +22,48 @@
 //!
 //! # Invariants
 //!
-//! 1. *From staging to finish the bits that a ticket looks at belong to its operation.* Nobody else
+//! 1. *From staging to finish the bits that a ticket looks at belong to its operation.* No other thread
 //!    changes them; locks on them are released after [`Op::finish`] (or the operation's drop).
-//! 2. *Before the commit a ticket says what is already so*: a block to be allocated is dead by it, one
-//!    to be freed is live. So a ticket may become durable at any time before P2, or not.
-//! 3. *All tickets about one block agree*, whatever subset of them a crash leaves. An unsettled
-//!    ticket is a promise that its word and its block stay in step. Whoever breaks it makes the
-//!    ticket durably void first: an operation under its P1, for the words and blocks of its own
-//!    tickets, for [`Op::changes`], and for every word inside a block that it frees; anyone else by
-//!    [`Pool::settle`](crate::Pool::settle). The next operation of the same slot settles the slot.
-//!    [`slot`] says how a conflict is found without looking at tickets.
+//! 2. *Before the commit a ticket agrees with the present state*: by it, a block to be allocated is dead, and
+//!    one to be freed is live. So a ticket may become durable at any time before P2, or not.
+//! 3. *All tickets about one block agree*, whatever subset of them a crash leaves. An unsettled ticket
+//!    requires that its word and its block stay in step. A thread that is about to break this makes the
+//!    ticket durably void first: an operation under its P1, for the words and blocks of its own tickets, for
+//!    [`Op::changes`], and for every word inside a block that it frees; code outside operations by
+//!    [`Pool::settle`](crate::Pool::settle). The next operation of the same slot settles the slot. [`slot`]
+//!    says how a conflict is found without reading tickets.
 //! 4. *A block is handed out again only when the tickets of the operation that freed it are durably
 //!    void* (until then it is in its slot's quarantine), and, if it was retired, when no pinned
 //!    thread can be in it. Its bit on the medium is clear long before: after a crash it is free.
-//! 5. *A slab exists on the medium from its first live block on.* Its header is durable by P1, its
-//!    page-table word follows at P2, and a ticket says of a block that its slab is that new. If no
-//!    block of it is committed, there never was a slab.
+//! 5. *A slab exists on the medium from its first live block on.* Its header is durable by P1, its page-table
+//!    word follows at P2, and a block's ticket says if its slab is new. If no block of it is committed, the
+//!    slab never existed.
 //! 6. *Pages are used anew only when the page-table word of their last run is durably 0.*
-//! 7. *What DRAM knows is derived*: free pages from page tables, free blocks from bitmaps, each read
-//!    when it is first needed. Damaged words are found out there: [`PmError::Corrupt`].
+//! 7. *The state in DRAM is derived*: free pages from page tables, free blocks from bitmaps, each read when
+//!    it is first needed. Damaged words are detected then: [`PmError::Corrupt`].
 //!
-//! A fence that fails (the pool lost its durability) leaves tickets as they are and their slot out of
-//! use: nothing is acknowledged any more, and the next opening decides.
+//! If a fence fails (the pool lost its durability), tickets stay as they are and their slot is used no more:
+//! the pool acknowledges nothing from then on, and the next opening decides the tickets.
 //!
-//! # An index's side of the bargain
+//! # The index's part
 //!
-//! Nothing, for words that only operations with a ticket on them change. A single-fence change of a
-//! word that tickets also name (a delete that clears a bit of a bitmap, when splits or out-of-line
-//! values have tickets on that bitmap) calls [`Pool::settle`](crate::Pool::settle) before it: usually
-//! a few loads.
+//! An index need do nothing for words that only operations with a ticket on them change. A single-fence
+//! change of a word that tickets also name (a delete that clears a bit of a bitmap, when splits or
+//! out-of-line values have tickets on that bitmap) calls [`Pool::settle`](crate::Pool::settle) first, which
+//! usually costs a few loads.
 //!
 //! # Files
 //!
-//! | file | what |
+//! | file | contents |
 //! | --- | --- |
-//! | [`geometry`], [`class`] | where things lie, how large blocks and slabs are |
+//! | [`geometry`], [`class`] | places of the parts, sizes of blocks and slabs |
 //! | [`head`], [`ticket`], [`log`] | words on the medium: page table, tickets, micro-logs |
-//! | [`zone`], [`slab`], [`heap`], [`room`] | where blocks are, and where there is room |
-//! | [`slot`], [`claim`] | who works with which tickets, and what is unsettled |
+//! | [`zone`], [`slab`], [`heap`], [`room`] | places of blocks, free space |
+//! | [`slot`], [`claim`] | which operation holds which tickets, and which are unsettled |
 //! | [`op`], [`commit`], [`volatile`] | operations |
-//! | [`reclaim`], [`limbo`] | what waits before it is free |
-//! | [`holes`] | free memory that the system has back |
-//! | [`recover`], [`audit`] | after a crash; the proof that nothing is lost |
+//! | [`reclaim`], [`limbo`] | blocks that wait before they are free |
+//! | [`holes`] | free memory given back to the system |
+//! | [`recover`], [`audit`] | recovery after a crash; the proof that no block is lost |
 //!
 //! [`PmError::Corrupt`]: crate::PmError::Corrupt
 

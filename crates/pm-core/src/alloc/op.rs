@@ -34,11 +34,11 @@ const DEAD: &str = "a freed pointer that leads to no live block";
 /// op.finish(durable);                                      // P3
 /// ```
 ///
-/// From staging to [`finish`](Self::finish) no other operation may change the bits that decide. Release
-/// the locks on them after it, or after the operation is dropped.
+/// From staging to [`finish`](Self::finish) no other operation may change the bits that the tickets name.
+/// Release the locks on them after it, or after the operation is dropped.
 ///
-/// Dropping an operation in the middle (an error, a panic) decides every ticket by its word, as
-/// recovery would, and gives unallocated reservations back.
+/// Dropping an operation in the middle (an error, a panic) decides every ticket by its word, as recovery
+/// would, and gives unallocated reservations back.
 #[derive(Debug)]
 pub struct Op<'p, M: Medium> {
     pub(super) pool: &'p Pool<M>,
@@ -51,7 +51,7 @@ pub struct Op<'p, M: Medium> {
     pub(super) logged: Cell<bool>,
 }
 
-/// How far an operation is.
+/// The step that an operation has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     /// Reserving and writing tickets.
@@ -70,7 +70,7 @@ impl<M: Medium> Pool<M> {
     /// Starts an operation that allocates, frees or logs.
     ///
     /// # Errors
-    /// [`PmError::Busy`] if every slot stays taken, [`PmError::ReadOnly`].
+    /// [`PmError::Busy`] if every slot stays taken for some seconds, [`PmError::ReadOnly`].
     ///
     /// # Cost
     /// No flush, no fence.
@@ -82,7 +82,7 @@ impl<M: Medium> Pool<M> {
         Ok(Op { pool: self, slot, index, words, state, step: Step::Open, logged: Cell::new(false) })
     }
 
-    /// Lets `left` more reservations succeed and makes every later one fail, in turn as in a full pool
+    /// Lets `left` more reservations succeed and makes every later one fail, alternately as in a full pool
     /// (first, if `left` is even) and as on a full device; `None` ends that. For tests.
     #[doc(hidden)]
     pub fn fail_allocation_after(&self, left: Option<u64>) {
@@ -93,12 +93,11 @@ impl<M: Medium> Pool<M> {
     ///
     /// `dest` must be a word that only this thread changes until this returns.
     ///
-    /// # Errors
+    /// [`PmError::Full`] and those of [`op`](Self::op); nothing has changed then.
     /// [`PmError::Full`] and those of [`op`](Self::op); nothing is changed then.
     ///
-    /// # Cost
-    /// Two fences; beyond what `init` flushes three lines (ticket, `dest`, allocation bit), and two
-    /// more when a slab is made.
+    /// Two fences. Besides the lines that `init` flushes: three lines (ticket, `dest`, allocation bit), and
+    /// two more when a slab is made.
     #[track_caller]
     pub fn alloc_into<T: PmType>(
         &self,
@@ -122,10 +121,10 @@ impl<M: Medium> Pool<M> {
         Ok(block.ptr())
     }
 
-    /// Frees the block `dest` points to and nulls `dest`. Nothing if it is null.
+    /// Frees the block that `dest` points to and sets `dest` to null. Does nothing if it is null.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if `dest` points to no live block; nothing is changed then.
+    /// [`PmError::Corrupt`] if `dest` points to no live block; nothing has changed then.
     ///
     /// # Cost
     /// Two fences and three lines (ticket, `dest`, allocation bit).
@@ -148,18 +147,18 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// How many blocks one operation can allocate and free.
+    /// Returns the largest number of blocks that one operation can allocate and free.
     pub(crate) fn tickets_per_op(&self) -> usize {
         (self.heap.geometry.slot_bytes as usize / 8 - LOG_WORDS) / TICKET_WORDS
     }
 
-    /// Bytes of the largest block that there can be: a zone's, whose size is that of the creation,
-    /// however far the pool grows.
+    /// Returns the size in bytes of the largest possible block. The zone size limits it, which is fixed at
+    /// the pool's creation, however far the pool grows.
     pub fn largest_block(&self) -> u64 {
         self.heap.usable_pages() * PAGE
     }
 
-    /// The usable bytes of a block, at least what was asked for.
+    /// Returns the usable bytes of a block, at least the size asked for.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if `ptr` points to no block.
@@ -167,8 +166,8 @@ impl<M: Medium> Pool<M> {
         Ok(self.heap.bytes_of(self.locate(ptr.offset())?))
     }
 
-    /// Verifies that the allocator knows `target` as the start of a block. For who finds zeros there:
-    /// in a page that was lost they are words that were never written.
+    /// Checks that `target` is the start of a block. For a caller that reads zeros there: after the loss of a
+    /// page, words that were never written look the same.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -192,16 +191,16 @@ impl<'p, M: Medium> Op<'p, M> {
         Ok(self.reserve_class(class, size_of::<T>() as u64)?.cast())
     }
 
-    /// Reserves `count` blocks for `T`s: neighbours where there is room.
+    /// Reserves `count` blocks for `T`s: adjacent ones where there is room.
     ///
     /// # Errors
-    /// As [`reserve`](Self::reserve); what was reserved goes back when the operation ends.
+    /// As [`reserve`](Self::reserve); blocks reserved so far are given back when the operation ends.
     pub fn reserve_group<T: PmType>(&mut self, count: usize) -> Result<Vec<Reserved<T>>, PmError> {
         (0..count).map(|_| self.reserve()).collect()
     }
 
-    /// Reserves a block of `size` bytes at a multiple of `align` (a power of two, 256 at most; a
-    /// block over 32 KiB stands at a page).
+    /// Reserves a block of `size` bytes at a multiple of `align` (a power of two, at most 256; a block over
+    /// 32 KiB starts at a page).
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve).
@@ -236,7 +235,7 @@ impl<'p, M: Medium> Op<'p, M> {
         Ok(Reserved::new(PPtr::new(offset), entry))
     }
 
-    /// A block of the slab that the slot takes from, or of the next one.
+    /// Takes a block of the slab that the slot is attached to, or of the next one.
     #[inline]
     fn take_block(&mut self, class: usize) -> Result<(Block, u64), PmError> {
         if let Some(&attached) = self.state.attached.get(class)
@@ -250,7 +249,7 @@ impl<'p, M: Medium> Op<'p, M> {
         Ok((block, self.pool.heap.offset_of(block)))
     }
 
-    /// A free block of a slab: perhaps one that another thread had until now.
+    /// Takes a free block of a slab; another thread may just have freed it.
     #[inline(always)]
     fn take_bit(&self, slab: &Slab) -> Option<u32> {
         self.pool.pm().handover_point();
@@ -279,7 +278,7 @@ impl<'p, M: Medium> Op<'p, M> {
         }
     }
 
-    /// Leaves the slab of a class.
+    /// Detaches the slot from its slab of a class.
     fn detach(&mut self, class: usize) {
         let pool = self.pool;
         if let Some(slab) = self.state.attached[class].checked_sub(1) {
@@ -299,8 +298,8 @@ impl<'p, M: Medium> Op<'p, M> {
         self.find_room(size, |pool, _| pool.new_extent(pages as u32))
     }
 
-    /// Tries `take`; when there is no room, gives back what waits to be given back, reads every
-    /// slab, and grows the pool, in this order.
+    /// Tries `take`. As long as there is no room, it reclaims what waits to be given back, reads every slab,
+    /// and grows the pool, in this order.
     fn find_room<T>(
         &mut self,
         wanted: u64,
@@ -324,12 +323,11 @@ impl<'p, M: Medium> Op<'p, M> {
         }
     }
 
-    /// Stages "the block becomes live if and only if `owner` holds" (step P1). The owner does not
-    /// hold yet.
+    /// Stages "the block becomes live if and only if `owner` holds" (step P1). The owner must not hold yet.
     ///
     /// # Errors
-    /// [`PmError::TooManyTickets`], and [`PmError::Corrupt`] if the owner's word says already that
-    /// the block is live; nothing is staged then.
+    /// [`PmError::TooManyTickets`], and [`PmError::Corrupt`] if the owner's word already says that the block
+    /// is live; nothing is staged then.
     pub fn allocate<T>(&mut self, block: &Reserved<T>, owner: Owner<'_>) -> Result<(), PmError> {
         let at = block.entry as usize;
         let entry = self.state.entries.get(at).copied();
@@ -345,12 +343,11 @@ impl<'p, M: Medium> Op<'p, M> {
         Ok(())
     }
 
-    /// Stages "the live block stays live if and only if `owner` holds" (step P1). The owner holds
-    /// now.
+    /// Stages "the live block stays live if and only if `owner` holds" (step P1). The owner must hold now.
     ///
     /// # Errors
-    /// [`PmError::TooManyTickets`], and [`PmError::Corrupt`] if `block` is no live block, or if it
-    /// is not the owner's; nothing is staged then.
+    /// [`PmError::TooManyTickets`], and [`PmError::Corrupt`] if `block` is no live block, or is not the
+    /// owner's; nothing is staged then.
     pub fn free<T>(&mut self, block: PPtr<T>, owner: Owner<'_>) -> Result<(), PmError> {
         self.stage_free(block.offset(), owner, Role::Freed)
     }
@@ -381,7 +378,7 @@ impl<'p, M: Medium> Op<'p, M> {
         if !first {
             return Err(corrupt(DEAD, offset));
         }
-        // From here on the operation's end decides what becomes of the block, however it ends.
+        // From here on the operation's end decides about the block, however it ends.
         self.state.entries.push(Entry { block, offset, role, condition, live: true });
         if let Err(error) = self.write_ticket(block, offset, condition) {
             self.state.entries.pop();
@@ -394,7 +391,7 @@ impl<'p, M: Medium> Op<'p, M> {
         Ok(())
     }
 
-    /// The condition as recovery will read it; `holds` is what it must say now.
+    /// Returns the condition as recovery will read it; `holds` is its required present value.
     fn condition(&self, owner: Owner<'_>, holds: bool, block: u64) -> Result<Condition, PmError> {
         let word = self.pool.pptr(owner.word).offset();
         let condition = Condition { word, mask: owner.mask, expect: owner.expect };
@@ -433,13 +430,13 @@ impl<'p, M: Medium> Op<'p, M> {
         Ok(())
     }
 
-    /// Announces that the commit of this operation changes `word`, which none of its own tickets
-    /// names: an earlier operation's ticket may, and is then made durably void under P1.
+    /// Announces that the commit of this operation changes `word`, which none of its own tickets names. If an
+    /// earlier operation's ticket names it, that ticket is made durably void under P1.
     pub fn changes<W: Word>(&mut self, word: &PmCell<W>) {
         self.state.changes |= filter_bit(self.pool.pptr(word.as_word()).offset());
     }
 
-    /// The micro-log of this operation's slot, for index `index`; idle.
+    /// Returns the idle micro-log of this operation's slot, for index `index`.
     ///
     /// # Errors
     /// [`PmError::Busy`] if the slot's log still waits for the recovery of another operation.
@@ -457,7 +454,7 @@ impl<'p, M: Medium> Op<'p, M> {
 }
 
 impl<M: Medium> Pool<M> {
-    /// A block that an operation wanted to free stays.
+    /// Keeps a block that an operation wanted to free.
     pub(super) fn stay(&self, block: Block) {
         match block {
             Block::Slab { slab, bit } => self.heap.slab(slab).stay(bit),

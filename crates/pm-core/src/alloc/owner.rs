@@ -1,26 +1,26 @@
-//! What a block's liveness hangs on, and blocks that have no owner yet.
+//! Owners: the words that decide whether a block is live, and blocks that have no owner yet.
 
 use crate::cell::{PmCell, PmU64, Word};
 use crate::ptr::PPtr;
 
-/// What decides whether a block is live: `word & mask == expect`.
+/// The condition under which a block is live: `word & mask == expect`.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner<'p> {
     /// The word, in the same pool.
     pub word: &'p PmU64,
-    /// The bits that count.
+    /// The bits of the word that count.
     pub mask: u64,
-    /// Their value when the block is live.
+    /// Their value while the block is live.
     pub expect: u64,
 }
 
 impl<'p> Owner<'p> {
-    /// Live while `cell` holds `ptr`.
+    /// Makes a block live while `cell` holds `ptr`.
     pub fn pointer<T, U>(cell: &'p PmCell<PPtr<T>>, ptr: PPtr<U>) -> Self {
         Self { word: cell.as_word(), mask: u64::MAX, expect: ptr.offset() }
     }
 
-    /// Live while bit `bit` of `cell` is set.
+    /// Makes a block live while bit `bit` of `cell` is set.
     pub fn bit<W: Word>(cell: &'p PmCell<W>, bit: u32) -> Self {
         Self { word: cell.as_word(), mask: 1 << bit, expect: 1 << bit }
     }
@@ -40,13 +40,13 @@ impl<T> Reserved<T> {
         Self { ptr, entry }
     }
 
-    /// Where it is. Its contents are unspecified.
+    /// Returns the block's place. Its contents are unspecified.
     #[must_use]
     pub fn ptr(&self) -> PPtr<T> {
         self.ptr
     }
 
-    /// The same block as another type.
+    /// Returns the same block as another type.
     pub fn cast<U>(self) -> Reserved<U> {
         Reserved { ptr: self.ptr.cast(), entry: self.entry }
     }

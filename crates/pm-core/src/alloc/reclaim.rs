@@ -1,4 +1,4 @@
-//! Giving back what waits: blocks in quarantine, expired blocks, empty slabs.
+//! Reclaiming: gives back blocks in quarantine, expired blocks, and empty slabs.
 
 use core::sync::atomic::Ordering::Acquire;
 
@@ -12,8 +12,8 @@ use super::slab::Bits;
 use super::slot::{Slot, SlotState};
 
 impl<M: Medium> Pool<M> {
-    /// The slot's earlier tickets are durably void, the page-table words it cleared are durable:
-    /// frees what waited for that.
+    /// Frees the slot's quarantine: its earlier tickets are durably void and the page-table words it cleared
+    /// are durable.
     pub(super) fn settle_slot(&self, slot: &Slot, state: &mut SlotState) {
         slot.clear();
         self.pm().handover_point();
@@ -26,7 +26,7 @@ impl<M: Medium> Pool<M> {
         self.release_all(&mut state.quarantine);
     }
 
-    /// Frees a quarantine that is over, and what expired meanwhile.
+    /// Frees a quarantine whose tickets are durably void, and the blocks that expired meanwhile.
     pub(super) fn release_all(&self, quarantine: &mut Vec<(Block, bool)>) {
         if !quarantine.is_empty() {
             self.release(quarantine);
@@ -36,8 +36,8 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Frees blocks whose tickets are durably void: at once, neighbours together, or when the readers
-    /// have left.
+    /// Frees blocks whose tickets are durably void: at once, adjacent ones together, or when the readers have
+    /// left.
     fn release(&self, quarantine: &mut Vec<(Block, bool)>) {
         let mut retired = Vec::new();
         let mut run: Option<(u32, Bits)> = None;
@@ -63,9 +63,9 @@ impl<M: Medium> Pool<M> {
         self.heap.limbo.retire(retired);
     }
 
-    /// Gives back everything that can be: settles every slot that is not in use, frees what was in
-    /// quarantine or expired, detaches slabs without blocks, gives empty slabs back. `own` is the
-    /// slot of the calling operation.
+    /// Gives back everything possible: settles every slot that is not in use, frees blocks in quarantine and
+    /// expired blocks, detaches slabs without blocks, and gives empty slabs back. `own` is the slot of the
+    /// calling operation.
     pub(super) fn reclaim(&self, own: Option<(usize, &mut SlotState)>) -> Result<(), PmError> {
         let heap = &self.heap;
         if heap.slots_used.load(Acquire) == 0 {
@@ -135,9 +135,9 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// Gives everything back that can be: what is left of indexes that are being dropped, blocks whose last operation is not durably over, retired
-    /// blocks that no reader can be in, slabs without blocks. Operations do this by and by; call it
-    /// to measure, or before a long pause.
+    /// Gives back everything possible: the remains of indexes that are being dropped, blocks whose last
+    /// operation is not durably over, retired blocks that no reader can be in, slabs without blocks.
+    /// Operations do this bit by bit; call it before measuring, or before a long pause.
     ///
     /// # Errors
     /// [`PmError::DurabilityLost`], [`PmError::ReadOnly`].
@@ -150,8 +150,8 @@ impl<M: Medium> Pool<M> {
         self.reclaim(None)
     }
 
-    /// Before a clean shutdown: makes every ticket durably void. Retired blocks need no care: they
-    /// are free on the medium.
+    /// Makes every ticket durably void, before a clean shutdown. Retired blocks need nothing: they are free
+    /// on the medium.
     pub(crate) fn close_heap(&self) -> Result<(), PmError> {
         self.reclaim(None)
     }

@@ -1,4 +1,4 @@
-//! Recovery: every ticket is decided by its word.
+//! Recovery: decides every ticket by its word.
 //!
 //! ```text
 //! step  store                                                durable before
@@ -6,9 +6,9 @@
 //! R2    tickets void                                         return
 //! ```
 //!
-//! It reads the tickets and what they name, nothing else, and changes no owner's word: so it comes to
-//! the same decisions however often it is interrupted. What it reads is durable: opening the pool saw
-//! to that.
+//! It reads only the tickets and the words and bits they name, and changes no owner's word: so it makes the
+//! same decisions however often it is interrupted. Everything it reads is durable: opening the pool ensured
+//! that.
 
 use core::sync::atomic::Ordering::Release;
 
@@ -31,19 +31,19 @@ struct Left {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Formats the allocator's parts of a pool that reads as zeros: a zone that was never used and a
-    /// slot without tickets are zeros.
+    /// Formats the allocator's parts of a pool that reads as zeros: an unused zone and a slot without tickets
+    /// are zeros.
     #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "a step of creation")]
     pub(crate) fn format_heap(&self) -> Result<(), PmError> {
         Ok(())
     }
 
-    /// Recovers the allocator after any shutdown. Idempotent, and may be interrupted itself.
-    /// Returns how many tickets were decided.
+    /// Recovers the allocator after any shutdown. Idempotent; may be interrupted itself. Returns the number
+    /// of tickets decided.
     ///
     /// # Cost
-    /// Reads the slots. If some tickets are not void, two fences, and the lines of these tickets and
-    /// of the bits they decide.
+    /// Reads the slots. If some tickets are not void: two fences, the lines of these tickets and the lines of
+    /// the bits they decide.
     pub(crate) fn recover_heap(&self) -> Result<u64, PmError> {
         let mut left = Vec::new();
         for slot in 0..self.heap.geometry.slot_count as usize {
@@ -53,8 +53,8 @@ impl<M: Medium> Pool<M> {
             return Ok(0);
         }
         Self::refuse_contradictions(&mut left)?;
-        // The live first: they decide whether a new slab exists, and whether the bits of the dead in
-        // it count.
+        // The live blocks first: they decide whether a new slab exists, and so whether the bits of its dead
+        // blocks count.
         left.sort_by_key(|ticket| !ticket.live);
         let mut touched = Vec::new();
         for ticket in &left {
@@ -70,7 +70,7 @@ impl<M: Medium> Pool<M> {
         Ok(left.len() as u64)
     }
 
-    /// Flushes each line with one of these words once; forgets them.
+    /// Flushes each line that has one of these words once, and clears the list.
     #[track_caller]
     fn flush_lines(&self, touched: &mut Vec<u64>) -> Flushed {
         touched.sort_unstable();
@@ -93,7 +93,7 @@ impl<M: Medium> Pool<M> {
         for word in (LOG_WORDS..words.len()).step_by(TICKET_WORDS) {
             let cells = &words[word..word + TICKET_WORDS];
             let at = offset + word as u64 * 8;
-            // All of them: of an operation's lines, any may be here and the others not.
+            // All tickets: a crash may leave any of an operation's ticket lines without the others.
             let Some((subject, condition)) = ticket::read(self.pm(), cells, at)? else { continue };
             let owner = self.words(condition.word, 1)?;
             let live = condition.holds(self.pm().load(&owner[0]));
@@ -102,7 +102,7 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// Tickets for one block must agree: that is what settling is for.
+    /// Checks that tickets for one block agree, as settling ensures.
     fn refuse_contradictions(left: &mut [Left]) -> Result<(), PmError> {
         left.sort_by_key(|ticket| ticket.subject.offset());
         for pair in left.windows(2) {
@@ -165,7 +165,7 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// Whether the slab exists, which a live block of it decides if the slab began with it.
+    /// Whether the slab exists; if it began with this block, the live block decides that.
     fn decide_slab(
         &self,
         base: u64,

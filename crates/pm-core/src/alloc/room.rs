@@ -1,8 +1,8 @@
-//! Where there is room: page tables and bitmaps read when they are needed, slabs and extents made in
-//! free pages.
+//! Finding room: page tables and bitmaps are read when they are needed, slabs and extents are made in free
+//! pages.
 //!
-//! Reading happens zone by zone and slab by slab, as allocation (or a free) gets there; every table
-//! and bitmap is read at most once.
+//! Zones and slabs are read one by one, when an allocation or a free reaches them; every table and bitmap is
+//! read at most once.
 
 use crate::error::PmError;
 use crate::media::Medium;
@@ -14,7 +14,7 @@ use super::heap::{Block, Shared, corrupt};
 use super::slab::{BITMAP_WORDS, Phase};
 use super::zone::{self, Page};
 
-/// How many slabs that were never read are read before a new one is made.
+/// The number of unread slabs to read before a new one is made.
 const UNREAD_TRIES: usize = 8;
 
 impl<M: Medium> Pool<M> {
@@ -41,7 +41,8 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// Reads the bitmap of a slab, unless it has been read. Under the heap's lock; in no list afterwards.
+    /// Reads the bitmap of a slab, unless it has been read. Under the heap's lock; the slab is on no list
+    /// afterwards.
     pub(super) fn read_slab(&self, shared: &mut Shared, slab: u32) -> Result<(), PmError> {
         let heap = &self.heap;
         let state = heap.slab(slab);
@@ -57,8 +58,8 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// Finds or makes a slab with room and attaches it. `thorough`: reads every slab there is.
-    /// `Ok(None)`: there is no room.
+    /// Finds or makes a slab with room and attaches it. `thorough` reads every slab. Returns `Ok(None)` if
+    /// there is no room.
     pub(super) fn attach(&self, class: usize, thorough: bool) -> Result<Option<u32>, PmError> {
         let heap = &self.heap;
         let shared = &mut *self.pm().lock(&heap.shared);
@@ -110,7 +111,7 @@ impl<M: Medium> Pool<M> {
         Ok(Some(slab))
     }
 
-    /// Reserves an extent. `Ok(None)`: there is no room.
+    /// Reserves an extent. Returns `Ok(None)` if there is no room.
     pub(super) fn new_extent(&self, pages: u32) -> Result<Option<Block>, PmError> {
         let heap = &self.heap;
         let shared = &mut *self.pm().lock(&heap.shared);
@@ -122,7 +123,7 @@ impl<M: Medium> Pool<M> {
         Ok(Some(Block::Extent { offset, pages }))
     }
 
-    /// Finds free pages in a row, in the first zone that has them.
+    /// Finds consecutive free pages, in the first zone that has them.
     fn find_pages(
         &self,
         shared: &mut Shared,
@@ -143,10 +144,10 @@ impl<M: Medium> Pool<M> {
         Ok(None)
     }
 
-    /// Bytes in runs and in the allocator's own metadata, the fixed parts of the pool included.
+    /// Returns the bytes in runs and in the allocator's own metadata, the fixed parts of the pool included.
     ///
-    /// Counts whole runs: what a slab has left is its class's. A zone whose page table is damaged
-    /// counts in whole. Reads every page table once.
+    /// Counts whole runs: the free blocks of a slab belong to its class. A zone whose page table is damaged
+    /// counts as a whole. Reads every page table once.
     pub fn used_bytes(&self) -> u64 {
         let heap = &self.heap;
         let shared = &mut *self.pm().lock(&heap.shared);
@@ -162,8 +163,8 @@ impl<M: Medium> Pool<M> {
         used
     }
 
-    /// Writes the page tables and bitmaps of a volatile pool, which are kept in DRAM only. Nobody
-    /// but the audit reads them.
+    /// Writes the page tables and bitmaps of a volatile pool, which otherwise exist in DRAM only. Only the
+    /// audit reads them.
     pub(super) fn write_out(&self) -> Result<(), PmError> {
         let heap = &self.heap;
         for zone in 0..heap.zone_count() {

@@ -1,16 +1,16 @@
 //! Slabs: runs of pages cut into blocks of one class.
 //!
-//! On the medium a slab is its header line: the word of the page table again, and one bit per
-//! block, set while the block is live. In DRAM it has a [`Slab`]: which blocks are *taken* (live,
-//! reserved, or on their way out) and which of them are *leaving* (an operation frees them).
+//! On the medium a slab is its header line: a copy of its page-table word, and one bit per block, set while
+//! the block is live. In DRAM it has a [`Slab`], which says which blocks are *taken* (live, reserved, or
+//! being freed) and which of them are *leaving* (an operation frees them).
 //!
 //! ```text
 //!  0      8         64 (or 128, 256)
 //!  | head | bitmap: 7 words | blocks
 //! ```
 //!
-//! A slab belongs to one operation slot at a time (*attached*): only the slot's holder takes blocks
-//! from it, everyone gives blocks back. So taking needs no retry, and two threads do not meet.
+//! A slab is *attached* to at most one operation slot: only the slot's holder takes blocks from it, while any
+//! thread gives blocks back. So taking a block needs no retry, and two threads do not compete for one.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
@@ -20,11 +20,11 @@ use super::class::{BLOCKS_MAX, Shape, class_bytes, class_start, divide};
 /// Words of a slab's bitmap.
 pub(super) const BITMAP_WORDS: usize = (BLOCKS_MAX / 64) as usize;
 
-/// Where a slab stands. Changes under the heap's lock.
+/// The phase of a slab. Changes under the heap's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Phase {
-    /// There is no slab.
+    /// The element is not in use.
     Unused = 0,
     /// It has not been read since the pool was opened.
     Unread = 1,
@@ -52,14 +52,14 @@ impl Phase {
     }
 }
 
-/// A slab's state in DRAM. Type-stable: a stale reader sees some slab, and checks its `base`.
+/// A slab's state in DRAM. Type-stable: a stale reader sees another slab, and checks its `base`.
 #[derive(Debug, Default)]
 pub(super) struct Slab {
     base: AtomicU64,
     class: AtomicU32,
     blocks: AtomicU32,
     phase: AtomicU8,
-    /// Its page-table word is not written yet: it starts to exist with its first block.
+    /// Whether its page-table word is not written yet: the slab starts to exist with its first block.
     fresh: AtomicBool,
     /// Its place in its class's list.
     place: AtomicU32,
@@ -67,7 +67,7 @@ pub(super) struct Slab {
     leaving: [AtomicU64; BITMAP_WORDS],
 }
 
-/// Some blocks of a slab whose bits are in one word.
+/// Blocks of a slab whose bits are in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bits {
     word: u32,
@@ -80,7 +80,7 @@ impl Bits {
         Self { word: bit / 64, mask: 1 << (bit % 64) }
     }
 
-    /// Adds another block, if its bit is in the same word.
+    /// Adds another block if its bit is in the same word; returns whether it was.
     #[inline]
     pub(super) fn add(&mut self, bit: u32) -> bool {
         let Self { word, mask } = Self::of(bit);
@@ -91,7 +91,7 @@ impl Bits {
     }
 }
 
-/// The blocks of word `word` among `blocks`.
+/// Returns the bits of word `word` that stand for blocks, of `blocks` in all.
 #[inline]
 fn valid(word: usize, blocks: u32) -> u64 {
     match blocks.saturating_sub(word as u32 * 64) {
@@ -114,7 +114,7 @@ impl Slab {
         self.set_phase(phase);
     }
 
-    /// Takes over the bitmap of the medium; `false` if it names blocks that do not exist.
+    /// Takes over the bitmap of the medium; returns `false` if it names blocks that do not exist.
     pub(super) fn read_in(&self, bitmap: &[u64; BITMAP_WORDS]) -> bool {
         let blocks = self.blocks();
         for (word, (taken, &bits)) in self.taken.iter().zip(bitmap).enumerate() {
@@ -169,19 +169,19 @@ impl Slab {
         self.place.store(place as u32, Relaxed);
     }
 
-    /// The offset of block `bit`.
+    /// Returns the offset of block `bit`.
     #[inline]
     pub(super) fn offset_of(&self, bit: u32) -> u64 {
         self.offset_of_class(bit, self.class())
     }
 
-    /// The offset of block `bit` in a slab of class `class`, which this is.
+    /// Returns the offset of block `bit`; `class` is the slab's class.
     #[inline(always)]
     pub(super) fn offset_of_class(&self, bit: u32, class: usize) -> u64 {
         self.base() + class_start(class) + u64::from(bit) * class_bytes(class)
     }
 
-    /// Which block starts at `offset`, if one does.
+    /// Returns the block that starts at `offset`, if one does.
     #[inline]
     pub(super) fn bit_of(&self, offset: u64) -> Option<u32> {
         let class = self.class();
@@ -190,7 +190,7 @@ impl Slab {
         (exact && bit < u64::from(self.blocks())).then_some(bit as u32)
     }
 
-    /// Takes a free block. Only the slot that the slab is attached to.
+    /// Takes a free block. Only the slot that the slab is attached to may call it.
     #[inline]
     pub(super) fn take(&self) -> Option<u32> {
         let blocks = self.blocks();
@@ -214,21 +214,21 @@ impl Slab {
         self.taken[bit as usize / 64].load(Acquire) & 1 << (bit % 64) != 0
     }
 
-    /// Marks a block as leaving; `false` if it is leaving already.
+    /// Marks a block as leaving; returns `false` if it is leaving already.
     #[inline]
     pub(super) fn leave(&self, bit: u32) -> bool {
         let mask = 1 << (bit % 64);
         self.leaving[bit as usize / 64].fetch_or(mask, AcqRel) & mask == 0
     }
 
-    /// The block stays after all.
+    /// Takes a block's mark as leaving back.
     #[inline]
     pub(super) fn stay(&self, bit: u32) {
         self.leaving[bit as usize / 64].fetch_and(!(1 << (bit % 64)), AcqRel);
     }
 
-    /// Makes the blocks of `mask` free. Returns whether none of them was, and whether their word of
-    /// the bitmap is now empty.
+    /// Frees the blocks of `mask`. Returns whether none of them was free, and whether their word of the
+    /// bitmap is now empty.
     #[inline]
     pub(super) fn give_back(&self, Bits { word, mask }: Bits) -> (bool, bool) {
         let word = word as usize;
@@ -253,7 +253,7 @@ impl Slab {
         self.taken.iter().all(|word| word.load(SeqCst) == 0)
     }
 
-    /// The blocks that are taken and not leaving: in a volatile pool, the live ones.
+    /// Returns the blocks that are taken and not leaving: in a volatile pool, the live ones.
     pub(super) fn staying(&self) -> [u64; BITMAP_WORDS] {
         core::array::from_fn(|i| self.taken[i].load(Acquire) & !self.leaving[i].load(Acquire))
     }

@@ -5,27 +5,26 @@
 //!  | micro-log | tickets, two per line ..
 //! ```
 //!
-//! # Tickets that are over
+//! # Finished tickets
 //!
-//! A finished operation's tickets are void in the cache, and durably void only when a thread flushes
-//! and fences them. Until then they are *unsettled*, and a crash would decide them once more. What
-//! must not happen meanwhile:
+//! A finished operation's tickets are void in the cache, and durably void only when a thread flushes and
+//! fences them. Until then they are *unsettled*, and a crash would decide them once more. Meanwhile these
+//! must not happen:
 //!
 //! 1. a store that makes an unsettled ticket's condition change sides while its block does not;
 //! 2. a change of the block's liveness that the unsettled ticket does not follow;
 //! 3. a reuse of the memory its word lies in.
 //!
-//! So each slot publishes what its unsettled tickets *name*: a 64-bit filter of hashed blocks and
-//! words, and one of the pages the words lie in. An operation that is about to do 1, 2 or 3 looks at every
-//! slot's filters, and on a match flushes that slot's tickets under the fence it executes anyway,
-//! *before* its commit: an operation by itself ([`Op::stage`](crate::Op::stage)), with the blocks
-//! and words of its own tickets, the words announced by [`Op::changes`](crate::Op::changes), and the
-//! pages of the blocks it frees. A change outside operations calls
-//! [`Pool::settle`](crate::Pool::settle). The next operation of the same slot settles the slot
-//! entirely. A false match costs a flush.
+//! So each slot publishes what its unsettled tickets *name*: a 64-bit filter of hashed blocks and words, and
+//! one of the words' pages. An operation that is about to do 1, 2 or 3 looks at every slot's filters, and on
+//! a match flushes that slot's tickets under the fence it executes anyway, *before* its commit. Operations do
+//! this by themselves ([`Op::stage`](crate::Op::stage)), for the blocks and words of their own tickets, the
+//! words announced by [`Op::changes`](crate::Op::changes), and the pages of the blocks they free. A change
+//! outside operations calls [`Pool::settle`](crate::Pool::settle). The next operation of the same slot
+//! settles the whole slot. A false match costs a flush.
 //!
-//! The filters are stored before whatever lets another thread reach the words (the lock's release,
-//! the block's return), and read after it; so a matching ticket is never missed.
+//! The filters are stored before the words become reachable for another thread (by a lock's release, or a
+//! block's return), and read after; so a matching ticket is never missed.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -53,49 +52,50 @@ pub(super) struct Slot {
     names: AtomicU64,
     /// Filter of the pages that these words lie in.
     pages: AtomicU64,
-    /// Ticket lines that may be unsettled: the first so many.
+    /// The number of ticket lines, from the first on, that may be unsettled.
     lines: AtomicU32,
     /// Counts finished operations.
     round: AtomicU32,
-    /// The micro-log holds what an interrupted operation left.
+    /// Whether the micro-log holds the notes of an interrupted operation.
     pub(super) log_held: AtomicBool,
     /// Held by the operation that has the slot.
     pub(super) state: Claim<SlotState>,
 }
 
-/// What the holder of a slot works with.
+/// The state that the holder of a slot works with.
 #[derive(Debug, Default)]
 pub(super) struct SlotState {
     /// The blocks of this operation.
     pub(super) entries: Vec<Entry>,
     /// Tickets written by this operation.
     pub(super) tickets: u32,
-    /// What this operation names or changes; see the module's head.
+    /// The filter of the words and blocks that this operation names or changes; see the module's
+    /// documentation.
     pub(super) names: u64,
     pub(super) changes: u64,
     pub(super) word_pages: u64,
     pub(super) freed_pages: u64,
-    /// Blocks that went out with the last operation: free when its tickets are settled. The flag
-    /// says that readers may be in them.
+    /// Blocks that the last operation freed: free when its tickets are settled. The flag says that readers
+    /// may be in them.
     pub(super) quarantine: Vec<(Block, bool)>,
-    /// By class, the slab this slot takes from, plus 1.
+    /// For each class, the slab this slot takes from, plus 1.
     pub(super) attached: Vec<u32>,
     /// Slabs made by this slot whose page-table word is not written, attached or full.
     pub(super) fresh: Vec<u32>,
     /// Empty slabs whose page-table word this operation clears.
     pub(super) leaving_slabs: Vec<u32>,
-    /// Slots whose tickets this operation flushed, and their round then.
+    /// Slots whose tickets this operation flushed, and their round at that time.
     pub(super) settled: Vec<(u32, u32)>,
     /// Lines to flush.
     pub(super) touched: Vec<u64>,
-    /// The pool lost its durability in the middle of an operation: its tickets stay.
+    /// Whether the pool lost its durability in the middle of an operation: its tickets stay.
     pub(super) abandoned: bool,
 }
 
-/// What an operation does with a block.
+/// The role of a block in an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Reserved, and so far nothing more.
+    /// Reserved only.
     Reserved,
     /// Becomes live with the commit.
     Allocated,
@@ -116,13 +116,13 @@ pub(super) struct Entry {
     pub(super) live: bool,
 }
 
-/// The bit of a filter for `value`.
+/// Returns the bit of a filter for `value`.
 #[inline]
 pub(super) fn filter_bit(value: u64) -> u64 {
     1 << (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
 }
 
-/// The filter of the pages of `len` bytes from `start`.
+/// Returns the filter of the pages of `len` bytes from `start`.
 #[inline]
 pub(super) fn filter_pages(start: u64, len: u64) -> u64 {
     let pages = start / PAGE..(start + len).div_ceil(PAGE);
@@ -135,16 +135,16 @@ pub(super) fn filter_pages(start: u64, len: u64) -> u64 {
     pages.fold(0, |filter, page| filter | filter_bit(page))
 }
 
-/// Ticket lines that `tickets` tickets take.
+/// Returns the number of lines of `tickets` tickets.
 #[inline]
 pub(super) fn lines_for(tickets: u32) -> u32 {
     tickets.div_ceil(TICKETS_PER_LINE as u32)
 }
 
 impl Slot {
-    /// Publishes what the finished operation's tickets name, void as they are, beside what is
-    /// unsettled already (nothing, unless the operation was dropped before its first fence). Only
-    /// the holder of the slot's state.
+    /// Publishes the filters of the finished operation's void tickets, in addition to those that are
+    /// unsettled already (none, unless the operation was dropped before its first fence). Only the holder of
+    /// the slot's state may call it.
     #[inline]
     pub(super) fn publish(&self, names: u64, pages: u64, tickets: u32) {
         self.lines.store(self.lines.load(Relaxed).max(lines_for(tickets)), Release);
@@ -153,7 +153,8 @@ impl Slot {
         self.names.store(self.names.load(Relaxed) | names, Release);
     }
 
-    /// Every ticket of the slot is durably void, but those of the operation that holds it.
+    /// Clears the filters: every ticket of the slot is durably void, except those of the operation that holds
+    /// it.
     #[inline]
     pub(super) fn clear(&self) {
         self.names.store(0, Release);
@@ -179,27 +180,27 @@ impl Slot {
 }
 
 thread_local! {
-    /// The pool and slot this thread used last.
+    /// The pool and slot that this thread used last.
     static LAST: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// Rounds of looking for a free slot before giving up: some seconds, most of them asleep.
+/// The number of rounds of looking for a free slot before giving up: some seconds, mostly asleep.
 const ROUNDS: u32 = 40_000;
-/// Rounds without sleep: who has the slot may not be running.
+/// The number of rounds without sleep: the thread that has the slot may not be running.
 const AWAKE: u32 = 2_000;
-/// How long a round sleeps after those.
+/// The sleep of each round after those.
 const NAP: core::time::Duration = core::time::Duration::from_micros(50);
 
 impl<M: Medium> Pool<M> {
-    /// The words of a slot.
+    /// Returns the words of a slot.
     pub(super) fn slot_words(&self, index: usize) -> Result<&[PmU64], PmError> {
         let geometry = &self.heap.geometry;
         let offset = geometry.slots_offset + index as u64 * geometry.slot_bytes;
         self.words(offset, (geometry.slot_bytes / 8) as usize)
     }
 
-    /// Claims a slot: the one this thread used last, or the first that is free. Waits while all are
-    /// taken, and gives up in the end: an operation may be waiting for one of its own thread.
+    /// Claims a slot: the one this thread used last, or the first free one. Waits while all are taken, but
+    /// not for ever: the thread may hold a slot itself.
     #[inline]
     pub(super) fn claim(&self) -> Result<(usize, &Slot, Claimed<'_, SlotState>), PmError> {
         let (pool, last) = LAST.get();
@@ -226,7 +227,7 @@ impl<M: Medium> Pool<M> {
                 let slot = self.slot_state(index);
                 self.pm().yield_point();
                 let Some(state) = slot.state.try_claim() else { continue };
-                // A slot whose log is held does for operations without a log, if need be.
+                // A slot whose log is held serves operations without a log, if no other is free.
                 if state.abandoned || round == 0 && self.log_is_held(slot, index)? {
                     continue;
                 }
@@ -244,7 +245,7 @@ impl<M: Medium> Pool<M> {
         Err(PmError::Busy { slots: count })
     }
 
-    /// The slot that this thread used last in this pool.
+    /// Returns the slot that this thread used last in this pool.
     #[inline]
     pub(super) fn last_slot(&self) -> Option<&Slot> {
         let (pool, slot) = LAST.get();
@@ -262,13 +263,13 @@ impl<M: Medium> Pool<M> {
         Ok(held)
     }
 
-    /// The micro-log of a slot.
+    /// Returns the micro-log of a slot.
     pub(super) fn micro_log(&self, index: usize) -> Result<&MicroLog, PmError> {
         let geometry = &self.heap.geometry;
         self.get(crate::ptr::PPtr::new(geometry.slots_offset + index as u64 * geometry.slot_bytes))
     }
 
-    /// Slot number `index`.
+    /// Returns slot number `index`.
     #[inline]
     pub(super) fn slot_state(&self, index: usize) -> &Slot {
         match self.heap.slots.get(index) {
@@ -288,8 +289,8 @@ impl<M: Medium> Pool<M> {
         pm.flush_words(&words[LOG_WORDS..end.min(words.len())])
     }
 
-    /// Flushes the tickets of every slot but `own` whose unsettled tickets meet the filters, and
-    /// notes them in `settled`.
+    /// Flushes the tickets of every slot except `own` whose unsettled tickets match the filters, and adds
+    /// these slots to `settled`.
     #[track_caller]
     pub(super) fn flush_met(
         &self,
@@ -316,7 +317,7 @@ impl<M: Medium> Pool<M> {
         flushed
     }
 
-    /// After the fence: forgets the tickets of slots that were not used meanwhile.
+    /// Clears the filters, after the fence, of the slots that were not used meanwhile.
     pub(super) fn clear_met(&self, settled: &mut Vec<(u32, u32)>) {
         for (index, round) in settled.drain(..) {
             let slot = self.slot_state(index as usize);
@@ -329,14 +330,14 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Makes it safe to change `word` outside any [`Op`](crate::Op): if a finished operation's
-    /// ticket names the word and is not yet durably void, makes it so.
+    /// Makes it safe to change `word` outside any [`Op`](crate::Op): if a finished operation's ticket names
+    /// the word and is not yet durably void, makes it so.
     ///
-    /// Call it before the change, with whatever lock keeps others from the word. An index whose
-    /// tickets name only words that operations change needs it never.
+    /// Call it before the change, under the lock that keeps other threads from the word. An index whose
+    /// tickets name only words that operations change never needs it.
     ///
     /// # Cost
-    /// Usually nothing: one load per slot in use. Else one fence, and the lines of the tickets.
+    /// Usually one load per slot in use. Otherwise one fence, and the lines of the tickets.
     #[track_caller]
     pub fn settle<W: crate::cell::Word>(
         &self,
@@ -352,8 +353,8 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// The micro-logs of index `index` that interrupted operations left: those whose state is not
-    /// 0. Tickets are decided already. A log is done when its state is durably 0.
+    /// Returns the micro-logs of index `index` that interrupted operations left: those whose state is not 0.
+    /// Tickets are decided already. A log is done when its state is durably 0.
     pub fn pending_logs(&self, index: IndexId) -> Result<Vec<&MicroLog>, PmError> {
         let mut found = Vec::new();
         for slot in 0..self.heap.geometry.slot_count as usize {

@@ -1,5 +1,5 @@
-//! A growable table in DRAM whose elements never move and are never freed: type-stable, so that a
-//! stale index leads to some element and never to anything else.
+//! A growable table in DRAM whose elements never move and are never freed: it is type-stable, so a stale
+//! index leads to an element of the same type.
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,7 @@ impl<T: Default> Table<T> {
         Self { chunks: [const { OnceLock::new() }; CHUNKS] }
     }
 
-    /// In which chunk element `index` lies, and where.
+    /// Returns the chunk of element `index` and the element's place in it.
     #[inline(always)]
     fn place(index: usize) -> (usize, usize) {
         let n = index + FIRST;
@@ -27,14 +27,14 @@ impl<T: Default> Table<T> {
         (chunk, n - (FIRST << chunk))
     }
 
-    /// The element, if [`ensure`](Self::ensure) made it.
+    /// Returns the element, if [`ensure`](Self::ensure) made it.
     #[inline(always)]
     pub(super) fn get(&self, index: usize) -> Option<&T> {
         let (chunk, at) = Self::place(index);
         self.chunks.get(chunk)?.get()?.get(at)
     }
 
-    /// The element, made if it was not there.
+    /// Returns the element, and makes it if necessary.
     ///
     /// # Panics
     /// If `index` is 2^30 or more: the caller bounds it.

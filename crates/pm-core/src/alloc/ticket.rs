@@ -1,4 +1,4 @@
-//! Tickets on the medium: what a block's liveness hangs on while it changes.
+//! Tickets on the medium: the condition under which a block is live while that changes.
 //!
 //! ```text
 //!  0        8              16     24
@@ -12,8 +12,8 @@
 //!        bits 20..64  offset / 16
 //! ```
 //!
-//! A line holds two. `block` is written last: the words of a line become durable in the order of
-//! their stores, so a ticket that counts is whole.
+//! A line holds two tickets. `block` is written last: the words of a line become durable in the order of
+//! their stores, so a ticket with a valid `block` is complete.
 
 use crate::cell::PmU64;
 use crate::error::PmError;
@@ -22,12 +22,12 @@ use crate::media::Medium;
 use super::class::CLASSES;
 use super::geometry::PAGE;
 
-/// Words of a ticket.
+/// The words of a ticket.
 pub(super) const TICKET_WORDS: usize = 4;
-/// Tickets of a line.
+/// The tickets of a line.
 pub(super) const TICKETS_PER_LINE: usize = 2;
 
-/// Which block, and how recovery finds its allocation bit without reading the heap.
+/// The block that a ticket names, and the place of its allocation bit, which recovery finds without the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// A block of a slab.
@@ -58,7 +58,7 @@ impl Subject {
         }
     }
 
-    /// The ticket's first word.
+    /// Encodes the ticket's first word.
     #[inline]
     pub(super) fn encode(self) -> u64 {
         match self {
@@ -70,7 +70,7 @@ impl Subject {
         }
     }
 
-    /// What the first word names; `None` if it is damaged. Not 0: that is no ticket.
+    /// Decodes the first word; `None` if it is damaged. 0 means no ticket and is not passed.
     pub(super) fn decode(word: u64) -> Option<Self> {
         let offset = (word >> 20) << 4;
         if word & 3 == 3 {
@@ -104,7 +104,7 @@ impl Condition {
 
 /// Writes a ticket.
 pub(super) fn write<M: Medium>(pm: &M, cells: &[PmU64], subject: Subject, condition: Condition) {
-    pm.in_order(); // durable before: that the ticket which stood here is void, on the same line
+    pm.in_order(); // durable before: the void of the ticket that was here, on the same line
     pm.store(&cells[1], condition.word);
     pm.store(&cells[2], condition.mask);
     pm.store(&cells[3], condition.expect);
@@ -112,7 +112,7 @@ pub(super) fn write<M: Medium>(pm: &M, cells: &[PmU64], subject: Subject, condit
     pm.store(&cells[0], subject.encode());
 }
 
-/// Reads a ticket; `Ok(None)` if there is none.
+/// Reads a ticket; returns `Ok(None)` if there is none.
 pub(super) fn read<M: Medium>(
     pm: &M,
     cells: &[PmU64],

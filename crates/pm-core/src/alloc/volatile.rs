@@ -1,5 +1,5 @@
-//! The short way, in volatile pools: no ticket, no bit on the medium, one atomic instruction to claim
-//! a slot, one to take a block, one to give it back.
+//! The fast path of volatile pools: no ticket, no bit on the medium; one atomic instruction to claim a slot,
+//! one to take a block, one to give it back.
 
 use crate::cell::{PmCell, PmType};
 use crate::error::PmError;
@@ -11,7 +11,7 @@ use super::class::class_of;
 use super::heap::{Block, corrupt};
 use super::zone::Page;
 
-/// Gives a block back unless it is defused: `init` may panic.
+/// Gives a block back when it is dropped, unless it is defused: `init` may panic.
 struct Unless<'p, M: Medium>(&'p Pool<M>, Block);
 
 impl<M: Medium> Drop for Unless<'_, M> {
@@ -42,7 +42,7 @@ impl<M: Medium> Pool<M> {
         Ok(ptr)
     }
 
-    /// A block of the slab that this thread's slot takes from.
+    /// Takes a block of the slab that this thread's slot is attached to.
     #[inline]
     fn take_attached(&self, class: usize) -> Option<(Block, u64)> {
         if self.heap.limits_reservations() {

@@ -1,8 +1,8 @@
 //! Zones: a page table on the medium, a map of pages in DRAM.
 //!
-//! A zone is `zone_bytes` long. Its first pages hold one word per page of the zone: the [`Run`] that
-//! starts there, or 0. The pages inside a run are derived: the map in DRAM is built when a zone is
-//! first used, and a table whose runs overlap, or whose words are damaged, is an error then.
+//! A zone is `zone_bytes` long. Its first pages hold one word per page of the zone: the [`Run`] that starts
+//! there, or 0. The map in DRAM, which also knows the pages inside a run, is built when a zone is first used;
+//! overlapping runs or damaged words are an error then.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -17,7 +17,7 @@ use super::class::Shapes;
 use super::geometry::PAGE;
 use super::head::Run;
 
-/// What a page is, in one word of DRAM.
+/// The state of a page, in one word of DRAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Page {
     /// Free.
@@ -30,7 +30,7 @@ pub(super) enum Page {
     Leaving,
     /// A further page of an extent.
     Inside,
-    /// Part of slab number so.
+    /// Part of the slab of this number.
     Slab(u32),
 }
 
@@ -71,7 +71,7 @@ impl Zone {
         self.pages.get().is_some()
     }
 
-    /// What page `page` is; `None` if the zone was never used, or has no such page.
+    /// Returns the state of page `page`; `None` if the zone was never used, or has no such page.
     #[inline]
     pub(super) fn page(&self, page: usize) -> Option<Page> {
         Some(Page::decode(self.pages.get()?.get(page)?.load(Acquire)))
@@ -107,15 +107,15 @@ impl Zone {
     }
 }
 
-/// Which pages of a zone are free. Under the heap's lock.
+/// The free pages of a zone. Under the heap's lock.
 #[derive(Debug)]
 pub(super) struct FreePages {
     bits: Vec<u64>,
     count: u32,
-    /// No page before it is free.
+    /// No page before this one is free.
     first: usize,
-    /// No more pages than so many in a row are free. So a zone that is nearly full costs an allocation
-    /// of a large run no search, time and again.
+    /// No more than this number of consecutive pages are free. So allocations of large runs do not search a
+    /// nearly full zone again and again.
     most: usize,
 }
 
@@ -138,7 +138,7 @@ impl FreePages {
         self.most = self.most.max(end - self.row_start(first));
     }
 
-    /// Where the free pages in a row begin that a free page is one of.
+    /// Returns the first of the consecutive free pages that include a given free page.
     fn row_start(&self, page: usize) -> usize {
         let mut mask = u64::MAX >> (63 - page % 64);
         for (i, &bits) in self.bits.iter().enumerate().take(page / 64 + 1).rev() {
@@ -151,7 +151,7 @@ impl FreePages {
         0
     }
 
-    /// Returns where the first run of `pages` free pages begins, if there is one.
+    /// Returns the first page of the first run of `pages` free pages, if there is one.
     pub(super) fn find(&mut self, pages: u32) -> Option<usize> {
         if self.most < pages as usize {
             return None;
@@ -184,7 +184,7 @@ impl FreePages {
         self.count -= pages;
     }
 
-    /// The first page from `from` on that is free (or is not).
+    /// Returns the first page from `from` on that is free (or is not).
     fn next(&self, from: usize, free: bool) -> Option<usize> {
         let mut mask = u64::MAX << (from % 64);
         for (i, &bits) in self.bits.iter().enumerate().skip(from / 64) {
@@ -198,7 +198,7 @@ impl FreePages {
     }
 }
 
-/// Pages that the page table of a zone takes.
+/// Returns the number of pages that the page table of a zone takes.
 pub(super) fn table_pages(zone_bytes: u64) -> u64 {
     (zone_bytes / PAGE * 8).div_ceil(PAGE)
 }
@@ -211,8 +211,8 @@ pub(super) struct FoundSlab {
     pub(super) base: u64,
 }
 
-/// Reads the page table of the zone at `start`: fills `zone`, asks `number` for the number of each
-/// slab, returns the free pages. Under the heap's lock.
+/// Reads the page table of the zone at `start`: fills `zone`, asks `number` for the number of each slab, and
+/// returns the free pages. Under the heap's lock.
 pub(super) fn load<M: Medium>(
     pool: &Pool<M>,
     zone: &Zone,
@@ -263,7 +263,7 @@ pub(super) fn load<M: Medium>(
             .iter()
             .for_each(|p| p.store(entry, Release));
     }
-    // A second loader cannot be here: the caller holds the heap's lock.
+    // No second thread loads this zone: the caller holds the heap's lock.
     let _ = zone.pages.set(map);
     Ok(free)
 }

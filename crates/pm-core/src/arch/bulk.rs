@@ -1,4 +1,4 @@
-//! Racing bulk reads, dispatched: see the module above for what they mean.
+//! Racing bulk reads, dispatched to the variant for the CPU: see the module above for their meaning.
 
 use core::cmp::Ordering;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -11,8 +11,8 @@ use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64::{avx2, avx512, baseline};
 
-/// Strings up to this length are compared word by word: a vector would reach into lines that the
-/// string does not touch.
+/// Strings up to this length are compared word by word: a vector would reach into lines that the string does
+/// not touch.
 const SHORT: usize = 32;
 
 macro_rules! dispatch {
@@ -38,7 +38,7 @@ macro_rules! dispatch {
     }};
 }
 
-/// Copies words out, as many as both have.
+/// Copies words from `src` to `dst`, up to the shorter length.
 #[inline(always)]
 pub(crate) fn read_words(level: Level, src: &[PmU64], dst: &mut [u64]) {
     if src.len().min(dst.len()) < 8 {
@@ -51,25 +51,25 @@ pub(crate) fn read_words(level: Level, src: &[PmU64], dst: &mut [u64]) {
     }
 }
 
-/// Which bytes of up to 8 words equal `byte`.
+/// Returns a mask of the bytes of up to 8 words that equal `byte`.
 #[inline(always)]
 pub(crate) fn match_byte(level: Level, src: &[PmU64], byte: u8) -> u64 {
     dispatch!(level, match_byte(src, byte))
 }
 
-/// Which of up to 64 words equal `word`.
+/// Returns a mask of the words, up to 64, that equal `word`.
 #[inline(always)]
 pub(crate) fn match_word(level: Level, src: &[PmU64], word: u64) -> u64 {
     dispatch!(level, match_word(src, word))
 }
 
-/// Which of up to 64 words are less than `bound`, unsigned.
+/// Returns a mask of the words, up to 64, that are less than `bound`, unsigned.
 #[inline(always)]
 pub(crate) fn match_less(level: Level, src: &[PmU64], bound: u64) -> u64 {
     dispatch!(level, match_less(src, bound))
 }
 
-/// How many words are less than `bound`, unsigned.
+/// Returns the number of words less than `bound`, unsigned.
 #[inline(always)]
 pub(crate) fn count_less(level: Level, src: &[PmU64], bound: u64) -> usize {
     dispatch!(level, count_less(src, bound))

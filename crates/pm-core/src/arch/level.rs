@@ -1,9 +1,9 @@
-//! Which vector instructions this CPU has.
+//! The vector instructions of this CPU.
 
 /// Vector instruction sets, weakest first.
 ///
-/// Each medium keeps the one it found, on the line of its other constants: dispatch is a load from
-/// a line every access uses, and a predicted branch.
+/// Each medium keeps the level it detected, on the line of its other constants: dispatch is a load from a
+/// line that every access uses, and a predicted branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "levels of x86-64"))]
 pub(crate) enum Level {
@@ -16,7 +16,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// What the CPU has.
+    /// Detects the CPU's level.
     pub(crate) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {

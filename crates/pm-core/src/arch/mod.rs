@@ -2,10 +2,10 @@
 //!
 //! # Racing bulk reads
 //!
-//! The functions of [`bulk`] read pool words while others write them. Their meaning is a sequence
-//! of relaxed 8-byte atomic loads of the words of `src`, in no particular order, a word possibly
-//! loaded more than once, followed by an acquire fence; [`portable`] is literally that. The x86-64
-//! variants are `asm!` blocks with vector loads. What makes them the same thing:
+//! The functions of [`bulk`] read pool words while other threads write them. They mean a sequence of relaxed
+//! 8-byte atomic loads of the words of `src`, in no particular order, a word possibly loaded more than once,
+//! followed by an acquire fence; [`portable`] is literally that. The x86-64 variants are `asm!` blocks with
+//! vector loads. They are equivalent because:
 //!
 //! * to the compiler an `asm!` block is opaque: it does what its documentation says, and no slice,
 //!   reference or plain load over the racing bytes exists that the memory model could object to;
@@ -15,7 +15,7 @@
 //!   with later loads;
 //! * bytes that a mask disables are not accessed, so an aligned vector may extend past `src`.
 //!
-//! Whatever they return is a private value; a caller that needs a snapshot validates a version.
+//! The results are private values; a caller that needs a snapshot validates a version.
 //!
 //! # Variants
 //!

@@ -1,4 +1,4 @@
-//! Bulk accesses as what they mean: relaxed loads and stores of words.
+//! Bulk accesses by their definition: relaxed loads and stores of words.
 
 use core::cmp::Ordering;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -41,13 +41,13 @@ pub(crate) fn match_less(src: &[PmU64], bound: u64) -> u64 {
         .fold(0, |mask, (i, cell)| mask | u64::from(cell.atomic().load(Relaxed) < bound) << i)
 }
 
-/// How many words are less than `bound`.
+/// Returns the number of words less than `bound`.
 #[inline(always)]
 pub(crate) fn count_less(src: &[PmU64], bound: u64) -> usize {
     src.iter().map(|cell| usize::from(cell.atomic().load(Relaxed) < bound)).sum()
 }
 
-/// The first `probe.len()` stored bytes against `probe`, word by word.
+/// Compares the first `probe.len()` stored bytes with `probe`, word by word.
 #[inline(always)]
 pub(crate) fn cmp_prefix(src: &[PmU64], probe: &[u8]) -> Ordering {
     let (whole, rest) = probe.as_chunks::<8>();
@@ -68,8 +68,8 @@ pub(crate) fn cmp_prefix(src: &[PmU64], probe: &[u8]) -> Ordering {
     }
 }
 
-/// Copies words in, as many as both have: a release fence, then relaxed stores. The fence keeps
-/// them behind whatever lock the writer took (see `sync::protocol`).
+/// Copies words to `dst`, up to the shorter length: a release fence, then relaxed stores. The fence keeps the
+/// stores after the lock that the writer took (see `sync::protocol`).
 #[inline(always)]
 pub(crate) fn write_words(dst: &[PmU64], src: &[u64]) {
     fence(Release);

@@ -1,17 +1,16 @@
 //! Rank sort: the order of up to 64 private keys without a branch on any of them.
 //!
-//! The rank of a key is the number of keys less than it, so n keys take n comparisons each, but
-//! vectors of comparisons and no mispredicted branch. To compare many at once the keys are cut to
-//! the 31 bits behind their common prefix; keys that the cut makes equal, and equal keys, are seen
-//! by their ranks, and those alone are left to the standard sort.
+//! The rank of a key is the number of keys less than it: n comparisons for each of n keys, but in vectors and
+//! without a mispredicted branch. To compare many at once the keys are cut to the 31 bits behind their common
+//! prefix. Ranks reveal keys that are equal, or equal after the cut; the standard sort orders those.
 
 #[cfg(target_arch = "x86_64")]
 use super::{level::Level, x86_64::rank as avx512};
 
-/// The most keys that [`rank_sort`] takes.
+/// The largest number of keys that [`rank_sort`] takes.
 pub(super) const MOST: usize = 64;
 
-/// Lanes in which keys are counted: of the 64, as many groups as there are keys.
+/// The lanes in which keys are counted.
 pub(super) const LANES: usize = 16;
 
 /// Sorts by rank: returns the indices of `keys` in ascending order of their keys (the earlier index
@@ -42,11 +41,11 @@ pub fn rank_sort<'a>(keys: &[u64], order: &'a mut [u8; MOST]) -> &'a [u8] {
     order
 }
 
-/// Completes an order in which some keys have one rank: the standard sort, for those alone.
+/// Completes an order in which some keys have the same rank: sorts those by the standard sort.
 #[cold]
 #[inline(never)]
 fn break_ties(keys: &[u64], ranks: &[u32; MOST], order: &mut [u8]) {
-    // From its rank on, as many places as there are keys of that rank.
+    // From its rank on, a rank takes one place for each key that has it.
     let mut free = u64::MAX >> (MOST - order.len());
     for (index, &rank) in (0..).zip(&ranks[..order.len()]) {
         let place = rank + (free >> rank).trailing_zeros();
@@ -61,8 +60,8 @@ fn break_ties(keys: &[u64], ranks: &[u32; MOST], order: &mut [u8]) {
     }
 }
 
-/// How many of the first `count` keys are less than each, as far as 31 bits tell; the padding
-/// counts for nothing.
+/// Counts for each of the first `count` keys the keys less than it, by their 31 bits; padding counts for
+/// nothing.
 fn ranks(keys: &[u64; MOST], count: usize) -> [u32; MOST] {
     #[cfg(target_arch = "x86_64")]
     if Level::detect() == Level::Avx512 {
@@ -71,7 +70,7 @@ fn ranks(keys: &[u64; MOST], count: usize) -> [u32; MOST] {
     portable(keys, count)
 }
 
-/// A plain loop, which compilers turn into vectors of four or eight.
+/// A plain loop that compilers turn into vectors of four or eight.
 pub(super) fn portable(keys: &[u64; MOST], count: usize) -> [u32; MOST] {
     let used = count.next_multiple_of(LANES);
     let prefix = common_prefix(keys[..used].iter().fold(0, |bits, key| bits | (key ^ keys[0])));
@@ -92,7 +91,7 @@ pub(super) fn portable(keys: &[u64; MOST], count: usize) -> [u32; MOST] {
     ranks
 }
 
-/// The length of the prefix that keys share if `bits` are those in which they differ.
+/// Returns the length of the common prefix of keys that differ in `bits`.
 pub(super) fn common_prefix(bits: u64) -> u32 {
     (bits | 1).leading_zeros()
 }

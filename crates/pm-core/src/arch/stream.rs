@@ -1,13 +1,13 @@
 //! Write-back, fence, prefetch and non-temporal stores, one interface for all architectures.
 //!
-//! # What is non-temporal, and what only may be
+//! # What is non-temporal
 //!
-//! A non-temporal store of a whole line needs no read of the line and no flush: 64 bytes and a fence
-//! cost less than store, CLWB and fence, and 512 bytes a third less. Of a part of a line it makes the
-//! memory controller read the rest first: one word and a fence cost half as much again as store,
-//! CLWB and fence on Intel (310 against 205 ns on a Sapphire Rapids with DDR5), and a tenth *less* on
-//! AMD's Zen. So lines that a copy covers in part are stored and flushed, and a single word goes
-//! whichever way its CPU prefers. MOVDIR64B was measured too: the same as a 64-byte VMOVNTDQ.
+//! A non-temporal store of a whole line needs no read of the line and no flush: 64 bytes and a fence cost
+//! less than store, CLWB and fence, and 512 bytes a third less. A non-temporal store of part of a line makes
+//! the memory controller read the rest first: one word and a fence cost half as much again as store, CLWB and
+//! fence on Intel (310 against 205 ns on a Sapphire Rapids with DDR5), and a tenth *less* on AMD's Zen. So
+//! lines that a copy covers in part are stored and flushed, and a single word is stored as its CPU prefers.
+//! MOVDIR64B was measured too: it costs the same as a 64-byte VMOVNTDQ.
 
 use std::sync::OnceLock;
 
@@ -67,7 +67,7 @@ pub(crate) fn store_fence() {
     isa::store_fence();
 }
 
-/// The best flush instruction of this CPU. Asked once: a virtual machine traps the question.
+/// Returns the best flush instruction of this CPU. Asked once: a virtual machine traps the CPUID instruction.
 pub(crate) fn best_flush() -> FlushInstruction {
     static BEST: OnceLock<FlushInstruction> = OnceLock::new();
     *BEST.get_or_init(isa::best_flush)
@@ -78,7 +78,7 @@ pub(crate) fn has_flush(instruction: FlushInstruction) -> bool {
     isa::has_flush(instruction)
 }
 
-/// The CPU's time stamp counter: constant rate, unknown unit.
+/// Reads the CPU's time stamp counter: constant rate, unknown unit.
 pub(crate) fn ticks() -> u64 {
     isa::ticks()
 }
@@ -118,9 +118,9 @@ pub(crate) fn stream_word(instruction: FlushInstruction, cell: &PmU64, word: u64
     store_and_flush(instruction, core::slice::from_ref(cell), &[word]);
 }
 
-/// Copies a line in non-temporally, word by word, if it is one. The words are most likely in registers,
-/// or were stored one by one just now: a vector of them could be loaded only when all these stores are
-/// done, which wait for the last fence.
+/// Copies a line non-temporally, word by word, if `src` is one line. The words are most likely in registers,
+/// or were just stored one by one: a vector load of them would wait until all these stores are done, and
+/// these wait for the last fence.
 #[inline(always)]
 pub(crate) fn stream_line(dst: &[PmU64], src: &[u64]) -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -134,7 +134,7 @@ pub(crate) fn stream_line(dst: &[PmU64], src: &[u64]) -> bool {
     false
 }
 
-/// Copies words in, as many as both have, and starts their write-back: whole lines with
+/// Copies words to `dst`, up to the shorter length, and starts their write-back: whole lines with
 /// non-temporal stores, the rest with ordinary stores and a flush.
 pub(crate) fn stream_words(
     level: Level,
@@ -165,7 +165,7 @@ pub(crate) fn stream_words(
     store_and_flush(instruction, dst_tail, src_tail);
 }
 
-/// Copies words of one line in with ordinary stores and flushes it.
+/// Copies words of one line with ordinary stores and flushes it.
 fn store_and_flush(instruction: FlushInstruction, dst: &[PmU64], src: &[u64]) {
     portable::write_words(dst, src);
     flush_words(instruction, dst);

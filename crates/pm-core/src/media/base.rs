@@ -1,14 +1,14 @@
-//! How the pool's pages lie in the base of a twin.
+//! The layout of the pool's pages in the base of a twin.
 //!
 //! ```text
 //! page of the base   0          1 .. 512         513        514 .. 1025      ..
 //!                    checksums  pages 0 .. 511   checksums  pages 512 ..     ..
 //! ```
 //!
-//! A page of checksums has a word for each page of the group behind it, 0 for a page of zeros that was never
-//! written. Pages that the log has lines of are not compared: a crash may have cut them, or left a checksum
-//! that is older or newer, and the log mends what differs. All others are as their checksums say, or are not
-//! used.
+//! A page of checksums has a word for each page of the group behind it; 0 stands for a page of zeros that was
+//! never written. Pages that have lines in the log are not compared: a crash may have cut them, or left a
+//! checksum that is older or newer, and the log repairs the difference. Every other page agrees with its
+//! checksum, or the base is not used.
 
 use std::collections::BTreeSet;
 
@@ -19,37 +19,37 @@ use crate::checksum::checksum;
 const GROUP: u64 = PAGE / 8;
 /// Bytes of the pool in a group.
 pub(crate) const GROUP_BYTES: u64 = GROUP * PAGE;
-/// The same with its checksums.
+/// The same with the page of its checksums.
 const STORED: u64 = GROUP_BYTES + PAGE;
 
-/// Where in the base the page at this offset of the pool is.
+/// Returns the place in the base of the page at this offset of the pool.
 pub(crate) fn place_of(offset: u64) -> u64 {
     sums_of(offset) + PAGE + offset % GROUP_BYTES
 }
 
-/// Where in the base the checksums are of the group with the page at this offset of the pool.
+/// Returns the place in the base of the checksums of the group with the page at this offset of the pool.
 pub(crate) fn sums_of(offset: u64) -> u64 {
     offset / GROUP_BYTES * STORED
 }
 
-/// Bytes of the base of a pool of `len` bytes.
+/// Returns the bytes of the base of a pool of `len` bytes.
 pub(crate) fn stored(len: u64) -> u64 {
     len.checked_sub(1).map_or(0, |last| place_of(last / PAGE * PAGE) + PAGE)
 }
 
-/// Bytes of the pool in a base of `stored` bytes, in whole pages.
+/// Returns the bytes of the pool in a base of `stored` bytes, in whole pages.
 pub(crate) fn held(stored: u64) -> u64 {
     let rest = (stored % STORED / PAGE).saturating_sub(1) * PAGE;
     stored / STORED * GROUP_BYTES + rest
 }
 
-/// The checksum of the page at this offset of the pool: never 0, and another one at another place.
+/// Computes the checksum of the page at this offset of the pool: never 0, and different at each place.
 fn sum(offset: u64, page: &[u8]) -> u64 {
     let words = page.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
     checksum(offset, words).max(1)
 }
 
-/// Whether a page is what its checksum says.
+/// Whether a page agrees with its checksum.
 pub(crate) fn is_right(expected: u64, offset: u64, page: &[u8]) -> bool {
     match expected {
         0 => page.iter().all(|&byte| byte == 0),
@@ -61,7 +61,7 @@ pub(crate) fn is_right(expected: u64, offset: u64, page: &[u8]) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     all: Vec<u64>,
-    /// The first offsets of groups with pages that were noted since they were asked for.
+    /// The first offsets of the groups whose checksums changed since they were last taken.
     changed: BTreeSet<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Sums {
         self.all.extend(stored.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)));
     }
 
-    /// What is written to the page at this offset of the pool.
+    /// Updates the checksum of a page that is written at this offset of the pool.
     pub(super) fn note(&mut self, offset: u64, page: &[u8]) {
         let at = (offset / PAGE) as usize;
         if at >= self.all.len() {
@@ -81,7 +81,7 @@ impl Sums {
         self.changed.insert(offset / GROUP_BYTES * GROUP_BYTES);
     }
 
-    /// Where the checksums go that were changed, and what they are.
+    /// Takes the checksums that changed, each with its place in the base.
     pub(super) fn take_changed(&mut self) -> impl Iterator<Item = (u64, Vec<u8>)> {
         core::mem::take(&mut self.changed).into_iter().map(|first| {
             let at = (first / PAGE) as usize;

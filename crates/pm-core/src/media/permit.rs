@@ -1,9 +1,9 @@
-//! The permission to write to a private copy, which the threads that recover have, and no others.
+//! The permission to write to a private copy, which only threads in recovery have.
 //!
-//! A pool that is open for reading only, and one that lost its disk, is a private copy of the file.
-//! Recovery may write to it, and its fences succeed, though nothing is durable. Any other write would
-//! be acknowledged and lost; so the permission is the thread's, for the pool that it recovers, and
-//! never the pool's.
+//! A pool that is open for reading only, or that lost its disk, is a private copy of the file. Recovery may
+//! write to it, and its fences succeed, although nothing is durable. Any other write would be acknowledged
+//! and lost. So the permission belongs to the thread and to the pool that it recovers, never to the pool as a
+//! whole.
 
 use core::cell::RefCell;
 use core::marker::PhantomData;
@@ -15,21 +15,21 @@ thread_local! {
     static RECOVERS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Names a pool of this process, closed ones included.
+/// Identifies a pool of this process, closed ones included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permit(u64);
 
-/// This thread may write until this is dropped.
+/// Allows this thread to write until it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Permitted {
     permit: Permit,
-    /// The thread that took it drops it.
+    /// Only the thread that took it can drop it.
     here: PhantomData<*const ()>,
 }
 
 impl Permit {
-    /// Of a pool that is being opened.
+    /// Makes the permit of a pool that is being opened.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Relaxed))
@@ -43,7 +43,7 @@ impl Permit {
 
     /// Whether this thread may write.
     pub(crate) fn is_taken(self) -> bool {
-        // A thread that ends has nothing to recover any more.
+        // A thread that is ending recovers no pool.
         RECOVERS.try_with(|recovers| recovers.borrow().contains(&self.0)).unwrap_or(false)
     }
 }

@@ -1,8 +1,8 @@
-//! Tokens that carry the obligation to fence, and the proof that it was met.
+//! Tokens that carry the obligation to fence, and the proof of a fence.
 //!
 //! They help the compiler find a forgotten fence; the crash simulator judges.
 
-/// Lines were flushed and await a fence. Join several with [`and`](Self::and).
+/// Flushed lines that await a fence. Join several with [`and`](Self::and).
 #[derive(Debug)]
 #[must_use = "flushed lines are not durable before a fence"]
 pub struct Flushed(());
@@ -12,18 +12,18 @@ impl Flushed {
         Self(())
     }
 
-    /// Nothing flushed: the neutral element of [`and`](Self::and), for loops.
+    /// Returns the token of no flush: the neutral element of [`and`](Self::and), for loops.
     pub const fn nothing() -> Self {
         Self(())
     }
 
-    /// Both sets of lines.
+    /// Joins both sets of lines.
     pub const fn and(self, _other: Self) -> Self {
         self
     }
 }
 
-/// A fence completed after the flushes it was given: what they covered is durable.
+/// The proof that a fence completed after the flushes it was given: they are durable.
 #[derive(Clone, Copy, Debug)]
 pub struct Durable(());
 

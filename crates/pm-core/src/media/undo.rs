@@ -1,9 +1,9 @@
-//! What each thread stored and has not made durable, so that it can be taken back.
+//! An undo log for each thread: the words it stored and has not made durable.
 //!
-//! When a write-back fails, the words that the fence was to make durable must not stay visible: the
-//! operation is refused. Each thread takes back its own, in the fence that fails, while it still holds
-//! the locks under which it stored them. Where another thread changed a word since, that thread's word
-//! stays; of a word whose bits belong to several threads only the thread's own bits go back.
+//! When a write-back fails, the words that the fence was to make durable must not stay visible: the operation
+//! is refused. Each thread takes back its own words, in the fence that fails, while it still holds the locks
+//! under which it stored them. A word that another thread has changed since keeps that thread's value; in a
+//! word whose bits belong to several threads only the thread's own bits are taken back.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -15,24 +15,24 @@ use crate::cell::PmU64;
 use crate::line::LINE;
 
 thread_local! {
-    /// For each medium, what this thread stored since its last fence, by address.
+    /// For each medium, the words this thread stored since its last fence, by address.
     static STORED: RefCell<Vec<(Weak<()>, Words)>> = const { RefCell::new(Vec::new()) };
 }
 
 type Words = HashMap<usize, Stored>;
 
-/// What became of a word.
+/// A stored word.
 #[derive(Clone, Copy, Debug)]
 struct Stored {
-    /// What stood there.
+    /// The word's former value.
     old: u64,
     /// What this thread stored last.
     new: u64,
-    /// The bits that are this thread's: all, but for a change of single bits.
+    /// The bits that are this thread's: all, except after a change of single bits.
     mask: u64,
 }
 
-/// Tells the media of this process apart.
+/// Identifies a medium of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Undo(Arc<()>);
 
@@ -53,23 +53,23 @@ impl Undo {
             .ok()
     }
 
-    /// Notes that this thread replaced `old` by `new`: the bits of `mask`.
+    /// Notes that this thread replaced `old` by `new` in the bits of `mask`.
     fn note(&self, cell: &PmU64, old: u64, new: u64, mask: u64) {
         self.with(|words| {
             let address = core::ptr::from_ref(cell).addr();
             let stored = words.entry(address).or_insert(Stored { old, new: old, mask: 0 });
             if (old ^ stored.new) & stored.mask != 0 {
-                // Another thread has changed it meanwhile: what it stored stays.
+                // Another thread has changed the word meanwhile: its value stays.
                 *stored = Stored { old, new: old, mask: 0 };
             }
-            // Bits that this thread had not touched before are as it finds them now.
+            // Bits that this thread had not touched before keep their present value.
             stored.old = stored.old & stored.mask | old & !stored.mask;
             stored.mask |= mask;
             stored.new = new;
         });
     }
 
-    /// Stores a word, and notes what stood there.
+    /// Stores a word, and notes its former value.
     #[cold]
     #[inline(never)]
     pub(crate) fn store(&self, cell: &PmU64, value: u64) {
@@ -84,18 +84,18 @@ impl Undo {
         self.note(cell, old, new, bits);
     }
 
-    /// What stands in these lines, whose addresses are sorted, is durable.
+    /// Forgets the words in these lines, whose addresses are sorted: they are durable.
     pub(crate) fn forget_lines(&self, lines: &[usize]) {
         let is_durable = |address: &usize| lines.binary_search(&(address & !(LINE - 1))).is_ok();
         self.with(|words| words.retain(|address, _| !is_durable(address)));
     }
 
-    /// What stands in these pages is durable.
+    /// Forgets the words in these pages: they are durable.
     pub(crate) fn forget(&self, pages: &Range<usize>) {
         self.with(|words| words.retain(|address, _| !pages.contains(address)));
     }
 
-    /// What this thread stored until now stays, whatever becomes of its next fence.
+    /// Keeps the words that this thread stored so far, even if its next fence fails.
     pub(crate) fn keep(&self) {
         self.with(HashMap::clear);
     }

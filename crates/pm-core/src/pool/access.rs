@@ -9,13 +9,13 @@ use crate::ptr::PPtr;
 use super::{Pool, superblock};
 
 impl<M: Medium> Pool<M> {
-    /// The medium through which every cell of this pool is read and written.
+    /// Returns the medium through which every cell of this pool is read and written.
     #[inline(always)]
     pub fn pm(&self) -> &M {
         &self.medium
     }
 
-    /// The pool's present size in bytes.
+    /// Returns the pool's present size in bytes.
     #[inline(always)]
     pub fn len(&self) -> u64 {
         self.region.len() as u64
@@ -26,7 +26,7 @@ impl<M: Medium> Pool<M> {
         self.len() == 0
     }
 
-    /// Says that the allocator has handed out memory up to `end`.
+    /// Records that the allocator has handed out memory up to `end`.
     pub(crate) fn reached(&self, end: u64) {
         self.region.reached(end as usize);
     }
@@ -44,21 +44,21 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Fetches the first line of what `ptr` points to. A hint, no access: any pointer is allowed.
+    /// Prefetches the first line of `ptr`'s target. A hint, no access: any pointer is allowed.
     #[inline(always)]
     pub fn prefetch<T>(&self, ptr: PPtr<T>) {
         arch::prefetch_read(self.region.base().as_ptr().wrapping_add(ptr.offset() as usize));
     }
 
-    /// Makes the pages of `bytes` bytes from `offset` on present at once, to be read: a page that is
-    /// met on the way costs a microsecond. A hint, no access: any bytes are allowed.
+    /// Maps the pages of `bytes` bytes from `offset` on at once, for reading: otherwise each page fault costs
+    /// a microsecond. A hint, no access: any bytes are allowed.
     pub fn prefetch_pages(&self, offset: u64, bytes: u64) {
         if let (Ok(offset), Ok(bytes)) = (usize::try_from(offset), usize::try_from(bytes)) {
             self.region.make_present(offset, bytes);
         }
     }
 
-    /// `count` words at `offset`.
+    /// Returns `count` words at `offset`.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if they are null, out of bounds or misaligned; [`PmError::Forked`].
@@ -70,9 +70,9 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Copies the pool's bytes from `offset` on, whatever they belong to: for backups. Words are read
-    /// one by one, each whole; what others write meanwhile is copied in part or not at all. The copy
-    /// needs no journal, and says so.
+    /// Copies the pool's bytes from `offset` on, for backups. Words are read one by one, each whole; writes
+    /// that happen meanwhile are copied in part or not at all. The superblock in the copy says that it needs
+    /// no journal.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the bytes are out of bounds or not whole words; [`PmError::Forked`].
@@ -90,7 +90,7 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// The pointer to something in this pool.
+    /// Returns the pointer to an object in this pool.
     ///
     /// # Panics
     /// If `target` is not in this pool.
@@ -102,7 +102,7 @@ impl<M: Medium> Pool<M> {
         PPtr::new(offset as u64)
     }
 
-    /// Inlined, so that the compiler sees that there is no way back from it.
+    /// Inlined, so that the compiler sees that it does not return to the fast path.
     #[inline(always)]
     fn bad_pointer<T>(&self, offset: u64) -> Result<T, PmError> {
         core::hint::cold_path();

@@ -1,14 +1,13 @@
 //! Claims: each structure of a pool is open once in a process, behind one handle.
 //!
-//! Two handles on one index would be two sets of locks over one structure, so each write of the one
-//! may undo a write of the other, for good. A *claim* stands for the right to use the structure
-//! whose root block is at an offset; the pool hands it out once, and takes it back when it is
-//! dropped: with the handle that holds it, by an opening that failed, or by a panic on the way.
+//! Two handles on one index would have two sets of locks over one structure, so each could undo the writes of
+//! the other, for good. A *claim* is the right to use the structure whose root block is at an offset. The
+//! pool hands it out once, and takes it back when it is dropped: with the handle that holds it, by an opening
+//! that failed, or by a panic.
 //!
-//! The typed pointer to the root of an index is had through its claim alone ([`OpenIndex::root`]),
-//! so an index that forgets to claim cannot get at its records. Claims are in DRAM, and a process
-//! that dies has none; other processes, and other pools of this one, are kept out by the lock of the
-//! pool's file.
+//! Only its claim returns the typed pointer to the root of an index ([`OpenIndex::root`]), so an index that
+//! forgets to claim cannot reach its records. Claims are in DRAM and end with the process; the lock of the
+//! pool's file keeps out other processes, and other pools of this one.
 
 use core::ops::Deref;
 use std::collections::HashSet;
@@ -29,7 +28,7 @@ use super::directory::IndexEntry;
 pub(super) struct Claims(Arc<Mutex<HashSet<u64>>>);
 
 impl Claims {
-    /// Claims a root block. The lock is held for one insertion, no access to a pool and no wait in
+    /// Claims a root block. The lock is held for one insertion, without an access to a pool or a wait in
     /// between: so it needs no medium.
     fn take(&self, offset: u64, what: impl FnOnce() -> String) -> Result<Claim, PmError> {
         if !self.0.lock().insert(offset) {
@@ -60,8 +59,8 @@ impl Drop for Claim {
     }
 }
 
-/// An index that is open: its entry in the directory, and the right to use it until this is
-/// dropped. The owner of the index's parts in DRAM keeps this as long as they live, and drops it last.
+/// An open index: its entry in the directory, and the right to use it until this is dropped. The owner of the
+/// index's parts in DRAM keeps it as long as they live, and drops it last.
 #[derive(Debug)]
 pub struct OpenIndex {
     entry: IndexEntry,
@@ -69,15 +68,14 @@ pub struct OpenIndex {
 }
 
 impl OpenIndex {
-    /// The root block.
+    /// Returns the root block.
     #[must_use]
     #[inline(always)]
     pub fn root<T: PmType>(&self) -> PPtr<T> {
         PPtr::new(self.claim.offset)
     }
 
-    /// Claims the structure at `root` that is a part of this index, an index itself, and that the
-    /// directory does not know.
+    /// Claims the structure at `root`, an index that is a part of this index and is not in the directory.
     ///
     /// # Errors
     /// [`PmError::AlreadyOpen`].
@@ -98,8 +96,8 @@ impl Deref for OpenIndex {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Claims a structure that is no index of the directory, by the offset of its root block: `what`
-    /// it is called in the error. Indexes are claimed by [`open_index`](Self::open_index).
+    /// Claims a structure that is no index of the directory, by the offset of its root block; `what` is its
+    /// name in the error. Indexes are claimed by [`open_index`](Self::open_index).
     ///
     /// # Errors
     /// [`PmError::AlreadyOpen`].

@@ -14,15 +14,14 @@
 //!       recovery of the allocator: its own steps             return
 //! ```
 //!
-//! A crash within creation leaves no pool or a good empty one. Opening may crash anywhere and be
-//! repeated: the generation grows once more, and recovery is idempotent.
+//! A crash during creation leaves no pool or a good empty one. An opening may crash anywhere and be repeated:
+//! the generation increases once more, and recovery is idempotent.
 //!
-//! S0 is why no recovery, of the allocator or of an index, need ask whether a word that it reads is
-//! durable. A process that dies alone leaves its last stores in the caches (of the CPU, or of the
-//! kernel), where the next process finds them; a power failure may still take them, after something
-//! was built on them. So opening has them written back before it looks at anything but the
-//! superblock. Of a pool that was closed only the superblock may not be durable, if the process died
-//! in closing it.
+//! Because of S0 no recovery, of the allocator or of an index, need ask whether a word that it reads is
+//! durable. A process that dies alone leaves its last stores in the caches (of the CPU, or of the kernel),
+//! where the next process finds them; a power failure may still lose them, after that process has built on
+//! them. So opening makes them durable before it looks at anything but the superblock. In a pool that was
+//! closed only the superblock may not be durable, if the process died while closing it.
 
 use core::sync::atomic::AtomicBool;
 use std::path::{Path, PathBuf};
@@ -49,10 +48,10 @@ use super::path::Backing;
 use super::superblock::{Found, Superblock, UpdateFault};
 use super::{Facts, Pool};
 
-/// The "file name" of a pool that has no file.
+/// The path of a pool without a file.
 const MEMORY: &str = "(memory)";
 
-/// What a pool is made of before it is one.
+/// The parts that a pool is assembled from: its memory, its file, and the facts found about them.
 pub(super) struct Ground {
     pub(super) region: Region,
     pub(super) path: PathBuf,
@@ -61,7 +60,7 @@ pub(super) struct Ground {
     pub(super) dirty_shutdowns: u64,
     pub(super) origin: Origin,
     pub(super) backing: Option<Backing>,
-    /// What a thread holds that recovers.
+    /// The permission that a thread in recovery holds.
     pub(super) permit: Permit,
 }
 
@@ -74,7 +73,7 @@ impl Ground {
         Self { region, path, durability, emulated, dirty_shutdowns, origin, backing, permit }
     }
 
-    /// Asks for what recovery reads from a disk.
+    /// Asks the kernel to read ahead what recovery reads from a disk.
     fn read_ahead(&self) {
         if let (Some(backing), Durability::Msync | Durability::Journal) =
             (&self.backing, self.durability)
@@ -83,17 +82,17 @@ impl Ground {
         }
     }
 
-    /// The stamp of the journal that serves the fences, or 0.
+    /// Returns the stamp of the journal that serves the fences, or 0.
     fn stamp(&self) -> u64 {
         self.backing.as_ref().and_then(Backing::journal).map_or(0, |journal| journal.stamp())
     }
 
-    /// S0. Not for a medium that survives no power failure.
+    /// Executes S0, except for a medium that survives no power failure.
     fn write_back<M: Medium>(&self, pm: &M, opts: &PoolOptions) -> Result<(), PmError> {
         match &self.backing {
             Some(backing) if opts.write_back => backing.write_back(pm, &self.region),
             Some(_) => Ok(()),
-            // The simulator's memory, whose caches are the simulator's.
+            // The simulator's memory, whose caches the simulator models.
             None => {
                 pm.written_back();
                 Ok(())
@@ -103,13 +102,13 @@ impl Ground {
 }
 
 impl Pool<Mapped> {
-    /// A pool of at least `len` bytes in anonymous memory; nothing survives.
+    /// Creates a pool of at least `len` bytes in anonymous memory; nothing survives.
     pub fn volatile(len: usize) -> Result<Self, PmError> {
         let opts = PoolOptions::new().size(len as u64).grow(false);
         Self::create_in_memory(&opts, |mapped| mapped)
     }
 
-    /// A pool of at least `len` bytes in anonymous memory that executes every flush and fence:
+    /// Creates a pool of at least `len` bytes in anonymous memory that executes every flush and fence:
     /// emulated PM.
     pub fn emulated(len: usize) -> Result<Self, PmError> {
         let opts = PoolOptions::new().size(len as u64).grow(false).emulate_pm(true);
@@ -118,9 +117,9 @@ impl Pool<Mapped> {
 }
 
 impl Pool<Mapped> {
-    /// Opens a copy of a pool's bytes in memory: recovery included, nothing survives. For images
-    /// that came from elsewhere and are to be looked into; the copy has exactly their length, so
-    /// that tools which watch the heap see every access beyond it.
+    /// Opens a copy of a pool's bytes in memory: recovery included, nothing survives. For images from
+    /// elsewhere that are to be inspected; the copy has exactly their length, so tools that watch the heap
+    /// see every access beyond it.
     ///
     /// # Errors
     /// [`OpenError`], as for a file with these bytes. An image that ends within a page is cut there.
@@ -137,8 +136,8 @@ impl Pool<Mapped> {
 }
 
 impl Pool<Counting<Mapped>> {
-    /// As [`Pool::emulated`], and every store, flush and fence is counted, flushes that do nothing
-    /// apart.
+    /// Creates a pool like [`Pool::emulated`] that counts every store, flush and fence; flushes that do
+    /// nothing are counted separately.
     #[inline] // compiled where it is called: programs neither simulate nor count
     pub fn counting(len: usize) -> Result<Self, PmError> {
         let opts = PoolOptions::new().size(len as u64).grow(false).emulate_pm(true);
@@ -161,8 +160,8 @@ impl Pool<Traced> {
 }
 
 impl<M: Medium> Pool<M> {
-    /// A pool in anonymous memory, on the medium that `wrap` makes of a plain mapping. It grows up
-    /// to [`PoolOptions::max_size`], as far as there are addresses, and executes flushes and fences if
+    /// Creates a pool in anonymous memory, on the medium that `wrap` makes of a plain mapping. It grows up to
+    /// [`PoolOptions::max_size`], as far as the address space allows, and executes flushes and fences if
     /// [`PoolOptions::emulate_pm`] is set.
     pub fn create_in_memory(
         opts: &PoolOptions,
@@ -188,7 +187,7 @@ impl<M: Medium> Pool<M> {
         })
     }
 
-    /// Formats `region`, which must be zero and no pool, and opens the pool in it.
+    /// Formats `region`, which must be zero and hold no pool, and opens the pool in it.
     pub(crate) fn create_in(
         region: Region,
         medium: M,
@@ -231,7 +230,7 @@ impl<M: Medium> Pool<M> {
         };
         let found = Found { superblock, copy: 0, damaged: false };
         let pool = Self::assemble(ground, medium, opts, found, true)?;
-        // S1: everything but the magic. The directory of zero memory is empty as it is.
+        // S1: everything but the magic. A directory of zeros is an empty one.
         let bodies = superblock.write_bodies(&pool.medium, &pool.region)?;
         let durable = pool.medium.fence(bodies)?;
         pool.format_heap()?; // durable before: S2
@@ -255,7 +254,7 @@ impl<M: Medium> Pool<M> {
         if counted != recorded && !was_clean && !opts.accept_dirty_shutdown {
             return Err(OpenFault::DirtyShutdown { recorded, found: counted });
         }
-        // S0, durable before: S3, and all that is read from now on.
+        // S0, durable before: S3, and everything that is read from now on.
         if was_clean {
             let read = Superblock::flush(&medium, &ground.region)?;
             medium.fence(read)?;
@@ -266,7 +265,7 @@ impl<M: Medium> Pool<M> {
         let stamp = ground.stamp();
         let mut pool = Self::assemble(ground, medium, opts, found, was_clean)?;
         pool.facts.generation = superblock.generation.wrapping_add(1);
-        // S3, S4: nothing of the last generation counts any more.
+        // S3, S4: state of the last generation is void from here on.
         pool.update_superblock(|next| {
             next.generation = pool.facts.generation;
             next.clean = false;
@@ -279,7 +278,7 @@ impl<M: Medium> Pool<M> {
         Ok(pool)
     }
 
-    /// The pool as the superblock describes it, its parts not yet formatted or recovered.
+    /// Assembles the pool as the superblock describes it; its parts are not yet formatted or recovered.
     fn assemble(
         ground: Ground,
         medium: M,
@@ -331,7 +330,7 @@ impl<M: Medium> Pool<M> {
         })
     }
 
-    /// Changes the superblock. Two fences, and the second copy is written when the first is durable.
+    /// Changes the superblock. Two fences: the second copy is written when the first is durable.
     pub(super) fn update_superblock(
         &self,
         change: impl FnOnce(&mut Superblock),

@@ -1,9 +1,9 @@
-//! Damage: what was found in the pool that no operation of this library leaves there.
+//! Damage: contents of the pool that no operation of this library leaves there.
 //!
-//! A pool that is found damaged takes no more writes, of whatever index: a write goes by what it
-//! reads, and would make the damage worse. Reads go on. It is noted in DRAM, by the operation that returns
-//! [`PmError::Corrupt`] to a user (a racing reader, which has yet to validate what it read, notes
-//! nothing): the next opening has to find it again.
+//! A pool in which damage was found takes no more writes, by any index: a write depends on what it reads, and
+//! would make the damage worse. Reads go on. Damage is noted in DRAM, by the operation that returns
+//! [`PmError::Corrupt`] to a user (a racing reader, which has yet to validate what it read, notes nothing):
+//! the next opening has to find it again.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -14,7 +14,7 @@ use crate::media::Medium;
 
 use super::Pool;
 
-/// What was found, first of all.
+/// The first damage found.
 #[derive(Debug, Default)]
 pub(super) struct Damage {
     is_found: AtomicBool,
@@ -22,8 +22,8 @@ pub(super) struct Damage {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Notes damage: from now on a pool that is open for writing takes no writes. Other errors than
-    /// [`PmError::Corrupt`] are none.
+    /// Notes damage: from now on a pool that is open for writing takes no writes. Ignores errors other than
+    /// [`PmError::Corrupt`].
     #[cold]
     #[inline(never)]
     pub fn note_damage(&self, error: &PmError) {
@@ -33,14 +33,14 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// The damage that was found first, as writes report it; `None`: none was found.
+    /// Returns the first damage found, as writes report it; `None` if there is none.
     pub fn damage(&self) -> Option<PmError> {
         let &(what, offset) = self.damage.first.get()?;
         Some(PmError::Damaged { what, offset })
     }
 
     /// # Errors
-    /// [`PmError::Damaged`], if the pool was found damaged.
+    /// [`PmError::Damaged`] if damage was found in the pool.
     #[inline(always)]
     pub(super) fn check_undamaged(&self) -> Result<(), PmError> {
         if self.damage.is_found.load(Relaxed) { self.damage().map_or(Ok(()), Err) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! What survives what, in plain words: what was detected and what the caller asserted, apart.
+//! Descriptions for people: which failures a pool survives, by detection and by the caller's assertion.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::mode::Durability;
 use super::Pool;
 use super::detect;
 
-/// Where a pool's memory comes from.
+/// The source of a pool's memory.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
     Memory,
@@ -16,13 +16,13 @@ pub(super) enum Origin {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Whether `path` leads to the pool's own file, by whatever name: a hard link, a symbolic link.
+    /// Whether `path` leads to the pool's own file, by any name: a hard link, a symbolic link.
     pub fn is_at(&self, path: &Path) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.is_at(path))
     }
 
-    /// What survives a crash of the process, a crash of the operating system, and a power failure;
-    /// what of it was detected, and what the caller asserted.
+    /// Describes what survives a crash of the process, a crash of the operating system, and a power failure;
+    /// says what was detected, and what the caller asserted.
     pub fn describe(&self) -> String {
         describe(&self.facts.origin, self.facts.read_only, self.facts.emulated)
     }
@@ -58,7 +58,7 @@ fn describe(origin: &Origin, read_only: bool, emulated: bool) -> String {
     text + asserted
 }
 
-/// What a medium gives to a process that writes to it.
+/// Describes what a medium guarantees to a process that writes to it.
 pub(super) fn for_writers(medium: &detect::Medium) -> String {
     let survives = match medium.durability {
         Durability::Volatile => "nothing survives the end of the process",

@@ -1,4 +1,4 @@
-//! What a medium really is: asked of the kernel, never assumed.
+//! Detection of the medium: the kernel is asked, nothing is assumed.
 //!
 //! | found | durability |
 //! | --- | --- |
@@ -24,19 +24,19 @@ use super::options::PoolOptions;
 
 const SYS: &str = "/sys";
 
-/// What was found out about a medium.
+/// The facts found about a medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Medium {
     pub(super) durability: Durability,
-    /// What the medium is, in words that follow "on".
+    /// The name of the medium, in words that follow "on".
     pub(super) what: String,
-    /// Why it gives no more durability than it does, as a sentence.
+    /// The reason why it does not provide more durability, as a sentence.
     pub(super) why: &'static str,
     /// Whether it is mapped persistent memory.
     pub(super) dax: bool,
 }
 
-/// What the medium of a mapped file is.
+/// Detects the medium of a mapped file.
 pub(super) fn medium_of(file: &PoolFile, kind: MapKind, opts: &PoolOptions) -> Medium {
     if file.kind == FileKind::Device && !arch::has_flush(arch::best_flush()) {
         let why = "no instruction of this CPU that writes a cache line back is known";
@@ -72,7 +72,7 @@ fn persistent_memory(kind: FileKind, domains: Option<&[String]>) -> Medium {
     Medium { durability, what: what.into(), why, dax: true }
 }
 
-/// A file without DAX, on a file system `in_memory` or on any other.
+/// Describes a file without DAX, on a file system `in_memory` or on any other.
 fn ordinary_file(in_memory: Option<InMemory>, write_back: bool, journal: bool) -> Medium {
     let (durability, what, why) = match in_memory {
         Some(InMemory { name, why }) => (Durability::Process, name, why),
@@ -95,7 +95,7 @@ fn ordinary_file(in_memory: Option<InMemory>, write_back: bool, journal: bool) -
     Medium { durability, what: what.into(), why, dax: false }
 }
 
-/// The persistence domain that each region reports; `None` if one reports none.
+/// Returns the persistence domain that each region reports; `None` if one reports none.
 fn persistence_domains(sys: &Path) -> Option<Vec<String>> {
     let mut domains = Vec::new();
     for entry in fs::read_dir(sys.join("bus/nd/devices")).ok()?.flatten() {
@@ -107,7 +107,7 @@ fn persistence_domains(sys: &Path) -> Option<Vec<String>> {
     Some(domains)
 }
 
-/// The dirty-shutdown counts of all memory modules, added up; 0 where the kernel has none.
+/// Returns the sum of the dirty-shutdown counts of all memory modules; 0 where the kernel has none.
 pub(super) fn dirty_shutdowns(medium: &Medium) -> u64 {
     if medium.dax { dirty_shutdowns_in(Path::new(SYS)) } else { 0 }
 }
@@ -137,18 +137,18 @@ pub(super) fn is_device_dax(device: Dev) -> bool {
         .is_ok_and(|link| link.file_name().is_some_and(|name| name == "dax"))
 }
 
-/// Bytes of a device-DAX device.
+/// Returns the bytes of a device-DAX device.
 pub(super) fn device_size(device: Dev) -> Option<u64> {
     fs::read_to_string(device_directory(device).join("size")).ok()?.trim().parse().ok()
 }
 
-/// 128 random bits.
+/// Returns 128 random bits.
 pub(crate) fn random_u128() -> u128 {
     let mut bytes = [0u8; 16];
     if sys::random(&mut bytes) {
         return u128::from_le_bytes(bytes);
     }
-    // Without the system's random numbers: time and process tell pools apart well enough.
+    // Without the system's random numbers, time and process are different enough for each pool.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |time| time.as_nanos()) << 32 | u128::from(std::process::id())
 }

@@ -1,8 +1,8 @@
 //! The directory: named indexes, each with its type and layout.
 //!
-//! An entry counts if its `commit` word is not 0; that word is the checksum of the entry, so that a
-//! damaged entry is found out. The allocator's ticket for the root block names the commit word:
-//! block and entry exist together or not at all.
+//! An entry counts if its `commit` word is not 0. That word is the checksum of the entry, so a damaged entry
+//! is detected. The allocator's ticket for the root block names the commit word: block and entry exist
+//! together or not at all.
 //!
 //! ```text
 //! create
@@ -15,8 +15,8 @@
 //! P2    commit = 0 (LIN); allocation bits             return (DUR)
 //! ```
 //!
-//! A damaged entry makes the lookup of a name that no whole entry has an error: "not there" would
-//! invite the caller to create the index anew. Whole entries stay usable.
+//! While an entry is damaged, looking up a name that no intact entry has is an error: "not found" would
+//! invite the caller to create the index anew. Intact entries stay usable.
 
 use parking_lot::Mutex;
 
@@ -35,12 +35,12 @@ use super::layout::{
 };
 
 const SEED: u64 = 0x6469_7265_6374_6f72;
-/// In the seed of an entry that is being dropped.
+/// Part of the seed of an entry that is being dropped.
 const DROPPED: u64 = 0x6472_6f70 << 32;
 /// Words of an entry that the commit word covers.
 const BODY: usize = 12;
 
-/// Which index of a pool: its place in the directory.
+/// An index of a pool, by its place in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IndexId(pub u16);
 
@@ -59,14 +59,14 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// The offset of its root block, for the allocator's audit. To use the block, open the index:
+    /// Returns the offset of its root block, for the allocator's audit. To use the block, open the index:
     /// [`Pool::open_index`].
     #[must_use]
     pub fn block(&self) -> u64 {
         self.root
     }
 
-    /// The entry's words before `commit`.
+    /// Returns the entry's words before `commit`.
     fn body(&self) -> [u64; BODY] {
         let mut name = [0; NAME_MAX];
         name[..self.name.len()].copy_from_slice(self.name.as_bytes());
@@ -94,35 +94,35 @@ impl IndexEntry {
     }
 }
 
-/// The value of the commit word for an entry of these words: never 0.
+/// Computes the commit word of an entry with these words: never 0.
 fn commit_of(id: IndexId, body: &[u64]) -> u64 {
     checksum(SEED ^ u64::from(id.0), body.iter().copied()) | 1
 }
 
-/// The value of the commit word while the index of these words is being dropped: never 0.
+/// Computes the commit word of an index that is being dropped, with these words: never 0.
 fn dropped_of(id: IndexId, body: &[u64]) -> u64 {
     checksum(SEED ^ DROPPED ^ u64::from(id.0), body.iter().copied()) | 1
 }
 
-/// Makes the commit word of a taken entry what its words demand.
+/// Sets the commit word of a used entry to the checksum of its words.
 pub(super) fn forge(number: u16, words: &mut [u64]) {
     if words[BODY] != 0 {
         words[BODY] = commit_of(IndexId(number), &words[..BODY]);
     }
 }
 
-/// What the directory holds, in DRAM.
+/// The contents of the directory, in DRAM.
 #[derive(Debug, Default)]
 pub(crate) struct Directory(pub(super) Mutex<Vec<Place>>);
 
-/// What one place of the directory holds.
+/// The content of one place of the directory.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
     Free,
     Taken(IndexEntry),
-    /// [`Pool::drop_index`] asks the index for its blocks. It exists, and no other caller opens it.
+    /// [`Pool::drop_index`] asks the index for its blocks. The index exists, and no other caller can open it.
     Leaving(IndexEntry),
-    /// It is being dropped, durably: it is gone, and its blocks are freed one slice after another.
+    /// It is durably being dropped: it does not exist any more, and its blocks are freed slice by slice.
     Dropped(IndexEntry),
     Damaged,
 }
@@ -166,17 +166,17 @@ impl<M: Medium> Pool<M> {
         entry.ok_or(PmError::Corrupt { what: "a place in the directory", offset: u64::from(id.0) })
     }
 
-    /// What the directory says of the index of this name, if there is one: durably. No access to
-    /// the pool, O(indexes).
+    /// Returns the durable directory entry of the index of this name, if there is one. No access to the pool,
+    /// O(indexes).
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if no whole entry has the name and an entry is damaged.
+    /// [`PmError::Corrupt`] if no intact entry has the name and an entry is damaged.
     pub fn find_index(&self, name: &str) -> Result<Option<IndexEntry>, PmError> {
         lookup(&self.pm().lock(&self.directory.0), name)
     }
 
-    /// Opens the index of this name, if there is one: the right to use it until the result is
-    /// dropped. No access to the pool, O(indexes).
+    /// Opens the index of this name, if there is one, for use until the result is dropped. No access to the
+    /// pool, O(indexes).
     ///
     /// # Errors
     /// [`PmError::AlreadyOpen`] if it is open; those of [`find_index`](Self::find_index).
@@ -188,24 +188,24 @@ impl<M: Medium> Pool<M> {
         lookup(&places, name)?.map(|entry| self.claims.take_index(entry)).transpose()
     }
 
-    /// All indexes, by place.
+    /// Returns all indexes, by place.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if an entry is damaged. Whole entries can still be found by name.
+    /// [`PmError::Corrupt`] if an entry is damaged. Intact entries can still be found by name.
     pub fn indexes(&self) -> Result<Vec<IndexEntry>, PmError> {
         let places = self.pm().lock(&self.directory.0);
         refuse_damage(&places)?;
         Ok(places.iter().filter_map(Place::entry).cloned().collect())
     }
 
-    /// Adds an index: allocates its root block, lets `init` fill it, and publishes the entry. It is
-    /// open, as if by [`open_index`](Self::open_index).
+    /// Adds an index: allocates its root block, calls `init` to fill it, and publishes the entry. The index
+    /// is open then, as after [`open_index`](Self::open_index).
     ///
-    /// A crash leaves the index wholly there or not at all. `init` flushes what it stores.
+    /// After a crash the index exists completely or not at all. `init` flushes what it stores.
     ///
     /// # Errors
     /// [`PmError::NameTaken`], [`PmError::BadName`], [`PmError::DirectoryFull`], and those of
-    /// [`op`](Self::op) and allocation. Nothing is changed then.
+    /// [`op`](Self::op) and allocation. Nothing has changed then.
     ///
     /// # Cost
     /// 2 fences; 5 lines and those of the root block.
@@ -242,11 +242,11 @@ impl<M: Medium> Pool<M> {
 
         let mut op = self.op()?;
         let block = op.reserve::<T>()?;
-        // P1: the block, the entry's body, the ticket that ties them.
+        // P1: the block, the entry's body, and the ticket that ties them together.
         let filled = init(self.get(block.ptr())?);
         let found = IndexEntry { id, name: name.into(), kind, layout, root: block.ptr().offset() };
         let body = found.body();
-        // The block is this operation's, and free otherwise: no other operation can have claimed it.
+        // The block is this operation's, and free otherwise: no other thread can have claimed it.
         let open = self.claims.take_index(found.clone())?;
         pm.write_words(&words_of(entry)[..BODY], &body);
         if !pm.load(&entry.list).is_null() {
@@ -265,9 +265,9 @@ impl<M: Medium> Pool<M> {
         Ok(open)
     }
 
-    /// Removes the index of a creation that failed, if `vacate` finds that it holds nothing (and
-    /// frees what hangs off its root); whether it is gone. One that somebody else has opened
-    /// meanwhile is theirs.
+    /// Removes the index of a creation that failed, if `vacate` finds it empty (and frees the blocks that its
+    /// root leads to); returns whether the index is gone. An index that another caller has opened meanwhile
+    /// stays.
     ///
     /// # Errors
     /// Those of `vacate` and [`drop_index`](Self::drop_index).
@@ -289,8 +289,8 @@ impl<M: Medium> Pool<M> {
         Ok(true)
     }
 
-    /// Removes an index that the caller has open, so that its place is its own, and frees its blocks,
-    /// as many as one operation can.
+    /// Removes an index that the caller has open, and so owns its place, and frees its blocks; one operation
+    /// must be able to free them all.
     pub(super) fn remove(&self, found: &OpenIndex, blocks: &[u64]) -> Result<(), PmError> {
         let pm = self.pm();
         let entry = self.directory_entry(found.id)?;
@@ -311,12 +311,12 @@ impl<M: Medium> Pool<M> {
     }
 }
 
-/// The value of the commit word of an index that is being dropped.
+/// Returns the commit word of an index that is being dropped.
 pub(super) fn dropped_commit(entry: &IndexEntry) -> u64 {
     dropped_of(entry.id, &entry.body())
 }
 
-/// The indexes in the words of a directory, and how many entries are damaged.
+/// Returns the indexes in the words of a directory, and the number of damaged entries.
 pub(super) fn entries_in(directory: &[u64]) -> (Vec<IndexEntry>, usize) {
     let entries = directory.chunks_exact(size_of::<DirectoryEntry>() / 8);
     let places: Vec<Place> =
@@ -326,7 +326,7 @@ pub(super) fn entries_in(directory: &[u64]) -> (Vec<IndexEntry>, usize) {
 }
 
 impl Place {
-    /// From the words of an entry up to `commit`.
+    /// Decodes the words of an entry up to `commit`.
     fn decode(id: IndexId, words: &[u64]) -> Self {
         let (body, commit) = (&words[..BODY], words[BODY]);
         match IndexEntry::from_body(id, body) {
@@ -337,7 +337,7 @@ impl Place {
         }
     }
 
-    /// The index that is there.
+    /// Returns the index at this place, if it exists.
     pub(super) fn entry(&self) -> Option<&IndexEntry> {
         match self {
             Self::Taken(entry) | Self::Leaving(entry) => Some(entry),
@@ -350,7 +350,7 @@ fn owner(commit: &PmU64, value: u64) -> Owner<'_> {
     Owner { word: commit, mask: u64::MAX, expect: value }
 }
 
-/// The place of an index that is there.
+/// Returns the place of the existing index of this name.
 fn place_of<'p>(places: &'p [Place], name: &str) -> Option<&'p Place> {
     places.iter().find(|place| place.entry().is_some_and(|entry| entry.name == name))
 }

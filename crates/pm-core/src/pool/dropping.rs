@@ -1,9 +1,10 @@
-//! How an index goes, with all its blocks.
+//! Dropping an index with all its blocks.
 //!
-//! The directory knows no kinds, so the caller that drops an index says which blocks are its own: the index
-//! is opened for that, under a name that no other caller knows. If one operation can free them all, it does
-//! (`directory`). Else they are written down first, one bit a block, in a list that the entry leads
-//! to; then the entry says that the index is being dropped, and the blocks go slice by slice:
+//! The directory does not know the kinds of indexes, so the caller that drops an index says which blocks
+//! belong to it; for that purpose the index is opened under a name that no other caller knows. If one
+//! operation can free all blocks, it does (`directory`). Otherwise they are written down first, one bit per
+//! block, in a list that the entry leads to. Then the entry says that the index is being dropped, and the
+//! blocks are freed slice by slice:
 //!
 //! ```text
 //! step  store                                               durable before
@@ -17,10 +18,10 @@
 //! D8    commit = 0: the place is free
 //! ```
 //!
-//! A crash before D3 leaves the index as it was, and a list that is no more than its own pieces; one
-//! after D3 leaves what the list still says. Both are known to the audit, and go with the operations
-//! of the pool that follow, a slice each; [`Pool::trim`] does all that is left. What was being dropped
-//! does not open again, whatever kind it was of: the list is enough.
+//! A crash before D3 leaves the index as it was, and a list that owns only its own pieces. A crash after D3
+//! leaves the blocks that the list still names. The audit knows both, and the following operations of the
+//! pool free them, a slice each; [`Pool::trim`] frees all of them. An index that was being dropped does not
+//! open again, and freeing its blocks does not depend on its kind: the list is enough.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -40,19 +41,19 @@ use super::directory::{IndexEntry, IndexId, Place, dropped_commit, lookup};
 use super::layout::{DIRECTORY_ENTRIES, DropList, NAME_MAX};
 
 const SEED: u64 = 0x6c65_6176_696e_6700;
-/// Words of a piece's head.
+/// The words of a piece's head.
 const HEAD: usize = size_of::<DropList>() / 8;
-/// Bytes of a piece; of one where there is no room for that.
+/// The bytes of a piece: the usual size, and the size when there is no room for that.
 const PIECE: [u64; 2] = [4096, 512];
-/// Blocks of a slice at most.
+/// The largest number of blocks in a slice.
 const SLICE: usize = 124;
 
-/// What the pool knows in DRAM of the indexes that are being dropped.
+/// The pool's state in DRAM about indexes that are being dropped.
 #[derive(Debug, Default)]
 pub(super) struct Drops {
-    /// Held by the thread that frees a slice; taken before the directory's.
+    /// Held by the thread that frees a slice; locked before the directory's lock.
     one: Mutex<()>,
-    /// Whether there is something that an earlier process, or a failure, left.
+    /// Whether an earlier process, or a failure, left blocks to free.
     unfinished: AtomicBool,
 }
 
@@ -62,12 +63,12 @@ impl Drops {
     }
 }
 
-/// By what name an index is opened that is to be dropped: longer than a name can be.
+/// Returns the name under which an index is opened that is to be dropped: longer than any index's name.
 fn leaving_name(id: IndexId) -> String {
     format!("{:width$}{}", "the index being dropped", id.0, width = NAME_MAX)
 }
 
-/// Which index such a name is of.
+/// Returns the index that such a name stands for.
 pub(super) fn leaving_place(name: &str) -> Option<IndexId> {
     let place = name.get(NAME_MAX..).filter(|place| !place.is_empty())?;
     let id = IndexId(place.parse().ok()?);
@@ -80,7 +81,7 @@ struct Piece<'p> {
     entries: &'p [PmU64],
 }
 
-/// An index that is there again if nothing comes of its end.
+/// An index that is being dropped; it exists again if dropping fails before D3.
 struct Leaving<'p, M: Medium> {
     pool: &'p Pool<M>,
     entry: IndexEntry,
@@ -96,18 +97,19 @@ impl<M: Medium> Drop for Leaving<'_, M> {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Removes an index and frees its blocks; `false` if there is none of this name. `blocks` is given
-    /// a name by which the index opens, and nobody else knows it; it returns the offsets of all blocks,
-    /// and has closed the index then. (The root block need not be among them.)
+    /// Removes an index and frees its blocks; returns `false` if there is none of this name. `blocks` is
+    /// called with a name under which the index opens, and which no other caller knows; it returns the
+    /// offsets of all blocks, and must have closed the index by then. (The root block need not be among
+    /// them.)
     ///
-    /// When this returns, or the process ends earlier, the index is wholly there or gone. What a
-    /// crash leaves of its blocks is freed by the pool's next operations, a slice each, or by
-    /// [`trim`](Self::trim). Others use the pool meanwhile.
+    /// When this returns, or the process ends earlier, the index exists completely or not at all. Blocks that
+    /// a crash leaves are freed by the pool's next operations, a slice each, or by [`trim`](Self::trim).
+    /// Other threads can use the pool meanwhile.
     ///
     /// # Errors
-    /// [`PmError::AlreadyOpen`] if it is open; those of `blocks`: the index stays. So it does
-    /// if the pool has no room for the list of its blocks ([`PmError::Full`]), which takes 16 bytes for
-    /// up to 64 blocks; an index that is cleared has few. Those of [`find_index`](Self::find_index) and
+    /// [`PmError::AlreadyOpen`] if it is open; those of `blocks`; [`PmError::Full`] if the pool has no room
+    /// for the list of its blocks, which takes 16 bytes for up to 64 blocks (an index that was cleared first
+    /// has few blocks). The index stays in all these cases. Those of [`find_index`](Self::find_index) and
     /// [`op`](Self::op).
     ///
     /// # Cost
@@ -136,8 +138,8 @@ impl<M: Medium> Pool<M> {
         Ok(true)
     }
 
-    /// Removes an index that is nothing but its root block; `false` if there is none of this name.
-    /// Whatever else it has is lost to the pool: see [`drop_index`](Self::drop_index).
+    /// Removes an index that consists of its root block only; returns `false` if there is none of this name.
+    /// If it has other blocks, the pool loses them: see [`drop_index`](Self::drop_index).
     ///
     /// # Errors
     /// Those of [`drop_index`](Self::drop_index).
@@ -151,7 +153,8 @@ impl<M: Medium> Pool<M> {
         self.drop_index(name, |_| Ok(Vec::new()))
     }
 
-    /// The indexes that are being dropped: gone, but not all of their blocks are free.
+    /// Returns the indexes that are being dropped: they do not exist any more, but some of their blocks are
+    /// not free yet.
     pub fn indexes_being_dropped(&self) -> Vec<IndexEntry> {
         let dropped = |place: &Place| match place {
             Place::Dropped(entry) => Some(entry.clone()),
@@ -160,7 +163,7 @@ impl<M: Medium> Pool<M> {
         self.pm().lock(&self.directory.0).iter().filter_map(dropped).collect()
     }
 
-    /// Keeps an index from being opened by its name.
+    /// Prevents an index from being opened by its name.
     fn take_leave(&self, name: &str) -> Result<Option<Leaving<'_, M>>, PmError> {
         let mut places = self.pm().lock(&self.directory.0);
         let Some(entry) = lookup(&places, name)? else { return Ok(None) };
@@ -224,7 +227,7 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// D1 and D2 for the first of these entries; how many.
+    /// D1 and D2 for the first of these entries; returns their number.
     fn write_piece(&self, id: IndexId, entries: &[[u64; 2]]) -> Result<usize, PmError> {
         let (pm, list) = (self.pm(), &self.directory_entry(id)?.list);
         let mut op = self.op()?;
@@ -256,8 +259,8 @@ impl<M: Medium> Pool<M> {
         Ok(count)
     }
 
-    /// D4 to D8, one step of them: a slice, a piece or the entry; whether the entry is still there.
-    /// `Drops::one` is held.
+    /// Executes one of the steps D4 to D8: frees a slice, a piece or the entry. Returns whether the entry is
+    /// still there. `Drops::one` is held.
     fn free_slice(&self, id: IndexId) -> Result<bool, PmError> {
         let (pm, entry) = (self.pm(), self.directory_entry(id)?);
         if !matches!(pm.lock(&self.directory.0)[usize::from(id.0)], Place::Dropped(_)) {
@@ -320,8 +323,8 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Frees a slice of what was left, if there is something; an operation that begins does it. What
-    /// cannot be freed because the list is damaged stays, and the audit says so.
+    /// Frees a slice of the blocks that were left, if there are any; each operation that begins calls this.
+    /// Blocks that cannot be freed because the list is damaged stay, and the audit reports them.
     #[inline]
     pub(crate) fn go_on_dropping(&self) {
         if self.drops.unfinished.load(Acquire) {
@@ -329,7 +332,7 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Does nothing while a thread, perhaps the caller, has one of the locks.
+    /// Does nothing while another thread, or the caller itself, holds one of the locks.
     #[cold]
     fn free_unfinished(&self) {
         if self.facts.read_only {
@@ -345,7 +348,7 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Frees all that is left of indexes that are being dropped.
+    /// Frees all blocks that are left of indexes that are being dropped.
     pub(crate) fn finish_drops(&self) -> Result<(), PmError> {
         if !self.drops.unfinished.load(Acquire) {
             return Ok(());
@@ -361,7 +364,7 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// What was left at an index, and whether the index is gone.
+    /// Returns the next index with blocks or a list left, and whether the index is gone.
     fn next_unfinished(&self, places: &[Place]) -> Result<Option<(IndexId, bool)>, PmError> {
         for (at, place) in (0..).zip(places) {
             let id = IndexId(at);
@@ -380,7 +383,7 @@ impl<M: Medium> Pool<M> {
         if gone { self.free_slice(id).map(drop) } else { self.forget_list(id) }
     }
 
-    /// A piece of the list of an index.
+    /// Returns a piece of the list of an index.
     fn piece(&self, id: IndexId, at: PPtr<DropList>) -> Result<Piece<'_>, PmError> {
         let pm = self.pm();
         let head = self.get(at)?;
@@ -397,7 +400,7 @@ impl<M: Medium> Pool<M> {
         Ok(Piece { head, entries })
     }
 
-    /// The blocks of a piece from a position on, each with the position behind it.
+    /// Returns the blocks of a piece from a position on, each with the position behind it.
     fn blocks_of<'a>(
         &'a self,
         piece: &Piece<'a>,
@@ -414,7 +417,7 @@ impl<M: Medium> Pool<M> {
         })
     }
 
-    /// The blocks that indexes own that are being dropped, and lists.
+    /// Returns the blocks of indexes that are being dropped, and of their lists.
     pub(crate) fn blocks_being_dropped(&self) -> Result<Vec<u64>, PmError> {
         let mut found = Vec::new();
         let places = self.pm().lock(&self.directory.0).clone();
@@ -445,7 +448,7 @@ fn damaged(at: PPtr<DropList>) -> PmError {
     PmError::Corrupt { what: "a list of blocks to free", offset: at.offset() }
 }
 
-/// The checksum of a piece.
+/// Computes the checksum of a piece.
 fn sum(id: IndexId, at: PPtr<DropList>, next: PPtr<DropList>, entries: &[u64]) -> u64 {
     let head = [u64::from(id.0), at.offset(), next.offset(), entries.len() as u64];
     checksum(SEED, head.into_iter().chain(entries.iter().copied()))

@@ -2,17 +2,16 @@
 //!
 //! Decisions:
 //!
-//! * **Symbolic links** are followed when a pool is opened (a link from a data directory to a PM
-//!   mount is common) and never when one is created: a link in the way is `AlreadyExists`, dangling
-//!   or not.
-//! * **Ownership** is the file system's business: a user who may open the file may use the pool. New
-//!   files get mode 0600.
-//! * **Creation** happens in a file without a name (`O_TMPFILE`), which gets its name when the pool in
-//!   it is complete and durable: a crash leaves no half-made pool behind, and two creators cannot
-//!   meet in one file. Where the file system cannot do that, the file has a hidden name meanwhile.
-//! * **The lock** is `flock`, exclusive for writers, shared for readers. It belongs to the open
-//!   file: a second opener in the same process is refused too. Closing gives it back, whoever else
-//!   has the descriptor. If the process dies, a child that it forked keeps it until the child ends or
+//! * **Symbolic links** are followed when a pool is opened (a link from a data directory to a PM mount is
+//!   common) and never when one is created: an existing link is `AlreadyExists`, dangling or not.
+//! * **Ownership** is left to the file system: a user who may open the file may use the pool. New files get
+//!   mode 0600.
+//! * **Creation** happens in a file without a name (`O_TMPFILE`), which gets its name when the pool in it is
+//!   complete and durable: a crash leaves no partial pool behind, and two creators cannot write to one file.
+//!   Where the file system does not support that, the file has a hidden name meanwhile.
+//! * **The lock** is `flock`, exclusive for writers, shared for readers. It belongs to the open file: a
+//!   second opener in the same process is refused too. Closing the pool unlocks it, even if other processes
+//!   have the descriptor. If the process dies, a child that it forked keeps the lock until the child ends or
 //!   executes another program.
 
 use std::path::{Path, PathBuf};
@@ -30,7 +29,7 @@ use crate::sys::{self, DriveCache};
 #[cfg(test)]
 use super::journal::simulated;
 
-/// What kind of file it is.
+/// The kind of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     Regular,
@@ -38,7 +37,7 @@ pub(super) enum FileKind {
     Device,
 }
 
-/// Where the file is.
+/// The open file.
 #[derive(Debug)]
 enum Handle {
     Os(OwnedFd),
@@ -52,10 +51,10 @@ pub(super) struct PoolFile {
     handle: Handle,
     pub(super) kind: FileKind,
     pub(super) path: PathBuf,
-    /// The name it has until it is finished, if it has one.
+    /// The file's temporary name, if it has one.
     temporary: Option<PathBuf>,
-    /// The process that locked it: its end there gives the lock back, whoever else has the descriptor. 0:
-    /// it is not locked.
+    /// The process that locked the file: when the pool ends there, the lock ends, even if other processes
+    /// have the descriptor. 0 if the file is not locked.
     locked_by: u32,
 }
 
@@ -109,7 +108,7 @@ impl PoolFile {
         rustix::fs::stat(path).is_ok_and(|stat| kind_of(&stat) == Ok(FileKind::Device))
     }
 
-    /// Makes a file for a pool that is to be at `path`; it gets that name by [`finish`](Self::finish).
+    /// Creates a file for a pool that is to be at `path`; [`finish`](Self::finish) gives it that name.
     pub(super) fn create(path: &Path, mode: u32) -> Result<Self, OpenError> {
         if rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(OpenError::AlreadyExists { path: path.into() });
@@ -153,8 +152,9 @@ impl PoolFile {
 
     /// Gives a new file its name, durably. A device has its name.
     ///
-    /// The file is synchronised twice. btrfs logs nothing of a file that has no name yet, and with the
-    /// directory an empty one; elsewhere the name may be durable at once, and the contents must be before.
+    /// The file is synchronised twice. btrfs logs nothing of a file that has no name yet, and would show an
+    /// empty file after a crash; on other file systems the name may be durable at once, so the contents must
+    /// be durable before.
     pub(super) fn finish(&mut self) -> Result<(), OpenError> {
         if self.kind == FileKind::Device {
             return Ok(());
@@ -188,7 +188,7 @@ impl PoolFile {
         retry(|| sys::sync(directory.as_fd()))
     }
 
-    /// Whether `path` leads to this file, by whatever name.
+    /// Whether `path` leads to this file, by any name.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         let Handle::Os(fd) = &self.handle else { return false };
         match (rustix::fs::fstat(fd), rustix::fs::stat(path)) {
@@ -197,7 +197,7 @@ impl PoolFile {
         }
     }
 
-    /// Bytes of the file or device.
+    /// Returns the bytes of the file or device.
     pub(super) fn len(&self) -> Result<u64, Errno> {
         let fd = match &self.handle {
             Handle::Os(fd) => fd,
@@ -210,14 +210,14 @@ impl PoolFile {
         }
     }
 
-    /// Makes the file exactly `len` bytes long, each with its block on the medium, all beyond `keep`
-    /// zero. Not durable before it is synchronised. A device is as long as it is.
+    /// Makes the file exactly `len` bytes long, with blocks allocated for all of it, and zeros beyond `keep`.
+    /// Not durable before the file is synchronised. A device keeps its length.
     pub(super) fn allocate(&self, keep: u64, len: u64) -> Result<(), Errno> {
         if self.kind == FileKind::Device {
             return Ok(());
         }
         if self.len()? > keep {
-            self.truncate(keep)?; // what interrupted growth left
+            self.truncate(keep)?; // remove what an interrupted growth left
         }
         match &self.handle {
             Handle::Simulated(file) if file.set_len(len) => {}
@@ -233,7 +233,7 @@ impl PoolFile {
         Ok(())
     }
 
-    /// Makes a hole of whole blocks; how many bytes the file takes less.
+    /// Makes a hole of whole blocks; returns by how many bytes the file shrank on the device.
     pub(super) fn punch(&self, offset: u64, len: u64) -> u64 {
         let (Handle::Os(fd), FileKind::Regular) = (&self.handle, self.kind) else { return 0 };
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -244,7 +244,7 @@ impl PoolFile {
         }
     }
 
-    /// Gives bytes of the file their blocks, where they have none.
+    /// Allocates blocks for bytes of the file that have none.
     pub(super) fn fill(&self, offset: u64, len: u64) -> Result<(), Errno> {
         match (&self.handle, self.kind) {
             (Handle::Os(fd), FileKind::Regular) => {
@@ -254,13 +254,13 @@ impl PoolFile {
         }
     }
 
-    /// Whether it has fewer bytes of blocks than it is long.
+    /// Whether the file's blocks have fewer bytes than the file is long.
     pub(super) fn may_have_holes(&self) -> bool {
         self.kind == FileKind::Regular
             && self.blocks().is_some_and(|blocks| self.len().is_ok_and(|len| blocks < len))
     }
 
-    /// Bytes of its blocks.
+    /// Returns the bytes of its blocks.
     fn blocks(&self) -> Option<u64> {
         let Handle::Os(fd) = &self.handle else { return None };
         Some(u64::try_from(rustix::fs::fstat(fd).ok()?.st_blocks).ok()? * 512)
@@ -289,8 +289,8 @@ impl PoolFile {
         }
     }
 
-    /// Makes durable whatever a dead process left in the caches: what it stored, and the name, if it
-    /// died in naming the file.
+    /// Makes durable what a dead process left in the caches: its stores, and the name, if it died while
+    /// naming the file.
     pub(super) fn write_back(&self) -> Result<(), Errno> {
         match &self.handle {
             #[cfg(test)]
@@ -300,14 +300,13 @@ impl PoolFile {
             Handle::Simulated(file) => file.sync(),
         }
         match self.sync_directory() {
-            // Who may not read the directory has not created the file, and does not tell who has.
+            // A process that may not read the directory did not create the file, and cannot find out who did.
             Err(Errno::ACCESS | Errno::PERM) => Ok(()),
             other => other,
         }
     }
 
-    /// Asks for the first `len` bytes of the file, all of which an opening may read, if they may take
-    /// that much of the memory.
+    /// Asks the kernel to read ahead the first `len` bytes of the file, if they may take that much memory.
     pub(super) fn read_ahead(&self, len: u64) {
         if let Handle::Os(fd) = &self.handle
             && self.kind == FileKind::Regular
@@ -317,15 +316,14 @@ impl PoolFile {
         }
     }
 
-    /// Lets go of what is in memory of the file and need not be written: later it is read from the
-    /// medium.
+    /// Drops the file's clean pages from the page cache, so that later reads come from the medium.
     pub(super) fn forget_cached(&self) {
         if let Handle::Os(fd) = &self.handle {
             sys::forget_cached(fd.as_fd());
         }
     }
 
-    /// Reads bytes from the start of the file; fewer if it is shorter.
+    /// Reads bytes from the start of the file; returns fewer if it is shorter.
     pub(super) fn read_head(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let fd = match &self.handle {
             Handle::Os(fd) => fd,
@@ -347,7 +345,7 @@ impl PoolFile {
         Ok(done)
     }
 
-    /// Writes bytes at a place in the file.
+    /// Writes bytes at an offset of the file.
     pub(super) fn write_at(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
         let fd = self.fd().ok_or(Errno::BADF)?;
         let mut done = 0;
@@ -377,7 +375,7 @@ impl PoolFile {
         }
     }
 
-    /// The descriptor; none in the simulator.
+    /// Returns the descriptor; none in the simulator.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.handle {
             Handle::Os(fd) => Some(fd.as_fd()),
@@ -385,7 +383,7 @@ impl PoolFile {
         }
     }
 
-    /// The cache of the drive that the file is on.
+    /// Returns whether the file's drive has a volatile cache.
     pub(super) fn drive_cache(&self) -> Result<DriveCache, Errno> {
         self.fd().map_or_else(|| Ok(DriveCache::none()), DriveCache::of)
     }
@@ -397,11 +395,11 @@ impl PoolFile {
 
 impl Drop for PoolFile {
     fn drop(&mut self) {
-        // Not in a forked child, whose parent goes on.
+        // Not in a forked child, whose parent still uses the pool.
         let is_mine = self.locked_by == std::process::id();
         if let (true, Handle::Os(fd)) = (is_mine, &self.handle) {
-            // A process that is being started by another thread still has the descriptor for a moment:
-            // the lock goes now, not with the last descriptor.
+            // A process that another thread is starting still has the descriptor for a moment: unlock now,
+            // not when the last descriptor is closed.
             let _ = rustix::fs::flock(fd, FlockOperation::Unlock);
         }
         if let Some(name) = &self.temporary {
@@ -425,10 +423,10 @@ fn kind_of(stat: &rustix::fs::Stat) -> Result<FileKind, &'static str> {
     }
 }
 
-/// Allocates by writing, where the file system has no better way.
+/// Allocates by writing zeros, for file systems without a better way.
 fn write_zeros(fd: &OwnedFd, from: u64, to: u64) -> Result<(), Errno> {
-    // A page a call: what is written at once the kernel may keep as one large page, and write back as a
-    // whole for each word of it that changes.
+    // A page per call: the kernel may keep a larger write as one large page, and then write all of that back
+    // for each word that changes.
     let zeros = [0; 4096];
     let mut at = from;
     while at < to {
@@ -438,7 +436,7 @@ fn write_zeros(fd: &OwnedFd, from: u64, to: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The error for a failed system call on `path`.
+/// Makes the error of a failed system call on `path`.
 pub(super) fn io_error(path: &Path, what: &'static str, error: Errno) -> OpenError {
     let path = path.to_path_buf();
     match error {

@@ -1,11 +1,11 @@
-//! Checksums of a damaged image put right, so that tests reach what they protect.
+//! Corrects the checksums of a damaged image, so that tests reach the code behind them.
 
 use super::directory;
 use super::layout::{DIRECTORY_ENTRIES, DIRECTORY_OFFSET, DirectoryEntry, SUPERBLOCKS};
 use super::superblock;
 
-/// Makes every checksum of an image what its words demand. For tests and fuzzing: an enemy that can write
-/// a file can do this too.
+/// Sets every checksum of an image to the right value. For tests and fuzzing: an attacker who can write a
+/// file can do this too.
 #[doc(hidden)]
 pub fn forge_checksums(image: &mut [u64]) {
     for copy in SUPERBLOCKS {

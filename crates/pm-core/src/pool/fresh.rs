@@ -11,21 +11,22 @@ use crate::sys;
 
 use super::{Pool, PoolOptions};
 
-/// A pool in the making, for a program that fills one and then is done: it is durable before it has its name. Dropped
-/// before that, it is gone.
+/// A pool in the making, for a program that fills one and then ends: it is durable before it has its name. If
+/// it is dropped before that, it is removed.
 ///
-/// Until then it is `target` with `.partial` behind it. An attempt that a kill has interrupted leaves this file,
-/// and the next one says that it exists.
+/// Until then its name is `target` with `.partial` behind it. A kill leaves this file behind, and the next
+/// attempt fails because it exists.
 #[derive(Debug)]
 pub struct FreshPool {
     pool: Option<Arc<Pool>>,
-    /// The name it has until it is finished.
+    /// The temporary name.
     partial: Option<PathBuf>,
     target: PathBuf,
 }
 
 impl FreshPool {
-    /// Creates a pool that will be `target`, which does not exist. Nothing is written back while it is filled.
+    /// Creates a pool that will be `target`, which must not exist. Nothing is written back while it is
+    /// filled.
     ///
     /// # Errors
     /// [`OpenError::AlreadyExists`]; those of [`Pool::create`].
@@ -36,31 +37,31 @@ impl FreshPool {
         let mut partial = target.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
-        // One zone to begin with, of twice the default, so that the largest values find room.
+        // One zone to begin with, of twice the default size, so that the largest values have room.
         let options = PoolOptions::new().size(8 << 20).zone_bytes(8 << 20).write_back(false);
         let pool = Arc::new(Pool::create(&partial, &options)?);
         Ok(Self { pool: Some(pool), partial: Some(partial), target: target.into() })
     }
 
-    /// The pool, to be filled.
+    /// Returns the pool, to be filled.
     ///
     /// # Panics
-    /// Never: it is there until it is finished.
+    /// Never: the pool exists until it is finished.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
         self.pool.as_ref().unwrap_or_else(|| unreachable!("it is not finished"))
     }
 
-    /// The name that it has until it is finished.
+    /// Returns the temporary name.
     #[must_use]
     pub fn partial(&self) -> &Path {
         self.partial.as_deref().unwrap_or(&self.target)
     }
 
-    /// Closes it, makes it durable and gives it its name, durably.
+    /// Closes the pool, makes it durable, and gives it its name, durably.
     ///
     /// # Errors
-    /// `ResourceBusy` if the pool is still open, `AlreadyExists` if the name is taken; the system's.
+    /// `ResourceBusy` if the pool is still in use, `AlreadyExists` if the name is taken; the system's.
     pub fn finish(mut self) -> io::Result<()> {
         let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "the new pool is still in use");
         let pool = self.pool.take().and_then(Arc::into_inner).ok_or_else(busy)?;

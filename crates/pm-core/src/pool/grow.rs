@@ -6,20 +6,20 @@
 //! G2    superblock: size (S3, S4; LIN)                any use of the new zones (DUR)
 //! ```
 //!
-//! A crash before G2 leaves a file that is longer than its superblock says, which is legal: the
-//! surplus is used by the next growth. New zones read as zeros, and that is what an unused zone is.
+//! A crash before G2 leaves a file that is longer than its superblock says, which is legal: the next growth
+//! uses the surplus. New zones read as zeros, as unused zones must.
 
 use crate::error::PmError;
 use crate::media::Medium;
 
 use super::Pool;
 
-/// Growth by itself adds an eighth of the pool, but no more than this.
+/// The largest automatic growth; otherwise the pool grows by an eighth.
 const STEP_MAX: u64 = 256 << 20;
 
 impl<M: Medium> Pool<M> {
     /// Grows the pool to at least `size` bytes, rounded up to whole zones; returns the new size.
-    /// Nothing happens if it is that large already.
+    /// Does nothing if it is that large already.
     ///
     /// # Errors
     /// [`PmError::Full`] over [`max_size`](Self::max_size), [`PmError::NoSpace`] if the file system
@@ -51,8 +51,8 @@ impl<M: Medium> Pool<M> {
         Ok(new)
     }
 
-    /// Grows the pool by at least `bytes` bytes of zones, if it may grow: the allocator calls this
-    /// when no zone has room, and is told of the new end by `extend_heap` before it returns `true`.
+    /// Grows the pool by at least `bytes` bytes of zones, if it may grow. The allocator calls this when no
+    /// zone has room; before this returns `true`, `extend_heap` tells the allocator the new end.
     pub(crate) fn grow_for(&self, bytes: u64) -> Result<bool, PmError> {
         if !self.facts.grow {
             return Ok(false);
@@ -60,7 +60,7 @@ impl<M: Medium> Pool<M> {
         let old = self.len();
         let least = old.saturating_add(bytes);
         let shape = self.pm().lock(&self.superblock).superblock.shape;
-        // The zones are all alike: past the end there is room for as many whole ones as fit.
+        // All zones have the same size: there is room for as many whole ones as fit.
         if shape.round(least) > self.facts.max_size {
             return Ok(false);
         }

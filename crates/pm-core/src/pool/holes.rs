@@ -1,4 +1,4 @@
-//! Memory that the system has back, as the pool's file or memory gives it: see the allocator's `holes`.
+//! Memory given back to the system, on the side of the pool's file or memory: see the allocator's `holes`.
 
 use rustix::io::Errno;
 
@@ -9,7 +9,7 @@ use super::Pool;
 use super::file::is_full;
 
 impl<M: Medium> Pool<M> {
-    /// Turns bytes that are not in use into zeros, and gives their memory back; returns how many.
+    /// Turns unused bytes into zeros and gives their memory back; returns how many bytes.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> u64 {
         match &self.backing {
             Some(backing) => backing.file.punch(offset, bytes),
@@ -18,8 +18,8 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Gets memory for bytes that may have none. A file system that cannot say so finds it when it is
-    /// stored to.
+    /// Allocates memory for bytes that may have none. If the file system cannot do that, it allocates it at
+    /// the first store.
     pub(crate) fn fill(&self, offset: u64, bytes: u64) -> Result<(), PmError> {
         let Some(backing) = &self.backing else { return Ok(()) };
         match backing.file.fill(offset, bytes) {
@@ -29,12 +29,12 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Whether the file has fewer blocks than bytes.
+    /// Whether the file's blocks have fewer bytes than the file.
     pub(crate) fn may_have_holes(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.file.may_have_holes())
     }
 
-    /// Does this while no thread makes pages present that are used next.
+    /// Runs `body` while no thread touches pages ahead of their use.
     pub(crate) fn while_no_page_is_touched<R>(&self, body: impl FnOnce() -> R) -> R {
         self.region.while_no_page_is_touched(body)
     }

@@ -1,8 +1,8 @@
-//! The journal's file, beside the pool's: making it, finding it again, replaying it.
+//! The journal's file, beside the pool's: creating it, finding it, replaying it.
 //!
-//! The superblock names the journal that the file is nothing without, by a random stamp, as long as there
-//! is one: from the first fence of an opening in mode `Journal` to the end of the next clean close, or
-//! replay. A pool that was closed is its file alone.
+//! While the pool's file depends on a journal, the superblock names that journal by a random stamp: from the
+//! first fence of an opening in mode `Journal` to the end of the next clean close, or replay. A pool that was
+//! closed consists of its file alone.
 //!
 //! ```text
 //! step  what                                                    durable before
@@ -20,9 +20,9 @@
 //! C2    superblock: no stamp, clean (S3, S4)                    return
 //! ```
 //!
-//! A crash between A1 and A2, or H2 and A1, leaves a journal that no superblock names; the next opening
-//! makes it anew. A crash in creation, which stores nothing that a journal has, leaves an empty one, and
-//! the next creation takes it.
+//! A crash between A1 and A2, or H2 and A1, leaves a journal that no superblock names; the next opening makes
+//! it anew. A crash during creation, which stores nothing in a journal, leaves an empty one, and the next
+//! creation replaces it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,10 +51,10 @@ use super::layout::CHECKPOINT;
 use super::options::PoolOptions;
 use super::superblock::{Found, Superblock};
 
-/// Lines that are held in memory before they are written to the file.
+/// The lines held in memory before they are written to the file.
 const HELD: usize = 1 << 16;
 
-/// The name of the journal of the pool at `path`, whatever links lead there.
+/// Returns the name of the journal of the pool at `path`, after resolving links.
 pub(super) fn path_of(path: &Path) -> io::Result<PathBuf> {
     let real = if let Ok(real) = fs::canonicalize(path) {
         real
@@ -83,8 +83,8 @@ impl PoolDisk for File {
     }
 }
 
-/// The lock of a journal: its holder writes to the journal. The pool's own does not do: its file may
-/// have another name by now, or none yet.
+/// The lock of a journal: its holder may write to the journal. The pool's own lock is not enough: its file
+/// may have another name by now, or none yet.
 #[derive(Debug)]
 pub(super) struct Lock(fs::File);
 
@@ -94,7 +94,7 @@ impl Lock {
         Ok(Self(file))
     }
 
-    /// Whether this is the lock of the file that has the name now.
+    /// Whether this locks the file that has the name now.
     pub(super) fn is_of(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
         let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
@@ -102,13 +102,13 @@ impl Lock {
         own.is_ok_and(|own| named.is_ok_and(|named| same(&own, &named)))
     }
 
-    /// Gives it back, even if other processes have the descriptor.
+    /// Unlocks it, even if other processes have the descriptor.
     pub(super) fn end(&self) {
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock); // else when it is closed
     }
 }
 
-/// A1: makes the journal of a pool that is nothing but its file, or makes it anew.
+/// A1: creates or recreates the journal of a pool that consists of its file alone.
 pub(super) fn make(
     file: &PoolFile,
     (identity, generation): (u128, u64),
@@ -159,7 +159,7 @@ pub(super) fn make(
             _ => io("allocating the journal")(e),
         })?;
         match new.finish(there.is_some()) {
-            // Another process was faster.
+            // Another process has created it first.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(OpenError::Locked { path: file.path.clone() });
             }
@@ -175,8 +175,8 @@ pub(super) fn make(
     Ok((log.map_err(|e| damaged(&file.path, &path, &e))?, lock))
 }
 
-/// Returns whether what is in the way of a new journal is not needed: it is this pool's, whose file is whole
-/// without it, or an empty one, or one whose making a crash interrupted.
+/// Returns whether the file in the way of a new journal is not needed: it is this pool's and the pool's file
+/// is complete without it, or it is empty, or a crash interrupted its creation.
 fn may_be_replaced(path: &Path, identity: u128) -> Result<(), String> {
     let disk = FileDisk::open_to_read(path).map_err(|e| e.to_string())?;
     let mut head = vec![0; 8192.min(disk.len() as usize)];
@@ -194,7 +194,7 @@ fn may_be_replaced(path: &Path, identity: u128) -> Result<(), String> {
     }
 }
 
-/// Makes the medium's part of it.
+/// Makes the medium's part of the journal.
 pub(super) fn of(
     log: Log,
     file: &PoolFile,
@@ -208,8 +208,8 @@ pub(super) fn of(
     Ok(Arc::new(Journal::new(log, disk, cutter, permit)))
 }
 
-/// H1, H2: whatever the journal holds is in the file, and the file needs it no more. Nothing for a file
-/// that needs none.
+/// H1, H2: writes all lines of the journal to the file, which then does not depend on the journal. Does
+/// nothing for a file without a journal.
 pub(super) fn heal(
     file: &PoolFile,
     found: &mut Found,
@@ -222,11 +222,11 @@ pub(super) fn heal(
         file.sync().map_err(io("synchronising the superblock"))
     };
     if found.superblock.journal == 0 {
-        // H0, durable before: A1. That no journal is needed may stand in the caches alone, where a process
-        // left it that died in H2 or C2; on the medium the old one may be named.
+        // H0, durable before: A1. That no journal is needed may be in the caches only, if the process died in
+        // H2 or C2; on the medium the superblock may still name the old one.
         return if opts.journal { write(&found.superblock, found.copy) } else { Ok(()) };
     }
-    // What the dead process left in the caches, and what a failed write-back left there for durable.
+    // The dead process's stores in the caches, and pages that a failed write-back left there as if durable.
     file.write_back().map_err(io("making what was left durable"))?;
     file.forget_cached();
     let len = file.len().map_err(io("asking for the file's length"))?;
@@ -249,7 +249,7 @@ pub(super) fn heal(
     Ok(())
 }
 
-/// What [`heal`] does, in the private copy that a region of a file open for reading only is.
+/// Does the same as [`heal`] in a private copy, for a file that is open for reading only.
 pub(super) fn show(
     file: &PoolFile,
     found: &Found,
@@ -265,7 +265,7 @@ pub(super) fn show(
     accepted(shown, opts)
 }
 
-/// What became of a replay, if the caller does not accept that the journal is lost.
+/// Returns the outcome of a replay, unless the caller accepts that the journal is lost.
 fn accepted(replayed: Result<(), OpenError>, opts: &PoolOptions) -> Result<(), OpenError> {
     match replayed {
         Err(
@@ -277,7 +277,7 @@ fn accepted(replayed: Result<(), OpenError>, opts: &PoolOptions) -> Result<(), O
     }
 }
 
-/// Gives every line of the journal that the superblock names, in order, to `take`.
+/// Calls `take` with every line of the journal that the superblock names, in order.
 fn replay(
     file: &PoolFile,
     found: &Found,
@@ -336,7 +336,7 @@ fn replay(
     replayed.map(drop).map_err(|error| refused(&path, &journal, id, &error))
 }
 
-/// The word at `CHECKPOINT`, 0 in a file that ends before it.
+/// Returns the word at `CHECKPOINT`, or 0 if the file ends before it.
 fn checkpoint_word(file: &PoolFile) -> Result<u64, Errno> {
     let mut head = [0; CHECKPOINT as usize + 8];
     file.read_head(&mut head)?;
@@ -344,7 +344,7 @@ fn checkpoint_word(file: &PoolFile) -> Result<u64, Errno> {
     Ok(u64::from_le_bytes(word))
 }
 
-/// What a log is refused with that should be this one.
+/// Returns the error for a log that is not the expected one.
 fn refused(path: &Path, journal: &Path, id: LogId, error: &LogError) -> OpenError {
     let LogError::Foreign { found, .. } = error else { return damaged(path, journal, error) };
     let why = if found.identity != id.identity {
@@ -359,7 +359,7 @@ fn refused(path: &Path, journal: &Path, id: LogId, error: &LogError) -> OpenErro
     OpenError::JournalForeign { path: path.to_path_buf(), journal: journal.to_path_buf(), why }
 }
 
-/// Writes lines, neighbours together.
+/// Writes lines, adjacent ones together.
 fn write_lines(file: &PoolFile, held: &mut BTreeMap<u64, [u8; LINE]>) -> Result<(), Errno> {
     let (mut start, mut run) = (0, Vec::new());
     for (offset, line) in core::mem::take(held) {
@@ -391,14 +391,14 @@ pub(super) fn io_error(path: &Path, what: &'static str, source: io::Error) -> Op
 }
 
 impl<M: Medium> Pool<M> {
-    /// How the journal is, of a pool in mode [`Journal`](crate::Durability::Journal).
+    /// Returns the journal's state, in mode [`Journal`](crate::Durability::Journal).
     pub fn journal(&self) -> Option<JournalState> {
         Some(self.backing.as_ref()?.journal()?.state())
     }
 
-    /// Everything that was acknowledged before this is in the pool's file, and the journal is empty but
-    /// for what others write meanwhile: what happens by itself when half of the journal is used. The same
-    /// of a twin, which has the pool in its base then, and nothing in its log.
+    /// Writes everything acknowledged before this call to the pool's file, and empties the journal except for
+    /// what other threads write meanwhile. This happens by itself when half of the journal is used. With a
+    /// twin, the same: its base has the pool then, and its log nothing.
     ///
     /// # Errors
     /// [`PmError::DurabilityLost`].
@@ -412,7 +412,7 @@ impl<M: Medium> Pool<M> {
     }
 }
 
-/// Disks that a test puts in the place of those of the pools that its thread opens.
+/// Disks that a test substitutes for those of the pools that its thread opens.
 #[cfg(test)]
 pub(super) mod simulated {
     use std::cell::RefCell;

@@ -11,8 +11,8 @@
 //! zones    zones of the allocator, each `zone_bytes` long, to the end of the pool
 //! ```
 //!
-//! All words are little-endian 8-byte words. Nothing outside this table exists; a file may be longer
-//! than its superblock says (growth was interrupted), never shorter.
+//! All words are little-endian 8-byte words. Nothing lies outside this table; a file may be longer than its
+//! superblock says (growth was interrupted), never shorter.
 
 use crate::alloc::{HeapGeometry, PAGE, SLOT_BYTES_RANGE, ZONE_BYTES_RANGE};
 use crate::cell::{PmCell, PmU64};
@@ -22,14 +22,14 @@ use crate::ptr::PPtr;
 
 /// First word of a pool: `PMINDEX` and a zero byte.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PMINDEX\0");
-/// The format of a pool that is nothing but its file.
+/// The format of a pool that consists of its file alone.
 pub(crate) const FORMAT_VERSION: u64 = 1;
-/// The format of a pool that is nothing without its journal, and the newest this library reads. A library
-/// that knows no journals must not open it.
+/// The format of a pool that depends on its journal, and the newest that this library reads. A library
+/// without journals must not open it.
 pub(crate) const FORMAT_WITH_JOURNAL: u64 = 2;
 /// Offset of each copy of the superblock.
 pub(crate) const SUPERBLOCKS: [u64; 2] = [0, PAGE];
-/// Offset of the word that says where the journal ended at its last checkpoint.
+/// Offset of the word with the position where the journal ended at its last checkpoint.
 pub(crate) const CHECKPOINT: u64 = 2048;
 /// Offset of the directory.
 pub(crate) const DIRECTORY_OFFSET: u64 = 2 * PAGE;
@@ -39,11 +39,11 @@ pub(crate) const DIRECTORY_ENTRIES: usize = 64;
 pub(crate) const SLOTS_OFFSET: u64 = 4 * PAGE;
 /// Bytes of the longest name of an index.
 pub(crate) const NAME_MAX: usize = 64;
-/// Least and greatest number of operation slots.
+/// The smallest and largest number of operation slots.
 pub(crate) const SLOTS: core::ops::RangeInclusive<u64> = 1..=4096;
 /// The largest pool.
 pub(crate) const SIZE_MAX: u64 = 1 << 46;
-/// The most zones: what DRAM an allocator may need for them is bounded, whatever a file claims.
+/// The largest number of zones: it bounds the DRAM that an allocator needs for them, whatever a file claims.
 pub(crate) const ZONES_MAX: u64 = 1 << 20;
 
 pm_struct! {
@@ -109,15 +109,14 @@ pm_struct! {
         /// 0: the entry is free. Else a checksum of the words before it, which also says whether the
         /// index is being dropped.
         pub(crate) commit: PmU64,
-        /// The blocks that are left to free of an index that is being dropped, or null.
+        /// The blocks of an index that is being dropped that are yet to be freed, or null.
         pub(crate) list: PmCell<PPtr<DropList>>,
         /// Zero.
         pub(crate) reserved: [PmU64; 2],
     }
 
-    /// A piece of the list of an index's blocks. What follows its head is `count` times two words:
-    /// the offset of a word of a slab's bitmap and the bits in it that stand for blocks, or the offset
-    /// of an extent and 1.
+    /// A piece of the list of an index's blocks. Behind its head are `count` times two words: the offset of a
+    /// word of a slab's bitmap and the bits in it that stand for blocks, or the offset of an extent and 1.
     ///
     /// ```text
     ///  0      8      16      24         32..64
@@ -127,9 +126,9 @@ pm_struct! {
     pub(crate) struct DropList: size 64 {
         /// The next piece, or null.
         pub(crate) next: PmCell<PPtr<DropList>>,
-        /// How far its blocks are free: 64 times the number of an entry, and a bit of it.
+        /// The position up to which its blocks are free: 64 times the number of an entry, plus a bit of it.
         pub(crate) done: PmU64,
-        /// How many entries it has.
+        /// The number of its entries.
         pub(crate) count: PmU64,
         /// Over its place, the index's and every word but `done` and itself.
         pub(crate) checksum: PmU64,
@@ -172,7 +171,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Where the allocator's parts lie in a pool of `size` bytes, which must end on a zone.
+    /// Returns the places of the allocator's parts in a pool of `size` bytes, which must end on a zone.
     pub(crate) fn geometry(&self, size: u64) -> Result<HeapGeometry, BadNumber> {
         self.check()?;
         if self.fit(size) != size || size == 0 {
@@ -188,14 +187,14 @@ impl Shape {
         })
     }
 
-    /// The least size that is at least `wanted` bytes and ends on a zone. The shape is in range.
+    /// Returns the least size that is at least `wanted` bytes and ends on a zone. The shape is in range.
     pub(crate) fn round(&self, wanted: u64) -> u64 {
         let zones = wanted.saturating_sub(self.zones_offset()).max(1).div_ceil(self.zone_bytes);
         self.zones_offset().saturating_add(zones.saturating_mul(self.zone_bytes))
     }
 
-    /// The greatest size that is at most `limit` bytes, ends on a zone and has no more zones than
-    /// there may be, or 0. The shape is in range.
+    /// Returns the greatest size that is at most `limit` bytes, ends on a zone and has no more zones than
+    /// allowed, or 0. The shape is in range.
     pub(crate) fn fit(&self, limit: u64) -> u64 {
         let zones = limit.min(SIZE_MAX).saturating_sub(self.zones_offset()) / self.zone_bytes;
         let zones = zones.min(ZONES_MAX);
@@ -210,7 +209,7 @@ impl Shape {
 /// A number that no pool can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadNumber {
-    /// Of what.
+    /// What the number means.
     pub(crate) what: &'static str,
     /// The number.
     pub(crate) value: u64,

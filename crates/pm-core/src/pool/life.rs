@@ -10,7 +10,7 @@ use crate::mode::Durability;
 use super::Pool;
 use super::describe::Origin;
 
-/// This thread recovers an index: see [`Pool::recovery`]. It is the thread's own:
+/// The scope in which a thread recovers an index: see [`Pool::recovery`]. It belongs to the thread:
 ///
 /// ```compile_fail,E0277
 /// fn elsewhere(pool: &pmindex_core::Pool) {
@@ -26,13 +26,13 @@ pub struct RecoveryScope<'p, M: Medium> {
 }
 
 impl<'p, M: Medium> RecoveryScope<'p, M> {
-    /// Lets other threads take part in this recovery.
+    /// Returns a pass with which other threads take part in this recovery.
     pub fn pass(&self) -> RecoveryPass<'p, M> {
         RecoveryPass { pool: self.pool }
     }
 }
 
-/// Lets a thread take part in another one's recovery.
+/// Lets a thread take part in another thread's recovery.
 #[derive(Debug)]
 #[must_use]
 pub struct RecoveryPass<'p, M: Medium> {
@@ -40,15 +40,15 @@ pub struct RecoveryPass<'p, M: Medium> {
 }
 
 impl<'p, M: Medium> RecoveryPass<'p, M> {
-    /// Declares that the calling thread recovers, too, until the scope is dropped.
+    /// Declares that the calling thread takes part in the recovery until the scope is dropped.
     pub fn enter(&self) -> RecoveryScope<'p, M> {
         self.pool.recovery()
     }
 }
 
 impl<M: Medium> Pool<M> {
-    /// Counts the openings of this pool that could write, from 1. Durable before the pool was
-    /// opened: no two openings that changed the file have the same generation.
+    /// Returns the number of openings of this pool that could write, from 1. Durable before the pool was
+    /// open: no two openings that changed the file have the same generation.
     pub fn generation(&self) -> u64 {
         self.facts.generation
     }
@@ -58,32 +58,32 @@ impl<M: Medium> Pool<M> {
         self.facts.was_clean
     }
 
-    /// Whether one of the two copies of the superblock was damaged when the pool was opened. The other
-    /// one holds the same; an opening that may write mends both, and nothing is lost. A crash at the
-    /// moment the superblock was written leaves this, and so does a bit that the medium lost.
+    /// Whether one of the two copies of the superblock was damaged when the pool was opened. The other one
+    /// holds the same; an opening that may write repairs it, and nothing is lost. A crash while the
+    /// superblock is written damages a copy, and so does bit rot.
     pub fn superblock_was_damaged(&self) -> bool {
         self.facts.superblock_damaged
     }
 
-    /// The pool's identity.
+    /// Returns the pool's identity.
     pub fn uuid(&self) -> u128 {
         self.facts.uuid
     }
 
-    /// The file, or `(memory)`.
+    /// Returns the path of the file, or `(memory)`.
     pub fn path(&self) -> &Path {
         &self.facts.path
     }
 
-    /// How a store becomes durable in this pool: detected when it was opened, never assumed.
-    /// [`is_emulated`](Self::is_emulated) says whether to believe it of a power failure.
+    /// Returns how a store becomes durable in this pool: detected when it was opened, never assumed.
+    /// [`is_emulated`](Self::is_emulated) says whether it holds for a power failure.
     pub fn durability(&self) -> Durability {
         self.facts.durability
     }
 
-    /// What the medium gives to a process that writes to the pool with the usual options, as this opening
-    /// found it; the same as [`durability`](Self::durability) if this one writes and asked for nothing
-    /// else.
+    /// Returns the durability that the medium provides to a process that writes with the default options, as
+    /// this opening detected it. It equals [`durability`](Self::durability) if this opening writes and asked
+    /// for nothing else.
     pub fn medium_durability(&self) -> Durability {
         match &self.facts.origin {
             Origin::Memory => Durability::Volatile,
@@ -101,7 +101,7 @@ impl<M: Medium> Pool<M> {
         self.facts.read_only
     }
 
-    /// The greatest size the pool can grow to now, in bytes.
+    /// Returns the greatest size in bytes that the pool can grow to now.
     pub fn max_size(&self) -> u64 {
         if self.facts.grow { self.facts.max_size.max(self.len()) } else { self.len() }
     }
@@ -111,8 +111,8 @@ impl<M: Medium> Pool<M> {
         self.region.len() == 0
     }
 
-    /// Whether this thread may change this pool. Every operation that writes asks first, before it
-    /// stores anything: what the thread stored until then is not taken back when a fence fails.
+    /// Checks whether this thread may change this pool. Every operation that writes calls it first, before
+    /// any store: stores before the call are not taken back when a fence fails.
     ///
     /// # Errors
     /// [`PmError::ReadOnly`], [`PmError::Forked`], [`PmError::Damaged`]; [`PmError::DurabilityLost`]
@@ -143,20 +143,19 @@ impl<M: Medium> Pool<M> {
         if self.facts.read_only { Ok(()) } else { self.check_undamaged() }
     }
 
-    /// Declares that this thread recovers an index, until the scope is dropped: meanwhile it, and no
-    /// other thread, may write to a pool that is open for reading only, or that lost its disk. The
-    /// writes go to a private copy of the pages they change and end with this pool; the file is never
-    /// touched.
+    /// Declares that this thread recovers an index, until the scope is dropped. Meanwhile this thread alone
+    /// may write to a pool that is open for reading only, or that lost its disk. The writes go to a private
+    /// copy of the pages they change and end with this pool; they never reach the file.
     pub fn recovery(&self) -> RecoveryScope<'_, M> {
         RecoveryScope { pool: self, _permitted: self.permit.take() }
     }
 
-    /// Does what remains of a change that is decided, or takes back one that is not. If the disk has
-    /// failed, or fails meanwhile, it is done in memory, so that the index can be read; on the medium
-    /// the next opening does it.
+    /// Completes a change that is decided, or rolls back one that is not, by calling `rest`. If the disk has
+    /// failed, or fails meanwhile, it does so in memory, so that the index can be read; on the medium the
+    /// next opening does it.
     ///
     /// # Errors
-    /// Those of `rest`; [`PmError::DurabilityLost`] if it was done in memory alone.
+    /// Those of `rest`; [`PmError::DurabilityLost`] if only the memory was changed.
     #[track_caller]
     pub fn complete(&self, mut rest: impl FnMut() -> Result<(), PmError>) -> Result<(), PmError> {
         if !self.medium.is_poisoned() {
@@ -176,22 +175,21 @@ impl<M: Medium> Pool<M> {
     ///
     /// # Errors
     /// [`PmError::DurabilityLost`], [`PmError::Forked`], [`PmError::Damaged`]. The pool then opens with
-    /// recovery; but if only its twin is lost, the pool in memory is closed.
+    /// recovery. If only its twin is lost, the pool in memory is closed cleanly.
     ///
     /// # Cost
-    /// 2 fences, 4 lines, and what the allocator has to put in order.
+    /// 2 fences, 4 lines, and the allocator's unfinished work.
     pub fn close(self) -> Result<(), PmError> {
         self.end()
     }
 
-    /// Ends without the clean mark, as if the process were killed here: the next opening recovers.
-    /// For tests.
+    /// Ends without the clean mark, like a kill of the process: the next opening recovers. For tests.
     #[doc(hidden)]
     pub fn kill(self) {
         self.ended.store(true, Relaxed);
     }
 
-    /// Once: puts everything in order and sets the clean flag.
+    /// Completes all unfinished work and sets the clean flag; acts once only.
     fn end(&self) -> Result<(), PmError> {
         if self.ended.swap(true, AcqRel) || self.facts.read_only {
             return Ok(());
@@ -216,7 +214,7 @@ impl<M: Medium> Pool<M> {
 impl<M: Medium> Drop for Pool<M> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // The file stays as after a crash if this fails; opening it recovers.
+            // If this fails, the file is as after a crash; opening it recovers.
             let _ = self.end();
         }
         let Some(backing) = &mut self.backing else { return };

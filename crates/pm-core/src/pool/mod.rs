@@ -1,44 +1,44 @@
 //! Pools: a mapped file (or anonymous memory) with an allocator and a directory of named indexes.
 //!
-//! | file | what |
+//! | file | contents |
 //! | --- | --- |
-//! | `layout` | where everything lies: the only description of the fixed parts |
-//! | `options` | what a caller asks for |
+//! | `layout` | places of all parts: the only description of the fixed parts |
+//! | `options` | the caller's wishes |
 //! | `superblock` | identity, size, generation, clean flag; two copies |
 //! | `create` | formatting and opening on any medium |
 //! | `path`, `file` | pools in files |
 //! | `journal` | the journal beside a file on a disk |
 //! | `twin` | the twin on a disk of a pool in memory |
-//! | `peek` | what can be told of a pool that another process has open |
-//! | `detect`, `describe` | what the medium gives, in a word and in sentences |
+//! | `peek` | facts about a pool that another process has open |
+//! | `detect`, `describe` | the medium's durability, as a value and in sentences |
 //! | `access` | following pointers |
 //! | `grow` | growth in place |
-//! | `holes` | memory that the system has back |
+//! | `holes` | memory given back to the system |
 //! | `directory` | named indexes |
-//! | `dropping` | how all blocks of an index are freed |
-//! | `claim` | each of them open once |
-//! | `sync` | waiting for what the medium can give |
-//! | `damage` | what was found damaged takes no writes |
+//! | `dropping` | freeing all blocks of an index |
+//! | `claim` | each index is open once |
+//! | `sync` | waiting for durability |
+//! | `damage` | a damaged pool takes no writes |
 //! | `life` | facts about a pool, closing it |
 //!
-//! # What a pool promises, and what it cannot
+//! # Guarantees and their limits
 //!
-//! * A process that dies, at whatever instruction, leaves a pool that opens. So does a system that
-//!   dies, or loses power, in the modes that survive it ([`Pool::describe`] says which).
-//! * A file is read as if an enemy had written it: metadata are checked, pointers are checked when
-//!   they are followed, and what a damaged file can cause is an error.
-//! * Space is allocated when a pool is created, when it grows, and when what [`Pool::release_free`] gave
-//!   to the system is used again: a full disk is an error there.
-//!   **SIGBUS** remains possible where the kernel has no page to give: another program truncates the
-//!   file, the device reports a bad block, a copy-on-write file system (btrfs, a snapshot, a reflink)
-//!   finds no room for the copy, tmpfs is swapped out and cannot come back.
-//! * One process writes, or several read. The lock is advisory: it keeps out other users of this
-//!   library, not a program that writes the file in other ways.
-//! * After `fork` the pool belongs to the parent. The child finds it empty (the kernel zeroes the page
-//!   with its length), so every access is [`PmError::Forked`](crate::PmError::Forked); nothing the child does or how it ends
-//!   changes the file. The lock stays until both have let go of it.
-//! * A pool in use has a thread of its own now and then (`pmindex-pages`, some milliseconds for each
-//!   4 MiB that are handed out): it touches the pages that come next, so that no write waits for one.
+//! * A process that dies, at any instruction, leaves a pool that opens. The same holds for a system that
+//!   crashes or loses power, in the modes that survive it ([`Pool::describe`] says which).
+//! * A file is read as if an attacker had written it: metadata are checked, pointers are checked when they
+//!   are followed, and a damaged file causes an error, never worse.
+//! * Space is allocated when a pool is created, when it grows, and when memory that [`Pool::release_free`]
+//!   gave back is used again: a full disk is an error at these moments. **SIGBUS** remains possible where the
+//!   kernel has no page to give: another program truncates the file, the device reports a bad block, a
+//!   copy-on-write file system (btrfs, a snapshot, a reflink) finds no room for the copy, tmpfs is swapped
+//!   out and cannot come back.
+//! * One process writes, or several read. The lock is advisory: it keeps out other users of this library, but
+//!   no program that writes the file in other ways.
+//! * After `fork` the pool belongs to the parent. The child sees an empty pool (the kernel zeroes the page
+//!   with its length), so every access is [`PmError::Forked`](crate::PmError::Forked); nothing the child
+//!   does, nor its end, changes the file. The lock is free when both have closed it.
+//! * A pool in use sometimes has a thread of its own (`pmindex-pages`, some milliseconds for each 4 MiB
+//!   handed out): it touches the pages that are used next, so that no write waits for a page fault.
 //! * A device-DAX device holds one pool, which does not grow.
 
 mod access;
@@ -94,7 +94,7 @@ pub use superblock::without_journal;
 ///
 /// Dropping the last handle closes the pool as [`close`](Self::close) does, but reports no error.
 #[derive(Debug)]
-// What every access reads stands first, on one line, and the counts of `Arc` on another.
+// The fields that every access reads come first, on one line; the counts of `Arc` are on another.
 #[repr(C, align(64))]
 pub struct Pool<M: Medium = Mapped> {
     medium: M,
@@ -109,16 +109,16 @@ pub struct Pool<M: Medium = Mapped> {
     /// Held while the pool grows; taken before `superblock`.
     growing: Mutex<()>,
     facts: Facts,
-    /// What a thread holds that recovers an index: it may write to the private copy that the pool is
-    /// if it is open for reading only or lost its disk.
+    /// The permission that a thread in recovery holds: it may write to the private copy of a pool that is
+    /// open for reading only or lost its disk.
     permit: Permit,
-    /// Whether the pool was closed, or is to end without a clean mark.
+    /// Whether the pool was closed, or is to end without the clean mark.
     ended: AtomicBool,
     /// The file, if there is one. Last, so that the lock goes when the mapping is gone.
     backing: Option<path::Backing>,
 }
 
-/// What is true of a pool from the day it is opened.
+/// Facts that stay true while the pool is open.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct Facts {

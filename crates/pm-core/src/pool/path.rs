@@ -26,7 +26,7 @@ use super::superblock::{Found, Superblock, WORDS};
 use super::sync::Synced;
 use super::twin;
 
-/// Addresses reserved for a pool that may grow, unless the caller says how many.
+/// The address space reserved for a pool that may grow, unless the caller chooses.
 const RESERVE: u64 = 64 << 30;
 
 /// The file of a pool and how it is mapped.
@@ -38,39 +38,39 @@ pub(super) struct Backing {
     journal: Option<Arc<Journal>>,
     /// The twin that follows the pool.
     twin: Option<Arc<Twin>>,
-    /// Of the journal, or of the twin: the old one and the one in the making.
+    /// The locks of the journal, or of the old twin and the one in the making.
     locks: Vec<journal::Lock>,
     pub(super) synced: Synced,
 }
 
 impl Backing {
-    /// The descriptor of the file.
+    /// Returns the descriptor of the file.
     #[cfg(test)]
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.file.fd()
     }
 
-    /// The journal that serves the fences.
+    /// Returns the journal that serves the fences.
     pub(super) fn journal(&self) -> Option<&Arc<Journal>> {
         self.journal.as_ref()
     }
 
-    /// The twin that follows the pool.
+    /// Returns the twin that follows the pool.
     pub(super) fn twin(&self) -> Option<&Arc<Twin>> {
         self.twin.as_ref()
     }
 
-    /// Whether `path` leads to the pool's file, by whatever name.
+    /// Whether `path` leads to the pool's file, by any name.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         self.file.is_at(path)
     }
 
-    /// The mapping ends next, and the locks with it.
+    /// Ends the locks; the mapping ends next.
     pub(super) fn ends(&mut self) {
         self.locks.iter().for_each(journal::Lock::end); // their threads have ended
     }
 
-    /// Makes the file durable, as long as it is and whatever is in it. No call reaches a device's caches.
+    /// Synchronises the whole file. No system call reaches a device's caches.
     #[track_caller]
     pub(super) fn sync_whole(&self) -> Result<(), Errno> {
         match self.file.kind {
@@ -79,7 +79,7 @@ impl Backing {
         }
     }
 
-    /// Asks for what recovery reads from a disk.
+    /// Asks the kernel to read ahead what recovery reads from a disk.
     pub(super) fn read_ahead(&self, region: &Region) {
         self.file.read_ahead(region.len() as u64);
     }
@@ -90,14 +90,14 @@ impl Backing {
             FileKind::Regular => {
                 region.let_go(self.kind);
                 self.file.write_back().map_err(|e| os("making what was left durable", e))?;
-                // After a failed write-back the kernel takes pages for written that are not: what the
-                // medium has is what counts.
+                // After a failed write-back the kernel takes pages for written that are not: read the medium
+                // again.
                 if self.kind == MapKind::Shared {
                     self.file.forget_cached();
                 }
             }
             FileKind::Device => {
-                // No system call reaches the caches: line by line.
+                // No system call reaches these caches: flush line by line.
                 let words = region.words(0, region.len() / 8).unwrap_or_default();
                 pm.fence(pm.flush_words(words))?;
             }
@@ -107,8 +107,8 @@ impl Backing {
 }
 
 impl Pool<Mapped> {
-    /// Creates a pool in a new file. When this returns, the pool is durable in its directory, if
-    /// the medium is. A crash meanwhile leaves no file of that name.
+    /// Creates a pool in a new file. When this returns, the pool is durable in its directory, if the medium
+    /// is durable. A crash meanwhile leaves no file of that name.
     ///
     /// On a device-DAX device the pool takes the whole device, which is cleared first.
     ///
@@ -119,18 +119,18 @@ impl Pool<Mapped> {
         Self::create_with(path, opts, |mapped| mapped)
     }
 
-    /// Opens the pool in an existing file. Recovery is part of it.
+    /// Opens the pool in an existing file, recovery included.
     ///
-    /// If the last user died without closing it, but the system lived on, what it stored and had
-    /// not flushed is still in the caches, and would be read here as if it were durable. The kernel
-    /// is asked to write it back first (`fdatasync`: as much work as pages were changed since the
-    /// file was last synchronised, none after a restart), and the file's name, if its creation was
-    /// interrupted there; then to forget what it has of the file in memory, since after a failed
-    /// write-back it takes pages for written that are not, and the medium is what counts. A device-DAX device has no such call: there
-    /// every line of the pool is flushed.
+    /// If the last user died without closing it, but the system kept running, its unflushed stores are still
+    /// in the caches, and would be read here as if they were durable. So the kernel is first asked to write
+    /// them back (`fdatasync`: its work depends on the pages changed since the file was last synchronised;
+    /// none after a restart), and the file's name, if its creation was interrupted. Then it is asked to drop
+    /// the file's cached pages, since after a failed write-back it takes pages for written that are not, and
+    /// only the medium is reliable. A device-DAX device has no such call: there every line of the pool is
+    /// flushed.
     ///
     /// # Errors
-    /// [`OpenError`]: one for each thing that can be wrong. The file stays as it was.
+    /// [`OpenError`]: a distinct one for each fault. The file stays as it was.
     pub fn open(path: impl AsRef<Path>, opts: &PoolOptions) -> Result<Self, OpenError> {
         Self::open_with(path, opts, |mapped| mapped)
     }
@@ -143,7 +143,7 @@ impl Pool<Mapped> {
         let path = path.as_ref();
         match Self::open(path, opts) {
             Err(OpenError::NotFound { .. }) if !opts.read_only => match Self::create(path, opts) {
-                // Another process was faster.
+                // Another process has created it first.
                 Err(OpenError::AlreadyExists { .. }) => Self::open(path, opts),
                 other => other,
             },
@@ -221,7 +221,7 @@ impl<M: Medium> Pool<M> {
         Self::open_on(ground, wrap(mapped), opts).map_err(|fault| fault.at(path))
     }
 
-    /// Starts the threads of the journal and of the twin, if there are any.
+    /// Starts the threads of the journal or of the twin, if the pool has one.
     pub(super) fn begin_journal(&self) -> Result<(), OpenFault> {
         match self.backing.as_ref().and_then(Backing::journal) {
             None => Ok(()),
@@ -245,7 +245,7 @@ impl<M: Medium> Pool<M> {
             e if is_full(e) => PmError::NoSpace { wanted: len - old },
             e => os("allocating more of the file", e),
         })?;
-        // What fails here may be the write-back of what was stored to the old part.
+        // A failure here may be that of writing back the old part.
         let synced =
             self.pm().sync_apart(&mut || Ok(backing.synced.note(|| backing.file.sync())?));
         synced.map_err(|e| match Errno::from_io_error(&e) {
@@ -270,8 +270,8 @@ impl<M: Medium> Pool<M> {
 }
 
 impl Pool<Traced> {
-    /// Creates a pool in the simulated file of a space: allocated, filled, synchronised and named as
-    /// a file is. The space's last page is the file system's.
+    /// Creates a pool in the simulated file of a space: allocated, filled, synchronised and named like a real
+    /// file. The space's last page is the file system's.
     #[inline] // compiled where it is called: programs neither simulate nor count
     pub fn create_traced_file(space: &Space, opts: &PoolOptions) -> Result<Self, OpenError> {
         let (file, opts) = (space.file(), space.options(opts));
@@ -352,14 +352,14 @@ fn whole_device(file: PoolFile, opts: &mut PoolOptions) -> Result<(Ground, Mappe
     Ok((ground, mapped))
 }
 
-/// The superblock of the pool in a regular file of `len` bytes, checked against the file.
+/// Reads the superblock of the pool in a regular file of `len` bytes, and checks it against the file.
 fn check_head(file: &PoolFile, len: u64) -> Result<Found, OpenError> {
     let mut head = [0u8; 8192];
     file.read_head(&mut head).map_err(|e| file.error("reading the superblock", e))?;
     choose(&head, len).map_err(|fault| fault.at(&file.path))
 }
 
-/// The superblock in the first bytes of a file of `len` bytes, checked against the file.
+/// Chooses the superblock in the first bytes of a file of `len` bytes, and checks it against the file.
 pub(super) fn choose(head: &[u8], len: u64) -> Result<Found, OpenFault> {
     let mut copies = [[0; WORDS]; 2];
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCKS) {
@@ -376,8 +376,8 @@ pub(super) fn choose(head: &[u8], len: u64) -> Result<Found, OpenFault> {
     Ok(found)
 }
 
-/// Maps the first `size` bytes of a file, finds out what it gives, and checks that it is enough.
-/// `found` is the superblock that is there already, `standing` the twin that the file was made of.
+/// Maps the first `size` bytes of a file, detects what it provides, and checks that this is enough. `found`
+/// is the existing superblock, `standing` the twin that the file was restored from.
 fn prepare(
     file: PoolFile,
     size: u64,
@@ -393,7 +393,7 @@ fn prepare(
     let region = Region::reserve(to_usize(capacity), to_usize(size))
         .map_err(|e| file.error("reserving addresses", e))?;
     let kind = map(&region, &file, size, opts).map_err(|e| file.error("mapping the file", e))?;
-    // What a writer would have: a private mapping tells nothing about the medium.
+    // The kind that a writer would have: a private mapping tells nothing about the medium.
     let shared = if opts.read_only { shared_kind(&file, size) } else { kind };
     let medium = detect::medium_of(&file, shared, opts);
     if !opts.read_only && !medium.durability.satisfies(opts.require) {
@@ -413,7 +413,7 @@ fn prepare(
         if let Some(found) = found.filter(|found| found.superblock.journal != 0) {
             journal::show(&file, &found, &region, opts)?;
         }
-        // Nothing that this opening stores reaches the file.
+        // No store of this opening reaches the file.
         (Durability::Volatile, Mapped::private(instruction, permit))
     } else {
         let durability = if emulated { Durability::Flush } else { medium.durability };
@@ -469,7 +469,7 @@ fn prepare(
     Ok((ground, mapped))
 }
 
-/// Refuses an instruction that this CPU has not got.
+/// Refuses an instruction that this CPU does not have.
 fn check_flush(instruction: FlushInstruction, opts: &PoolOptions) -> Result<(), OpenFault> {
     let flushes = opts.emulate_pm || opts.flush_instruction.is_some();
     if flushes && !arch::has_flush(instruction) {
@@ -479,7 +479,7 @@ fn check_flush(instruction: FlushInstruction, opts: &PoolOptions) -> Result<(), 
     Ok(())
 }
 
-/// Refuses a twin where it would promise what it cannot.
+/// Refuses a twin for a pool that cannot have one.
 fn check_twin(medium: &detect::Medium, path: &Path, opts: &PoolOptions) -> Result<(), OpenError> {
     let Some(asked) = opts.twin.as_ref().filter(|_| !opts.read_only) else { return Ok(()) };
     if medium.durability != Durability::Periodic {
@@ -492,7 +492,7 @@ fn check_twin(medium: &detect::Medium, path: &Path, opts: &PoolOptions) -> Resul
     Ok(())
 }
 
-/// The twin of the pool in a file whose superblock is `found`; of a new pool without one.
+/// Makes the twin of the pool in a file whose superblock is `found`; `None` for a new pool.
 fn twin_of(
     file: &PoolFile,
     region: &Region,
@@ -508,7 +508,7 @@ fn twin_of(
     twin::of(file, region, uuid, standing, opts)
 }
 
-/// How a writer would map the first `size` bytes of a file that is open for reading.
+/// Returns how a writer would map the first `size` bytes of a file that is open for reading.
 pub(super) fn shared_kind(file: &PoolFile, size: u64) -> MapKind {
     let synced = |fd| Region::probe(fd, to_usize(size), MapKind::Sync, false).is_ok();
     match file.fd() {
@@ -517,7 +517,7 @@ pub(super) fn shared_kind(file: &PoolFile, size: u64) -> MapKind {
     }
 }
 
-/// The medium of a region that a file is mapped into.
+/// Returns the medium of a region that a file is mapped into.
 fn above(
     file: &PoolFile,
     region: &Region,
@@ -531,7 +531,7 @@ fn above(
     }
 }
 
-/// What cuts a region off the file that is mapped into it.
+/// Returns the cutter of a region that a file is mapped into.
 fn cutter(file: &PoolFile, region: &Region) -> Result<Cutter, Errno> {
     let (Some(fd), Some(mapping)) = (file.fd(), region.mapping()) else {
         return Err(Errno::BADF);
@@ -550,7 +550,7 @@ fn map(region: &Region, file: &PoolFile, size: u64, opts: &PoolOptions) -> Resul
     };
     let mut refused = Errno::NODEV;
     for &kind in kinds {
-        // A fixed mapping that fails may leave a hole in the reservation: ask first.
+        // A failed fixed mapping may leave a hole in the reservation: ask first.
         let Some(fd) = file.fd() else { break };
         match Region::probe(fd, to_usize(size), kind, true) {
             Ok(()) => {

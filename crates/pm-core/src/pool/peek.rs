@@ -1,9 +1,9 @@
-//! Looks at a pool that another process has open: what its fixed parts say, without a lock, without a
-//! mapping, and without recovery.
+//! Inspects a pool that another process has open: reads its fixed parts without a lock, a mapping, or
+//! recovery.
 //!
-//! The superblock and the directory have checksums, and a writer changes them seldom: while they are
-//! being changed a checksum fails, and they are read again. What else is in a pool a writer changes all
-//! the time, and only its process knows which of it counts; so this reads nothing else.
+//! The superblock and the directory have checksums, and a writer changes them rarely: a checksum that fails
+//! during a change is read again. The rest of the pool changes all the time, and only the writing process
+//! knows which parts of it are current; so this reads nothing else.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,11 +21,11 @@ use super::layout::{DIRECTORY_OFFSET, SLOTS_OFFSET};
 use super::options::PoolOptions;
 use super::path;
 
-/// Readings before what fails its checksum counts as damaged, and the time between two.
+/// Readings before a failed checksum counts as damage, and the time between two.
 const READINGS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What [`Pool::peek`] saw: true of the moment when it looked.
+/// The result of [`Pool::peek`]: the state at the moment of the reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Peek {
@@ -43,21 +43,21 @@ pub struct Peek {
     pub superblock_damaged: bool,
     /// The indexes, without those whose entries are damaged.
     pub indexes: Vec<IndexEntry>,
-    /// How many entries of the directory are damaged.
+    /// The number of damaged entries in the directory.
     pub damaged_entries: usize,
-    /// What the medium gives to a process that writes with the usual options.
+    /// The durability that the medium provides to a process that writes with the default options.
     pub durability: Durability,
-    /// The same in words.
+    /// A description of that durability.
     pub medium: String,
 }
 
 impl Pool<Mapped> {
-    /// Looks at a pool, in use or not: its superblock and its directory. It takes no lock and writes
-    /// nothing, so it disturbs no other process, and what it says may be out of date when it returns.
+    /// Inspects a pool, in use or not: its superblock and its directory. It takes no lock and writes nothing,
+    /// so it disturbs no other process, and the result may be out of date when it returns.
     ///
     /// # Errors
-    /// [`OpenError`], as for opening, but never `Locked`. A device-DAX device cannot be looked at in
-    /// this way.
+    /// [`OpenError`], as for opening, but never `Locked`. A device-DAX device cannot be inspected in this
+    /// way.
     ///
     /// # Cost
     /// Reads 16 KiB; up to 20 times, 1 ms apart, while a writer changes them or if they are damaged.
@@ -77,11 +77,11 @@ impl Pool<Mapped> {
     }
 }
 
-/// One reading.
+/// Reads once.
 fn look(file: &PoolFile) -> Result<Peek, OpenError> {
     let mut head = vec![0u8; SLOTS_OFFSET as usize];
     file.read_head(&mut head).map_err(|e| file.error("reading the superblock", e))?;
-    // The length after the superblock: a file never becomes shorter than that says.
+    // The length after the superblock: a file never becomes shorter than its superblock says.
     let len = file.len().map_err(|e| file.error("asking for the file's length", e))?;
     let found = path::choose(&head, len).map_err(|fault| fault.at(&file.path))?;
     let words: Vec<u64> = head[DIRECTORY_OFFSET as usize..]

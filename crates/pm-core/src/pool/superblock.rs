@@ -1,8 +1,8 @@
-//! The superblock: who this pool is, how large, how often opened, and how it was closed.
+//! The superblock: the pool's identity, size, number of openings, and whether it was closed cleanly.
 //!
-//! Two copies, each with a checksum. Every update writes one copy and makes it durable before it
-//! touches the other, so at any instant at least one copy is whole; the newest whole one counts.
-//! After an update both are the same, so that losing one copy to bit rot loses nothing.
+//! There are two copies, each with a checksum. Every update writes one copy and makes it durable before it
+//! touches the other, so at any instant at least one copy is intact; the newest intact one counts. After an
+//! update both are the same, so the loss of one copy to bit rot loses nothing.
 //!
 //! ```text
 //! creation
@@ -16,8 +16,8 @@
 //! S4    the other copy                                 return (DUR)
 //! ```
 //!
-//! A crash within S3 leaves a copy that fails its checksum; the other one holds the state before.
-//! A pool with a damaged copy counts as not closed cleanly, whatever the whole copy says.
+//! A crash within S3 leaves a copy that fails its checksum; the other one holds the state before. A pool with
+//! a damaged copy counts as not closed cleanly, whatever the intact copy says.
 
 use crate::alloc::PAGE;
 use crate::cell::words_of;
@@ -35,7 +35,7 @@ pub(crate) const WORDS: usize = size_of::<SuperblockPage>() / 8;
 const CLEAN: u64 = 1;
 const SEED: u64 = 0x5375_7065_7262_6c6b;
 
-/// What a superblock says.
+/// The contents of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) sequence: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Superblock {
     pub(crate) uuid: u128,
     pub(crate) dirty_shutdowns: u64,
     pub(crate) entries: u64,
-    /// The stamp of the journal without which the file is not whole, or 0.
+    /// The stamp of the journal that the file depends on, or 0.
     pub(crate) journal: u64,
 }
 
@@ -54,30 +54,30 @@ pub(crate) struct Superblock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) superblock: Superblock,
-    /// Which copy holds it.
+    /// The copy that holds it.
     pub(crate) copy: usize,
     /// Whether the other copy is damaged.
     pub(crate) damaged: bool,
 }
 
-/// What one copy is.
+/// The state of one copy.
 enum Copy1 {
     Whole(Superblock),
     /// No magic.
     Foreign,
-    /// Of a version this library does not know.
+    /// A version that this library does not know.
     Version(u64),
     /// Magic and version are right, the checksum is not.
     Damaged,
 }
 
-/// Makes the checksum of a copy what its words demand.
+/// Sets the checksum of a copy to the right value.
 pub(super) fn forge(words: &mut [u64]) {
     words[WORDS - 1] = checksum(SEED, words[1..WORDS - 1].iter().copied());
 }
 
 impl Superblock {
-    /// The words of a copy, from `version` to `checksum`.
+    /// Returns the words of a copy, from `version` to `checksum`.
     fn encode(&self) -> [u64; WORDS - 1] {
         let mut words = [
             if self.journal == 0 { FORMAT_VERSION } else { FORMAT_WITH_JOURNAL },
@@ -105,7 +105,7 @@ impl Superblock {
             return Copy1::Foreign;
         }
         if words[WORDS - 1] != checksum(SEED, words[1..WORDS - 1].iter().copied()) {
-            // A later format may use another checksum: its version is what the user must hear of.
+            // A later format may use another checksum: report its version first.
             return match words[1] {
                 version if version > FORMAT_WITH_JOURNAL => Copy1::Version(version),
                 _ => Copy1::Damaged,
@@ -131,7 +131,7 @@ impl Superblock {
         })
     }
 
-    /// The newest whole copy of the two.
+    /// Returns the newest intact copy of the two.
     pub(crate) fn choose(copies: &[[u64; WORDS]; 2]) -> Result<Found, OpenFault> {
         match (Self::decode(&copies[0]), Self::decode(&copies[1])) {
             (Copy1::Whole(a), Copy1::Whole(b)) => {
@@ -151,7 +151,7 @@ impl Superblock {
         }
     }
 
-    /// The superblock of a mapped pool.
+    /// Reads the superblock of a mapped pool.
     pub(crate) fn read<M: Medium>(pm: &M, region: &Region) -> Result<Found, OpenFault> {
         let mut copies = [[0; WORDS]; 2];
         for (copy, offset) in copies.iter_mut().zip(SUPERBLOCKS) {
@@ -160,7 +160,7 @@ impl Superblock {
         Self::choose(&copies)
     }
 
-    /// S1: both copies but their magic.
+    /// S1: writes both copies except their magic.
     #[track_caller]
     pub(crate) fn write_bodies<M: Medium>(
         &self,
@@ -176,7 +176,7 @@ impl Superblock {
         Ok(flushed)
     }
 
-    /// S2: the magic of both copies: now there is a pool.
+    /// S2: writes the magic of both copies; from here on there is a pool.
     #[track_caller]
     pub(crate) fn write_magic<M: Medium>(
         pm: &M,
@@ -204,7 +204,7 @@ impl Superblock {
         Ok(flushed)
     }
 
-    /// A copy, and where it is.
+    /// Returns a copy as bytes, and its offset.
     pub(super) fn to_bytes(self, copy: usize) -> (u64, Vec<u8>) {
         let words = [MAGIC].into_iter().chain(self.encode());
         (SUPERBLOCKS[copy], words.flat_map(u64::to_le_bytes).collect())
@@ -226,16 +226,16 @@ impl Superblock {
     }
 }
 
-/// Makes the first bytes of a copy of a pool's file, as it stands in memory, say that there is no
-/// journal: what stands in memory needs none. For copies that are made from outside, while the process
-/// that writes holds still.
+/// Changes the superblocks in a copy of the first bytes of a pool's file, as they are in memory, to say that
+/// there is no journal: the contents of memory need none. For copies made from outside while the writing
+/// process is paused.
 #[doc(hidden)]
 pub fn without_journal(head: &mut [u8]) {
     forget_journal(head, 0);
 }
 
-/// Makes each whole copy in an image, which begins at `offset` of a pool, say that there is no journal:
-/// the image holds what stands in memory.
+/// Changes each intact superblock in an image, which begins at `offset` of a pool, to say that there is no
+/// journal: the image is a copy of memory.
 pub(super) fn forget_journal(image: &mut [u8], offset: u64) {
     for (copy, at) in SUPERBLOCKS.into_iter().enumerate() {
         let start = at.checked_sub(offset).and_then(|start| usize::try_from(start).ok());
@@ -264,7 +264,7 @@ impl Found {
         // S3: the copy that does not hold the present state.
         let first = next.write_copy(pm, region, 1 - self.copy)?;
         pm.fence(first)?; // durable before: S4
-        // S4: the one that does.
+        // S4: the copy that does.
         let second = next.write_copy(pm, region, self.copy)?;
         pm.fence(second)?;
         *self = Self { superblock: next, copy: self.copy, damaged: false };

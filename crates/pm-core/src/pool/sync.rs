@@ -1,15 +1,14 @@
-//! Waiting until what was acknowledged survives what it can survive.
+//! Waiting until acknowledged writes survive as much as the medium allows.
 //!
-//! | mode | what is to be done |
+//! | mode | action |
 //! | --- | --- |
-//! | `Flush`, `Fence`, `Msync`, `Journal` | nothing: the fence of each write has waited |
-//! | `Periodic` | the twin has everything |
+//! | `Flush`, `Fence`, `Msync`, `Journal` | none: the fence of each write has waited |
+//! | `Periodic` | waits until the twin has everything |
 //! | `Process`, or emulated, in a file on a disk | the whole file is synchronised |
-//! | `Process`, or emulated, in tmpfs; `Volatile` | nothing: there is no medium below |
+//! | `Process`, or emulated, in tmpfs; `Volatile` | none: there is no medium below |
 //!
-//! A file without write-back is synchronised as it is at that moment, and the kernel writes what is
-//! stored later in whatever order it likes. So the promise holds until the next write, and one that is
-//! under way is such a write.
+//! A file without write-back is synchronised as it is at that moment, and the kernel writes later stores in
+//! any order. So the guarantee holds until the next write; a write in progress counts as one.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -22,8 +21,8 @@ use crate::mode::Durability;
 
 use super::Pool;
 
-/// Synchronisations of a pool's file. One failure is for good: the kernel takes the pages for written
-/// from then on, and reports it once.
+/// Synchronisations of a pool's file. One failure is final: the kernel takes the pages for written from then
+/// on, and reports the failure once.
 #[derive(Debug, Default)]
 pub(super) struct Synced {
     failed: Mutex<bool>,
@@ -40,12 +39,12 @@ impl Synced {
         synced
     }
 
-    /// How many.
+    /// Returns the number of synchronisations.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }
 
-    /// The same; refused after a failure.
+    /// Synchronises; refused after a failure.
     fn note_unless_lost<E>(
         &self,
         sync: impl FnOnce() -> Result<(), E>,
@@ -58,28 +57,27 @@ impl Synced {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Waits until everything that was acknowledged before this call survives as much as the pool's
-    /// medium can give:
+    /// Waits until everything acknowledged before this call survives as much as the pool's medium allows:
     ///
     /// * in modes `Flush`, `Fence`, `Msync` and `Journal` a power failure, as it did when it was
-    ///   acknowledged: nothing is left to do;
-    /// * in mode `Periodic` a power failure: the twin on the disk has it all, when this returns;
-    /// * in mode `Process` (or emulated) on a disk, where nothing else waits for the disk, a power failure
-    ///   too, **until the next write**: the file is synchronised as a whole, and the kernel writes what is
-    ///   stored later in any order, so that a power failure after it may leave a pool that does not open.
-    ///   No thread may write during the call or after it, [`close`](Self::close) included; one that goes on
-    ///   writing and wants to survive power failures needs `Journal` or `Msync`;
+    ///   acknowledged: this does nothing;
+    /// * in mode `Periodic` a power failure: the twin on the disk has everything when this returns;
+    /// * in mode `Process` (or emulated) on a disk a power failure too, **until the next write**: the file is
+    ///   synchronised as a whole, and the kernel writes later stores in any order, so a power failure after
+    ///   one may leave a pool that does not open. No thread may write during the call or after it,
+    ///   [`close`](Self::close) included; a program that keeps writing and must survive power failures needs
+    ///   `Journal` or `Msync`;
     /// * on tmpfs the end of the process, and in anonymous memory nothing: there is no medium to wait for.
     ///
     /// [`require`](crate::PoolOptions::require) refuses a pool that gives less than the caller needs.
     ///
     /// # Errors
-    /// [`PmError::DurabilityLost`] if the disk failed, now or earlier: for good, since the kernel takes for
-    /// written what it could not write. [`PmError::Forked`].
+    /// [`PmError::DurabilityLost`] if the disk failed, now or earlier. This is final, since the kernel takes
+    /// for written what it could not write. [`PmError::Forked`].
     ///
     /// # Cost
-    /// A comparison; in mode `Periodic` a write to the twin's log, in which threads share, and at the start
-    /// the rest of the making of the twin; in mode `Process` on a disk an `fsync` of the file.
+    /// A comparison; in mode `Periodic` a write to the twin's log, which threads share, and at the start the
+    /// wait for the twin in the making; in mode `Process` on a disk an `fsync` of the file.
     pub fn sync(&self) -> Result<(), PmError> {
         if self.is_forked() {
             return Err(PmError::Forked);

@@ -1,19 +1,19 @@
-//! The twin's file, on a disk: making it, finding it again, reading a pool from it.
+//! The twin's file, on a disk: creating it, finding it, restoring a pool from it.
 //!
 //! ```text
 //! 0                       log          base
 //! | log of `pmindex-wal` .. | the pool's pages and their checksums .. |
 //! ```
 //!
-//! One file, so that there are no two that do not fit together. A twin is made under another name (`.new`
-//! behind its own) and takes the place of the old one when it is whole. The log's identity is the pool's,
-//! changed, so that no journal is taken for a twin.
+//! It is one file, so there are no two that might not fit together. A twin is made under another name (`.new`
+//! behind its own) and replaces the old one when it is complete. The log's identity is derived from the
+//! pool's, so no journal is taken for a twin.
 //!
-//! What base and log hold is a state of the pool, superblock included; so the superblock in them says
-//! which state it is. Beside a pool in memory a twin goes on as it is only if the pool was closed, and the
-//! twin has that very superblock, the last thing that is stored. Else the pool in memory is newer: a
-//! killed process had not written everything. A twin with a later generation than the pool in memory is
-//! one that another process went on with.
+//! Base and log hold a state of the pool, superblock included, and that superblock says which state it is.
+//! Beside a pool in memory a twin is continued only if the pool was closed and the twin has that very
+//! superblock, the last thing stored. Otherwise the pool in memory is newer: the process was killed before
+//! everything was written. If a twin has a later generation than the pool in memory, another process has
+//! continued it.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -49,24 +49,24 @@ use super::options::PoolOptions;
 use super::path::choose;
 use super::superblock::Found;
 
-/// Tells the log of a twin from the journal of a pool.
+/// Distinguishes the log of a twin from the journal of a pool.
 const TWIN: u128 = u128::from_le_bytes(*b"pmindex's twin\0\x02");
 
-/// A twin that is there, locked.
+/// An existing twin, locked.
 #[derive(Debug)]
 pub(super) struct Standing {
     lock: Lock,
-    /// The pages that are in its log and not in its base, if it is what stands in memory.
+    /// The pages that are in its log and not in its base, if its state is that of the pool in memory.
     in_step: Option<Vec<u64>>,
 }
 
-/// What is known of a twin's file.
+/// The facts known about a twin's file.
 #[derive(Debug)]
 struct Content {
     file: fs::File,
     log: FileDisk,
     id: LogId,
-    /// Where the base begins, and how many bytes of the pool it holds.
+    /// Where the base begins, and the number of the pool's bytes it holds.
     base: u64,
     len: u64,
     found: Found,
@@ -79,11 +79,11 @@ struct Content {
 struct Base {
     file: fs::File,
     start: u64,
-    /// The name it has until it is whole, and the one it then gets.
+    /// Its temporary name, and its final one.
     names: Option<(PathBuf, PathBuf)>,
-    /// It has that by now.
+    /// Whether it has the final name.
     is_named: AtomicBool,
-    /// Who made it: a forked child removes nothing.
+    /// The process that made it: a forked child removes nothing.
     process: u32,
 }
 
@@ -131,7 +131,7 @@ impl Drop for Base {
             && !self.is_named.load(Acquire)
             && self.process == std::process::id()
         {
-            // Never whole. Another process's may have the name as soon as the lock is gone.
+            // It was never complete. When the lock is gone, another process's file may have the name.
             let _ = fs::remove_file(from);
         }
     }
@@ -146,12 +146,12 @@ fn retry(mut call: impl FnMut() -> Result<(), Errno>) -> io::Result<()> {
     }
 }
 
-/// What a log of the twin of this pool is called.
+/// Returns the identity of the log of this pool's twin.
 fn identity_of(uuid: u128) -> u128 {
     uuid ^ TWIN
 }
 
-/// Reads a twin up to where it is known which state it holds. `Err` says what is wrong with it.
+/// Reads a twin far enough to know which state it holds. `Err` says what is wrong with it.
 fn read(twin: &Path) -> Result<Content, Bad> {
     let log = FileDisk::open_to_read(twin).map_err(Bad::Io)?;
     let peeked = peek(&log).map_err(|e| match e {
@@ -188,7 +188,7 @@ fn read(twin: &Path) -> Result<Content, Bad> {
     Ok(Content { file, log, id, base, len, found, pages })
 }
 
-/// What is wrong with a twin.
+/// The fault of a twin.
 #[derive(Debug)]
 enum Bad {
     Io(io::Error),
@@ -218,7 +218,7 @@ fn of_log(error: LogError) -> Bad {
     }
 }
 
-/// Gives every line of the log, in order, to `take`.
+/// Calls `take` with every line of the log, in order.
 fn replay(
     log: &FileDisk,
     id: LogId,
@@ -248,7 +248,7 @@ fn replay(
     }
 }
 
-/// Locks what is in the twin's place; `None` if there is nothing.
+/// Locks the file in the twin's place; `None` if there is none.
 fn lock(twin: &Path) -> Result<Option<Lock>, OpenError> {
     let in_use = || OpenError::Locked { path: twin.to_path_buf() };
     let file = match fs::File::open(twin) {
@@ -262,7 +262,7 @@ fn lock(twin: &Path) -> Result<Option<Lock>, OpenError> {
     if lock.is_of(twin) { Ok(Some(lock)) } else { Err(in_use()) }
 }
 
-/// Looks for the twin of a pool that is in memory, whose superblock this is.
+/// Looks for the twin of a pool in memory, which has this superblock.
 pub(super) fn look(
     path: &Path,
     twin: &Path,
@@ -290,14 +290,14 @@ pub(super) fn look(
             let whole = !memory.damaged && !content.found.damaged;
             (same && whole).then(|| content.pages.into_iter().collect())
         }
-        // What is in memory is whole, and a new twin takes its place.
+        // The pool in memory is complete, and a new twin replaces this one.
         Err(Bad::Damaged(_) | Bad::Foreign(_)) => None,
         Err(bad @ Bad::Io(_)) => return Err(bad.at(path, twin)),
     };
     Ok(Some(Standing { lock, in_step }))
 }
 
-/// Makes the pool in memory anew of its twin.
+/// Restores the pool in memory from its twin.
 pub(super) fn restore(path: &Path, opts: &PoolOptions) -> Result<Option<Standing>, OpenError> {
     let Some(twin) = &opts.twin else { return Ok(None) };
     let Some(lock) = lock(twin)? else { return Ok(None) };
@@ -315,7 +315,7 @@ pub(super) fn restore(path: &Path, opts: &PoolOptions) -> Result<Option<Standing
     })?;
     content.copy_to(new.file(), size).map_err(|bad| bad.at(path, twin))?;
     match new.finish(false) {
-        // Another process was faster.
+        // Another process has created it first.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             return Err(OpenError::Locked { path: path.into() });
         }
@@ -346,7 +346,7 @@ impl Content {
             }
         }
         replay(&self.log, self.id, self.len, |offset, line| {
-            // Growth that no superblock knows of.
+            // Skip lines of a growth that the superblock does not know of.
             if offset < size { file.write_all_at(line, offset) } else { Ok(()) }
         })
     }
@@ -356,7 +356,7 @@ pub(super) fn not_in_memory(path: &Path, twin: &Path) -> OpenError {
     OpenError::TwinNotInMemory { path: path.to_path_buf(), twin: twin.to_path_buf() }
 }
 
-/// Refuses to create a pool where a twin waits to be read.
+/// Refuses to create a pool where a twin of one waits to be restored.
 pub(super) fn check_absent(opts: &PoolOptions) -> Result<(), OpenError> {
     match &opts.twin {
         Some(twin) if !opts.read_only && fs::symlink_metadata(twin).is_ok() => {
@@ -366,7 +366,7 @@ pub(super) fn check_absent(opts: &PoolOptions) -> Result<(), OpenError> {
     }
 }
 
-/// The twin of a pool that is being opened: the one there is, or one in the making.
+/// Returns the twin of a pool that is being opened: the existing one, or one in the making.
 pub(super) fn of(
     file: &PoolFile,
     region: &Region,
@@ -411,7 +411,7 @@ pub(super) fn of(
     Ok((Arc::new(Twin::new(Arc::clone(mapping), parts, times)), locks))
 }
 
-/// The checksums in the base, which begins at `start`, of a pool of `len` bytes.
+/// Reads the checksums in the base, which begins at `start`, of a pool of `len` bytes.
 fn sums_in(file: &fs::File, start: u64, len: u64) -> io::Result<Sums> {
     let (mut sums, mut page) = (Sums::default(), vec![0; PAGE as usize]);
     for first in (0..len).step_by(GROUP_BYTES as usize) {
@@ -421,7 +421,7 @@ fn sums_in(file: &fs::File, start: u64, len: u64) -> io::Result<Sums> {
     Ok(sums)
 }
 
-/// Makes the file of a new twin, under a name that it has until it is whole.
+/// Creates the file of a new twin, under its temporary name.
 fn make(path: &Path, len: u64, opts: &PoolOptions) -> Result<(FileDisk, Base, Lock), OpenError> {
     use std::os::unix::fs::OpenOptionsExt;
     let io = |what| move |e| io_error(path, what, e);
@@ -440,9 +440,9 @@ fn make(path: &Path, len: u64, opts: &PoolOptions) -> Result<(FileDisk, Base, Lo
     if !lock.is_of(&name) {
         return Err(in_use());
     }
-    // One that a crash left behind; it is not in use.
+    // The remains of a crash; no process uses it.
     file.set_len(0).map_err(io("creating the twin"))?;
-    // A larger one takes more writes before it is full: a fast writer waits less.
+    // A larger log takes more writes before it is full: a fast writer waits less.
     let start = opts.journal_bytes.unwrap_or((len / 4).clamp(32 << 20, 256 << 20));
     let start = start.next_multiple_of(4096);
     let full = |wanted| {
@@ -461,12 +461,12 @@ fn make(path: &Path, len: u64, opts: &PoolOptions) -> Result<(FileDisk, Base, Lo
 }
 
 impl<M: Medium> Pool<M> {
-    /// How the twin is, of a pool in mode [`Periodic`](crate::Durability::Periodic).
+    /// Returns the twin's state, in mode [`Periodic`](crate::Durability::Periodic).
     pub fn twin(&self) -> Option<TwinState> {
         Some(self.backing.as_ref()?.twin()?.state())
     }
 
-    /// Closing: the twin has everything, and its log is empty.
+    /// Closes the twin: it has everything then, and its log is empty.
     pub(super) fn close_twin(&self) -> Result<(), PmError> {
         match self.backing.as_ref().and_then(|backing| backing.twin()) {
             Some(twin) => {
@@ -478,7 +478,7 @@ impl<M: Medium> Pool<M> {
     }
 }
 
-/// A disk that a test puts in the place of that of the twins that its thread makes.
+/// A disk that a test substitutes for that of the twins that its thread makes.
 #[cfg(test)]
 pub(super) mod simulated {
     use std::cell::RefCell;

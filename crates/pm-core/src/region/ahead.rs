@@ -1,25 +1,24 @@
 //! Touching pages before they are used.
 //!
-//! The first store to a page waits for the kernel: 1 to 2 microseconds for a page of tmpfs, ten times
-//! that for a page which a hypervisor has to find or whose block a file system has to write down. One
-//! in a few hundred inserts meets such a page, and the slowest inserts are just these. So whoever
-//! hands out a region's memory in order says how far it [got](Ahead::reached), and a thread touches
-//! what comes next.
+//! The first store to a page waits for the kernel: 1 to 2 microseconds for a page of tmpfs, ten times that if
+//! a hypervisor has to provide the page, or a file system has to record its block. One in a few hundred
+//! inserts meets such a page, and these are the slowest inserts. So the allocator, which hands out a region's
+//! memory in order, reports how far it [got](Ahead::reached), and a thread touches the following pages.
 //!
-//! The thread lives while it touches, some milliseconds for each [`STEP`]; an idle pool has none.
-//! `MADV_POPULATE_WRITE` (Linux 5.14) changes no contents, so it needs no order with other threads'
-//! stores; where the kernel has not got it, nothing happens. What is touched ahead is at most
-//! [`STEP`] bytes more than is used, up to the next huge page.
+//! The thread lives while it touches pages, some milliseconds for each [`STEP`]; an idle pool has none.
+//! `MADV_POPULATE_WRITE` (Linux 5.14) changes no contents, so it needs no order with other threads' stores; a
+//! kernel without it touches nothing ahead. At most [`STEP`] bytes more than are used are touched, up to the
+//! next huge page.
 //!
-//! It runs wherever the thread that made the mapping might: the writer that happens to need it may be
-//! bound to one processor, which it would have to share with it while others idle.
+//! The thread may run on the processors of the thread that made the mapping. The writer that starts it may be
+//! bound to one processor, which the two would then share while others are idle.
 //!
-//! In a file on tmpfs it is the thread, too, that asks for huge pages: most mounts give them to no process
-//! who does not ask for each (`MADV_COLLAPSE`; `huge` says when that is safe). Without them every leaf that a search comes
-//! to is a walk through the page tables, nested ones in a virtual machine, before the leaf is even asked
-//! for: a quarter of a lookup. Persistent memory has huge pages of its own (DAX).
-//! (The kernel copies the small pages that were touched, which takes it a millisecond. To ask for huge
-//! pages before there are small ones takes a tenth of that, and loses what is stored in them.)
+//! In a file on tmpfs the thread also asks for huge pages: most mounts give them only on an explicit request
+//! for each (`MADV_COLLAPSE`; `huge` says when that is safe). Without them a search walks the page tables at
+//! every leaf, nested ones in a virtual machine, before it reads the leaf: a quarter of a lookup. Persistent
+//! memory has huge pages of its own (DAX). (The kernel copies the small pages that were touched, which takes
+//! it a millisecond. Asking for huge pages before there are small ones takes a tenth of that, and loses the
+//! stores to them.)
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -33,21 +32,21 @@ use crate::sys::{self, Processors};
 
 use super::huge::{HUGE, Mount};
 
-/// How much is touched at once.
+/// The bytes touched at once.
 const STEP: usize = 4 << 20;
-/// Less than this is not worth a thread.
+/// For fewer bytes a thread is not worth its cost.
 const LEAST: usize = 16 << 20;
-/// Between two looks at whether to stop.
+/// The bytes between two checks whether to stop.
 const PIECE: usize = 64 << 10;
 
-/// What of a region was touched ahead of its use.
+/// The part of a region that was touched ahead of its use.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// The end of what was touched, or is being.
+    /// The end of the bytes that were touched, or are being touched.
     end: AtomicUsize,
-    /// Where the file is, if each huge page is to be asked for.
+    /// The file's mount, if huge pages are to be requested one by one.
     huge: OnceLock<Arc<Mount>>,
-    /// Where the thread runs.
+    /// The processors that the thread may run on.
     processors: Option<Processors>,
     /// The last thread.
     toucher: Mutex<Option<Toucher>>,
@@ -58,12 +57,12 @@ pub(super) struct Ahead {
 struct Toucher {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
-    /// The process it lives in: in a forked child there is no such thread.
+    /// The process it lives in: a forked child has no such thread.
     process: u32,
 }
 
 impl Toucher {
-    /// Ends the touching, and waits for the thread.
+    /// Stops the thread and waits for it.
     fn end(self) {
         if self.process == std::process::id() {
             self.stop.store(true, Relaxed);
@@ -78,9 +77,9 @@ impl Toucher {
 struct Pages {
     start: NonNull<u8>,
     len: usize,
-    /// Where their file is, if huge pages are to be asked for.
+    /// Their file's mount, if huge pages are to be requested.
     huge: Option<Arc<Mount>>,
-    /// Where they are touched.
+    /// The processors that the thread may run on.
     processors: Option<Processors>,
 }
 
@@ -93,17 +92,17 @@ impl Ahead {
         Self { processors: Processors::of_this_thread(), ..Self::default() }
     }
 
-    /// From here on asks for each huge page of what it touches, if the file's mount has any.
+    /// Requests each huge page of the touched pages from here on, if the file's mount has any.
     pub(super) fn ask_for_huge(&self, mount: impl FnOnce() -> Option<Mount>) {
         if self.huge.get().is_none()
             && let Some(mount) = mount()
         {
-            let _ = self.huge.set(Arc::new(mount)); // the thread that was faster found the same
+            let _ = self.huge.set(Arc::new(mount)); // a faster thread found the same
         }
     }
 
-    /// Says that memory up to `used` is handed out; touches what comes next, up to `len`, the usable
-    /// bytes at `base`. Costs a comparison, but for one call in [`STEP`] / 2 bytes.
+    /// Records that memory up to `used` is handed out; touches the following pages, up to `len`, the usable
+    /// bytes at `base`. Costs a comparison, except for one call in [`STEP`] / 2 bytes.
     ///
     /// # Safety
     /// The first `len` bytes at `base` stay mapped until [`stop`](Self::stop) returns.
@@ -119,7 +118,7 @@ impl Ahead {
     /// As of [`reached`](Self::reached).
     #[cold]
     unsafe fn touch(&self, used: usize, base: NonNull<u8>, len: usize) {
-        // Another thread does it, or did when the process forked.
+        // Another thread is doing it, or was when the process forked.
         let Some(mut toucher) = self.toucher.try_lock() else { return };
         let huge = self.huge.get().filter(|mount| mount.is_promising()).cloned();
         let page = sys::page();
@@ -141,7 +140,7 @@ impl Ahead {
             .name("pmindex-pages".into())
             // SAFETY: the pages stay mapped until `stop` has waited for this thread.
             .spawn(move || unsafe { pages.populate(&told) });
-        // A system without room for a thread touches pages when they are used.
+        // If the system cannot start a thread, pages are touched when they are used.
         if let Ok(thread) = spawned {
             let next = Toucher { stop, thread, process: std::process::id() };
             if let Some(last) = toucher.replace(next) {
@@ -151,7 +150,7 @@ impl Ahead {
         self.end.store(end, Relaxed);
     }
 
-    /// Does this while nothing is touched: what was begun ends first.
+    /// Runs `body` while nothing is touched; waits first for the touching in progress.
     pub(super) fn quiet<R>(&self, body: impl FnOnce() -> R) -> R {
         let mut toucher = self.toucher.lock();
         if let Some(last) = toucher.take() {
@@ -160,14 +159,14 @@ impl Ahead {
         body()
     }
 
-    /// Ends the touching, and waits for the thread.
+    /// Stops the thread and waits for it.
     pub(super) fn stop(&mut self) {
         if let Some(last) = self.toucher.get_mut().take() {
             last.end();
         }
     }
 
-    /// Waits until what was begun is touched.
+    /// Waits until the touching in progress is complete.
     #[cfg(test)]
     pub(super) fn wait(&self) {
         if let Some(last) = self.toucher.lock().take() {
@@ -175,7 +174,7 @@ impl Ahead {
         }
     }
 
-    /// The mount whose huge pages are asked for.
+    /// Returns the mount whose huge pages are requested.
     #[cfg(test)]
     pub(super) fn mount(&self) -> Option<&Mount> {
         self.huge.get().map(|mount| &**mount)
@@ -224,7 +223,7 @@ mod tests {
     use super::super::{PAGE, Region};
     use super::*;
 
-    /// How many pages from `from` to `to` of a region are present.
+    /// Counts the pages from `from` to `to` of a region that are present.
     fn present(region: &Region, from: usize, to: usize) -> usize {
         let map = File::open("/proc/self/pagemap").unwrap();
         let first = (region.base().addr().get() + from) / PAGE;
@@ -251,14 +250,14 @@ mod tests {
         region.reached(LEAST + 5);
         region.ahead.wait();
         assert_eq!(present(&region, LEAST, LEAST + STEP), STEP / PAGE);
-        // Half of it is left: nothing happens yet.
+        // Half of the step is left: nothing happens yet.
         region.reached(LEAST + STEP / 2 - PAGE);
         region.ahead.wait();
         assert_eq!(region.ahead.end.load(Relaxed), LEAST + STEP);
         region.reached(LEAST + STEP / 2 + PAGE);
         region.ahead.wait();
         assert_eq!(region.ahead.end.load(Relaxed), LEAST + STEP + STEP / 2 + PAGE);
-        // The end is the end.
+        // Nothing is touched beyond the end.
         region.reached((64 << 20) - PAGE);
         region.ahead.wait();
         assert_eq!(region.ahead.end.load(Relaxed), 64 << 20);

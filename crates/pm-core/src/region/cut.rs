@@ -1,8 +1,8 @@
-//! Cutting a region off its file, once and for good: what is stored afterwards stays in this process.
+//! Cutting a region off its file, for good: later stores stay in this process.
 //!
-//! The kernel replaces the shared mapping by a private one of the same pages at the same addresses, in
-//! one step: a thread that stores meanwhile stores before it or after it. The private pages read as the
-//! file's until they are stored to.
+//! The kernel atomically replaces the shared mapping by a private one of the same pages at the same
+//! addresses: a concurrent store happens before it or after it. The private pages read as the file's until
+//! they are stored to.
 
 use core::array::from_fn;
 use core::iter::once;
@@ -23,11 +23,11 @@ use crate::sys;
 
 use super::{MapKind, Region};
 
-/// What is known of a region's mapping to a thread that may have to cut it off.
+/// The mapping of a region, for a thread that may have to cut it off.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
-    /// Bytes that are mapped from the file; 0 when the region is gone. Stored under the lock.
+    /// The end of the bytes mapped from the file; 0 when the region is gone. Stored under the lock.
     end: AtomicUsize,
     /// Held while the mapping changes.
     cut: Mutex<bool>,
@@ -58,13 +58,13 @@ impl Mapping {
         Ok(())
     }
 
-    /// The region goes.
+    /// Ends the mapping: the region is dropped.
     pub(super) fn end(&self) {
         let _cut = self.cut.lock();
         self.end.store(0, Release);
     }
 
-    /// The mapped word at an address.
+    /// Returns the mapped word at an address.
     pub(crate) fn word_at(&self, address: usize) -> Option<&PmU64> {
         let offset = address.checked_sub(self.base.addr().get())?;
         let mapped = offset.checked_add(8)? <= self.end.load(Acquire);
@@ -78,21 +78,21 @@ impl Mapping {
         Some(unsafe { word.as_ref() })
     }
 
-    /// The mapped word at an offset.
+    /// Returns the mapped word at an offset.
     pub(crate) fn word(&self, offset: u64) -> Option<&PmU64> {
         self.word_at(self.base.addr().get().checked_add(usize::try_from(offset).ok()?)?)
     }
 
-    /// The line at this address: see [`lines_at`](Self::lines_at).
+    /// Returns the line at this address: see [`lines_at`](Self::lines_at).
     pub(crate) fn line_at(&self, address: usize) -> Option<(u64, [u64; 8])> {
         let mut line = None;
         self.lines_at(once(address), |offset, words| line = Some((offset, words)));
         line
     }
 
-    /// Gives `take` each of the lines at these addresses, as it was at one moment, and where it is in
-    /// the file. What is not mapped is left out. A line is read until two readings are the same: only words
-    /// that all went back to what they were in between, each just in time, could deceive.
+    /// Calls `take` with each of the lines at these addresses, as it was at one moment, and its offset in the
+    /// file. Unmapped addresses are skipped. A line is read until two readings are the same. Only words that
+    /// all returned to their former values in between, each just in time, could make a torn line look whole.
     pub(crate) fn lines_at(
         &self,
         addresses: impl Iterator<Item = usize>,
@@ -126,18 +126,18 @@ impl Mapping {
         }
     }
 
-    /// The lines of `len` bytes from this offset on: see [`lines_at`](Self::lines_at).
+    /// Reads the lines of `len` bytes from this offset on: see [`lines_at`](Self::lines_at).
     pub(crate) fn lines_from(&self, offset: u64, len: usize, take: impl FnMut(u64, [u64; 8])) {
         let start = self.base.addr().get() + offset as usize;
         self.lines_at((start..start + len).step_by(LINE), take);
     }
 
-    /// Bytes that are mapped.
+    /// Returns the bytes that are mapped.
     pub(crate) fn len(&self) -> u64 {
         self.end.load(Acquire) as u64
     }
 
-    /// Copies the words at these addresses, all of them if it is `None`, to where they are in the file.
+    /// Copies the words at these addresses, or all words if it is `None`, to their offsets in the file.
     pub(crate) fn copy(&self, addresses: Option<&Range<usize>>, image: &mut Vec<u64>) {
         let (base, end) = (self.base.addr().get(), self.end.load(Acquire));
         image.resize(end / 8, 0);
@@ -149,15 +149,15 @@ impl Mapping {
         }
     }
 
-    /// Where an address is in the file.
+    /// Returns the file's offset of an address.
     pub(crate) fn offset_of(&self, address: usize) -> u64 {
         address.wrapping_sub(self.base.addr().get()) as u64
     }
 
-    /// From here on nothing that is stored reaches the file, whose descriptor this is.
+    /// Cuts the mapping off its file, whose descriptor this is: later stores do not reach it.
     ///
     /// # Errors
-    /// The kernel has no memory for it: the mapping stays what it was.
+    /// The kernel has no memory for it: the mapping is unchanged.
     pub(crate) fn cut(&self, file: &OwnedFd) -> Result<(), Errno> {
         use rustix::fd::AsFd;
         let mut cut = self.cut.lock();
@@ -165,7 +165,7 @@ impl Mapping {
         if *cut || end == 0 {
             return Ok(());
         }
-        // A fixed mapping that fails may leave a hole: ask first.
+        // A failed fixed mapping may leave a hole: ask first.
         Region::probe(file.as_fd(), end, MapKind::Private, true)?;
         // SAFETY: the range is mapped from this file by the region, at the same offsets, and stays
         // so until `end`, which waits for the lock; every store to it is atomic.

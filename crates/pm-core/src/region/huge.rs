@@ -1,14 +1,14 @@
 //! Huge pages for a pool in a file.
 //!
-//! # Who is asked
+//! # Which files
 //!
 //! `MADV_HUGEPAGE` is for tmpfs and DAX alone. In a file on a disk it makes the kernel keep the file in
-//! pieces of 2 MiB, and each of them is written as a whole when one word of it is.
+//! pieces of 2 MiB, and write a whole piece when one word of it changes.
 //!
-//! `MADV_COLLAPSE` (Linux 6.1) is for tmpfs alone, and not before everything speaks for it. Asked to
-//! collapse a huge page that `fallocate` gave the file and that nothing has touched, Linux 6.18 says
-//! that all is well, and what is stored there from then on never reaches the file: the kernel clears
-//! the page when a thread meets it in another way. So a page is collapsed if
+//! `MADV_COLLAPSE` (Linux 6.1) is for tmpfs alone, and only under conditions. Asked to collapse a huge page
+//! that `fallocate` gave the file and that nothing has touched, Linux 6.18 reports success, and later stores
+//! to it never reach the file: the kernel clears the page when it is accessed in another way. So a page is
+//! collapsed if
 //!
 //! * the mount gives no huge pages by itself (`huge=never` or `advise`);
 //! * each small page of it is present in this mapping: it was touched;
@@ -16,9 +16,9 @@
 //! * a [trial](Mount::trial) on a scratch file of the same mount, made once for each mapping, gave a huge
 //!   page, and what was stored in it was in the file afterwards.
 //!
-//! Whoever cannot find out (no `/proc`, a kernel before 6.7, which does not tell what is huge, a file
-//! that no mount has, such as a memfd) does without. `PoolOptions::huge_pages(false)` makes none of
-//! these calls.
+//! If one of these cannot be found out, pages are not collapsed: without `/proc`, with a kernel before 6.7,
+//! which does not tell which pages are huge, or with a file on no mount, such as a memfd.
+//! `PoolOptions::huge_pages(false)` makes none of these calls.
 
 use core::ptr::NonNull;
 use std::fs::File;
@@ -46,10 +46,10 @@ fn is_tmpfs(fd: BorrowedFd<'_>) -> bool {
     sys::memory_file_system(fd).is_some_and(|found| found.name == sys::TMPFS.name)
 }
 
-/// What the pages of a range are to this process.
+/// The kind of a range's pages in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Present, each of them, and none is part of a huge one.
+    /// All present, and none is part of a huge page.
     Small,
     /// Present, and huge.
     Huge,
@@ -63,30 +63,30 @@ pub(super) struct Mount {
     device: Dev,
     /// The file's directory.
     directory: PathBuf,
-    /// Whether its pages may be collapsed, once that was found out.
+    /// Whether its pages may be collapsed, once it is known.
     verdict: OnceLock<bool>,
 }
 
 impl Mount {
-    /// That of a file which is mapped in this way, if its pages might be collapsed.
+    /// Returns the mount of a file mapped in this way, if its pages might be collapsed.
     pub(super) fn of(fd: BorrowedFd<'_>, kind: MapKind) -> Option<Self> {
         if kind != MapKind::Shared || !is_tmpfs(fd) {
             return None;
         }
         let device = rustix::fs::fstat(fd).ok()?.st_dev;
-        // The name under which the file was opened may be a link from elsewhere.
+        // The file may have been opened through a link from elsewhere.
         let name = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
         let directory = name.parent()?.to_path_buf();
         Some(Self { device, directory, verdict: OnceLock::new() })
     }
 
-    /// Whether it is not known that pages may not be collapsed.
+    /// Whether collapsing its pages is not ruled out yet.
     pub(super) fn is_promising(&self) -> bool {
         self.verdict.get() != Some(&false)
     }
 
-    /// Makes one huge page of touched small ones, if that is safe and is needed; whether to go on with
-    /// the next.
+    /// Makes one huge page of touched small ones, if that is safe and useful; returns whether to continue
+    /// with the next.
     ///
     /// # Safety
     /// The [`HUGE`] bytes from `start` on are mapped.
@@ -102,8 +102,8 @@ impl Mount {
         said && sys::look_at(start, HUGE) == Some(Found::Huge)
     }
 
-    /// Collapses a page of a scratch file on this mount, touched as a pool's is, and reads back what the
-    /// file then holds.
+    /// Collapses a page of a scratch file on this mount, touched as a pool's is, and reads back the file's
+    /// contents.
     fn trial(&self) -> Option<()> {
         if gives_huge_pages_by_itself(self.device) {
             return None;
@@ -138,7 +138,7 @@ impl Mount {
     }
 }
 
-/// Whether the kernel gives huge pages to files on the mount unasked, or may.
+/// Whether the kernel gives, or may give, huge pages to files on the mount unasked.
 fn gives_huge_pages_by_itself(device: Dev) -> bool {
     let read = |path| std::fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned());
     let forced = read("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
@@ -149,7 +149,7 @@ fn gives_huge_pages_by_itself(device: Dev) -> bool {
     setting_of(&mounts, device).is_none_or(|setting| !["never", "advise"].contains(&setting))
 }
 
-/// The setting `huge` of the tmpfs with this device number.
+/// Returns the setting `huge` of the tmpfs with this device number.
 fn setting_of(mounts: &str, device: Dev) -> Option<&str> {
     let number = format!("{}:{}", major(device), minor(device));
     let mut tmpfs = mounts.lines().filter_map(|mount| {
@@ -163,7 +163,7 @@ fn setting_of(mounts: &str, device: Dev) -> Option<&str> {
     Some(set.map_or("never", |option| &option["huge=".len()..]))
 }
 
-/// A word of each page's start and end.
+/// Returns a word at each page's start and end.
 fn marks() -> impl Iterator<Item = usize> {
     (0..HUGE).step_by(PAGE).flat_map(|page| [page, page + PAGE - 8])
 }
@@ -177,7 +177,7 @@ fn fill(region: &Region, round: u64) {
     }
 }
 
-/// Whether the mapping shows what [`fill`] stored.
+/// Whether the mapping shows the words that [`fill`] stored.
 fn holds(region: &Region, round: u64) -> bool {
     let pm = Mapped::dram();
     let is_there = |at| match region.words(at as u64, 1) {
@@ -187,7 +187,7 @@ fn holds(region: &Region, round: u64) -> bool {
     marks().all(is_there)
 }
 
-/// Whether the file has what [`fill`] stored.
+/// Whether the file has the words that [`fill`] stored.
 fn file_holds(file: &File, round: u64) -> bool {
     let mut bytes = vec![0; HUGE];
     let read = file.read_exact_at(&mut bytes, 0).is_ok();

@@ -1,4 +1,4 @@
-//! Reserving addresses and mapping files into them.
+//! Reserving address space and mapping files into it.
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -12,10 +12,10 @@ use crate::sys;
 use super::huge::{self, HUGE, Mount};
 use super::{Ahead, Backing, Mapping, PAGE, Region, most_of};
 
-/// How a file is mapped.
+/// The way a file is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapKind {
-    /// Shared, and the kernel vouches that a flushed line is durable (`MAP_SYNC`).
+    /// Shared, and the kernel guarantees that a flushed line is durable (`MAP_SYNC`).
     Sync,
     /// Shared.
     Shared,
@@ -34,8 +34,8 @@ impl MapKind {
 }
 
 impl Region {
-    /// Asks for huge pages, but for the first 2 MiB: what is small stays small, what is large takes
-    /// fewer translations. A hint.
+    /// Asks for huge pages, except for the first 2 MiB: small pools stay small, large ones need fewer address
+    /// translations. A hint.
     pub(super) fn advise_huge(&self) {
         let Some(len) = self.capacity.checked_sub(HUGE).filter(|&len| len >= HUGE) else { return };
         // SAFETY: `HUGE` is less than the capacity, which is mapped.
@@ -44,8 +44,9 @@ impl Region {
         unsafe { sys::advise_huge(target, len) }
     }
 
-    /// Reserves `capacity` bytes of addresses (less if the system refuses, but at least `least`),
-    /// none of them usable yet, at a multiple of 2 MiB, so that huge pages fit. In a forked child the region has length 0.
+    /// Reserves `capacity` bytes of address space (less if the system refuses, but at least `least`), none of
+    /// them usable yet, at a multiple of 2 MiB, so that huge pages fit. In a forked child the region has
+    /// length 0.
     pub(crate) fn reserve(capacity: usize, least: usize) -> Result<Self, Errno> {
         most_of(capacity, least, Self::reserve_exactly)
     }
@@ -85,7 +86,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Lets go of the pages of a shared mapping, which the kernel finds again in the file.
+    /// Drops the pages of a shared mapping, which the kernel finds again in the file.
     pub(crate) fn let_go(&self, kind: MapKind) {
         if kind == MapKind::Shared && self.mapping.is_some() {
             // SAFETY: the usable bytes are mapped, in this way, from a file.
@@ -93,7 +94,7 @@ impl Region {
         }
     }
 
-    /// Whether `len` bytes of the file can be mapped in this way, for writing too or for reading.
+    /// Whether `len` bytes of the file can be mapped in this way, for reading or also for writing.
     pub(crate) fn probe(
         fd: BorrowedFd<'_>,
         len: usize,
@@ -110,7 +111,7 @@ impl Region {
         unsafe { rustix::mm::munmap(mapped, len) }
     }
 
-    /// Whether the addresses up to `end` are surely this region's.
+    /// Whether the addresses up to `end` certainly belong to this region.
     fn owns(&self, end: usize) -> bool {
         match &self.backing {
             Backing::Map { start, len } => {
@@ -120,9 +121,9 @@ impl Region {
         }
     }
 
-    /// After a mapping of `len` bytes from `from` on failed: the kernel may have taken the reservation
-    /// away first, and the addresses may be anybody's by now. Takes them back, or lets go of them and
-    /// of all behind them for good.
+    /// Repairs the reservation after a mapping of `len` bytes from `from` on failed. The kernel may have
+    /// removed the reservation first, and another mapping may have the addresses by now. Reserves them again,
+    /// or gives up these addresses and all behind them for good.
     fn reserve_again(&self, from: usize, len: usize) {
         // SAFETY: `from` is within the region.
         let target = unsafe { self.base.add(from) };
@@ -133,7 +134,7 @@ impl Region {
             let mapped = unsafe {
                 rustix::mm::mmap_anonymous(target.as_ptr().cast(), len, protection, flags)
             };
-            // A kernel that does not know the flag takes the address for a hint.
+            // A kernel that does not know the flag treats the address as a hint.
             mapped.is_ok_and(|mapped| mapped == target.as_ptr().cast())
         });
         if let Backing::Map { start, len } = &self.backing
@@ -157,7 +158,7 @@ impl Region {
     ) -> Result<(), Errno> {
         let from = self.len();
         assert!(from <= end && end <= self.capacity, "mapping within the region");
-        // What follows on the last page that was mapped is there once the file is as long.
+        // The rest of the last mapped page becomes valid when the file is long enough.
         let from = from.next_multiple_of(sys::page());
         if from >= end {
             self.set_len(end);
@@ -215,7 +216,7 @@ mod tests {
 
     const LEN: usize = 8 << 20;
 
-    /// The bytes of `len` from `start` that something is mapped at.
+    /// Returns the bytes of `len` from `start` that are mapped.
     fn mapped(start: usize, len: usize) -> usize {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let bound = |s: &str| usize::from_str_radix(s, 16).unwrap();
@@ -226,7 +227,7 @@ mod tests {
             .sum()
     }
 
-    /// A mapping of somebody else in the middle of a hole, if it is free.
+    /// Makes a foreign mapping in the middle of a hole, if the place is free.
     fn stranger(at: NonNull<u8>, len: usize) -> Result<*mut u8, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: it replaces no mapping.
@@ -235,7 +236,7 @@ mod tests {
         Ok(mapped.cast())
     }
 
-    /// A file that the kernel refuses to map only after it has made room.
+    /// Returns a file that the kernel refuses to map only after it has removed the old mapping.
     fn unmappable() -> std::os::unix::net::UnixDatagram {
         std::os::unix::net::UnixDatagram::unbound().unwrap()
     }
@@ -259,7 +260,7 @@ mod tests {
         assert!(refused.is_err() && region.len() == 0);
         assert_eq!(mapped(base, LEN), LEN, "the reservation is whole");
         assert_eq!(stranger(region.base(), LEN / 2), Err(Errno::EXIST));
-        // It can still be used.
+        // The reservation is still usable.
         region.map_file(file().as_fd(), LEN, MapKind::Shared, false).unwrap();
         assert_eq!(region.words(0, LEN / 8).map(<[_]>::len), Some(LEN / 8));
         drop(region);

@@ -1,9 +1,9 @@
 //! Locks that are held while a caller's code runs.
 //!
-//! A load holds the locks of an index while it takes records from an iterator, and the iterator may use
-//! the same index: it would wait for its own thread, for ever. So the thread says which locks it
-//! holds, and a wait for one of them is a panic, which ends the load as any panic in the iterator
-//! does. A thread that finds a lock free, or that waits for another thread, pays nothing.
+//! A bulk load holds the locks of an index while it takes records from an iterator, and the iterator may use
+//! the same index: the thread would wait for itself, for ever. So the thread records which locks it holds,
+//! and a wait for one of them is a panic, which ends the load as any panic in the iterator does. A thread
+//! that finds a lock free, or that waits for another thread, pays nothing.
 
 use core::cell::RefCell;
 use core::marker::PhantomData;
@@ -16,7 +16,7 @@ thread_local! {
     static LENT: RefCell<Vec<Range<usize>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This thread holds locks while a caller's code runs, until this is dropped: see
+/// The locks that this thread holds while a caller's code runs, until this is dropped: see
 /// [`VersionLock::lend`].
 #[derive(Debug)]
 #[must_use]
@@ -26,16 +26,16 @@ pub struct Lent<'l> {
 }
 
 impl VersionLock {
-    /// Says that this thread, which holds these locks, runs code of its caller's: until the result is
-    /// dropped, a wait of this thread for one of them is a panic. (The last one to be lent is the first
-    /// to be dropped.)
+    /// Records that this thread, which holds these locks, runs code of its caller: until the result is
+    /// dropped, a wait of this thread for one of them is a panic. (The results must be dropped in reverse
+    /// order.)
     pub fn lend(locks: &[Self]) -> Lent<'_> {
         let range = locks.as_ptr_range();
         LENT.with_borrow_mut(|lent| lent.push(range.start.addr()..range.end.addr()));
         Lent { _locks: PhantomData, _this_thread: PhantomData }
     }
 
-    /// Before this thread waits.
+    /// Checks a wait of this thread before it begins.
     ///
     /// # Panics
     /// If it would wait for itself.
@@ -73,7 +73,7 @@ mod tests {
         assert!(waits(&locks[1]) && waits(&locks[1]), "held and lent");
         assert!(!waits(&locks[0]) && !waits(&locks[2]), "free");
         std::thread::scope(|scope| {
-            // Another thread waits as ever.
+            // Another thread waits as usual.
             let other = scope.spawn(|| locks[1].lock(pm));
             drop((lent, guard));
             drop(other.join().unwrap());

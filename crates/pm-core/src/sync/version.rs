@@ -5,10 +5,10 @@
 //! it executes no locked instruction and no fence (on x86-64), so successive reads overlap in the
 //! out-of-order window.
 //!
-//! The memory orders, and why they suffice, are in `protocol`, which a model checker tests.
+//! `protocol` has the memory orders and says why they suffice; a model checker tests it.
 //!
-//! Invariants: the word is odd exactly while a guard lives; every guard's end moves it to a value
-//! it never had before. A panic drops the guard, so it leaves no lock behind.
+//! Invariants: the word is odd exactly while a guard lives; the end of a guard sets the word to a value that
+//! it never had before. A panic drops the guard, so it leaves no lock held.
 
 use crate::media::Medium;
 
@@ -17,8 +17,8 @@ use super::protocol::VersionWord;
 
 /// A version lock: one word of DRAM.
 ///
-/// It may stand in the nodes of an [`Arena`](crate::Arena) (zero is version 0, unlocked), never in
-/// a pool, where a crash would leave it locked.
+/// It may be in the nodes of an [`Arena`](crate::Arena) (zero is version 0, unlocked), never in a pool, where
+/// a crash would leave it locked.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct VersionLock(VersionWord);
@@ -38,28 +38,28 @@ pub struct VersionGuard<'a> {
 }
 
 impl VersionLock {
-    /// An unlocked lock at version 0.
+    /// Makes an unlocked lock at version 0.
     #[must_use]
     pub const fn new() -> Self {
         Self(VersionWord(AtomicU64::new(0)))
     }
 
-    /// A version, unlocked and not 0, above all that this lock ever had; it is not held.
+    /// Returns a version, unlocked and not 0, above all that this lock ever had; the lock must be free.
     #[must_use]
     pub fn above(&self) -> u64 {
         self.0.above()
     }
 
-    /// Begins at `version`, if this is version 0: the lock of a node that no thread can reach, in memory
-    /// that may be [released](crate::Arena::free_and_release) and be zero again. So it is never at
-    /// version 0 while the node can be reached, and a reader that has a version of it finds another one
-    /// in the zeros.
+    /// Sets the version to `version`, if it is 0: for the lock of a node that no thread can reach yet, in
+    /// memory that may be [released](crate::Arena::free_and_release) and become zero again. So the lock is
+    /// never at version 0 while the node can be reached, and a reader that has an older version notices the
+    /// zeros.
     #[inline(always)]
     pub fn begin_at(&self, version: u64) {
         self.0.begin_at(version);
     }
 
-    /// Starts an optimistic read: waits while a writer holds the lock, returns the version.
+    /// Starts an optimistic read: waits while a writer holds the lock, then returns the version.
     #[inline(always)]
     pub fn begin_read(&self, pm: &impl Medium) -> u64 {
         loop {
@@ -72,7 +72,7 @@ impl VersionLock {
         }
     }
 
-    /// Whether nothing was written since [`begin_read`](Self::begin_read) returned `version`.
+    /// Whether no writer has locked since [`begin_read`](Self::begin_read) returned `version`.
     #[inline(always)]
     #[must_use]
     pub fn validate(&self, pm: &impl Medium, version: u64) -> bool {
@@ -87,7 +87,7 @@ impl VersionLock {
         self.0.try_lock(version).then(|| VersionGuard { lock: self, locked: version | 1 }) // not eagerly: it unlocks
     }
 
-    /// Locks, unless it is held: for who holds another lock and must not wait.
+    /// Locks, unless the lock is held: for a thread that holds another lock and must not wait.
     #[inline]
     pub fn try_lock(&self, pm: &impl Medium) -> Option<VersionGuard<'_>> {
         self.0.version().and_then(|version| self.try_upgrade(pm, version))
@@ -107,7 +107,7 @@ impl VersionLock {
 }
 
 impl VersionGuard<'_> {
-    /// The version that readers will see after this guard is dropped.
+    /// Returns the version that readers will see after this guard is dropped.
     #[must_use]
     pub fn next_version(&self) -> u64 {
         self.locked.wrapping_add(1)
@@ -129,10 +129,10 @@ impl Drop for VersionGuard<'_> {
 
 /// Version locks shared by many nodes: node `offset` uses the lock at a hash of its offset.
 ///
-/// The locks outlive every node, so a node's memory may be reused for anything at any time: a
-/// reader that followed a stale pointer fails its validation, because the thread that unlinked the node
-/// held its lock. Two nodes that share a lock only cost each other retries. A thread that needs
-/// several locks takes them by [`index_of`](Self::index_of), ascending, each once.
+/// The locks outlive every node, so a node's memory may be reused for anything at any time: a reader that
+/// followed a stale pointer fails its validation, because the thread that unlinked the node held its lock.
+/// Nodes that share a lock only cause each other retries. A thread that needs several locks takes them in
+/// ascending order of [`index_of`](Self::index_of), each once.
 #[derive(Debug)]
 pub struct VersionTable {
     locks: Box<[VersionLock]>,
@@ -140,27 +140,27 @@ pub struct VersionTable {
 }
 
 impl VersionTable {
-    /// A table of `2^bits` locks (8 bytes of DRAM each); `bits` is 1 to 32.
+    /// Makes a table of `2^bits` locks (8 bytes of DRAM each); `bits` is 1 to 32.
     #[must_use]
     pub fn new(bits: u32) -> Self {
         let bits = bits.clamp(1, 32);
         Self { locks: (0..1usize << bits).map(|_| VersionLock::new()).collect(), shift: 64 - bits }
     }
 
-    /// How many locks there are.
+    /// Returns the number of locks.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.locks.len()
     }
 
-    /// All locks, by index: for an operation that excludes everybody.
+    /// Returns all locks, by index: for an operation that excludes all others.
     #[must_use]
     pub fn all(&self) -> &[VersionLock] {
         &self.locks
     }
 
-    /// Which lock the node at `offset` uses.
+    /// Returns the index of the lock of the node at `offset`.
     #[inline(always)]
     #[must_use]
     pub fn index_of(&self, offset: u64) -> usize {
@@ -168,7 +168,7 @@ impl VersionTable {
         (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
-    /// The lock of the node at `offset`.
+    /// Returns the lock of the node at `offset`.
     #[inline(always)]
     #[must_use]
     pub fn of(&self, offset: u64) -> &VersionLock {

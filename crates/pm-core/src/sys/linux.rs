@@ -21,13 +21,13 @@ const RAMFS: InMemory =
 const HUGETLBFS: InMemory =
     InMemory { name: "hugetlbfs", why: "hugetlbfs keeps files in DRAM, which an OS crash loses" };
 
-/// Asks the kernel to vouch that a flushed line of the mapping is durable.
+/// Asks the kernel to guarantee that a flushed line of the mapping is durable.
 pub(crate) const MAP_SYNC: Option<MapFlags> = Some(MapFlags::SHARED_VALIDATE.union(MapFlags::SYNC));
 
-/// Addresses alone: no swap space is set aside for the mapping.
+/// Reserves address space alone: no swap space for the mapping.
 pub(crate) const NO_RESERVE: MapFlags = MapFlags::NORESERVE;
 
-/// Maps at an address, or fails where something is mapped there.
+/// Maps at an address, or fails if something is mapped there.
 pub(crate) const NO_REPLACE: Option<MapFlags> = Some(MapFlags::FIXED_NOREPLACE);
 
 /// Asks for huge pages. A hint: systems without them refuse it.
@@ -39,17 +39,16 @@ pub(crate) unsafe fn advise_huge(start: NonNull<u8>, len: usize) {
     let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
 }
 
-/// Makes the range read as zeros in a forked child. Some sandboxes refuse it: a fork then goes
-/// unnoticed.
+/// Makes the range read as zeros in a forked child. Some sandboxes refuse it: then a fork is not detected.
 ///
 /// # Safety
-/// The range is mapped, anonymous and private, and nothing but this process relies on it.
+/// The range is mapped, anonymous and private, and only this process relies on it.
 pub(crate) unsafe fn wipe_on_fork(start: NonNull<u8>, len: usize) {
     // SAFETY: the caller's promise is what this advice demands.
     let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxWipeOnFork) };
 }
 
-/// Lets go of the pages of a shared mapping, which stays; what was stored to them is the file's.
+/// Drops the pages of a shared mapping, which stays; the stores to them are in the file.
 ///
 /// # Safety
 /// The range is mapped, shared, from a file.
@@ -58,24 +57,23 @@ pub(crate) unsafe fn let_go(start: NonNull<u8>, len: usize) {
     let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) };
 }
 
-/// Gives back the pages of an anonymous mapping, which stays and reads as zeros; whether it did.
+/// Gives back the pages of an anonymous mapping, which stays and reads as zeros; returns whether it did.
 ///
 /// # Safety
-/// The range is whole pages of an anonymous private mapping. Whoever accesses it does so atomically,
-/// and takes zeros as if somebody had stored them.
+/// The range is whole pages of an anonymous private mapping. All accesses to it are atomic, and treat zeros
+/// as if another thread had stored them.
 pub(crate) unsafe fn release(start: NonNull<u8>, len: usize) -> bool {
     // SAFETY: the caller's promise: this stores zeros.
     unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) }.is_ok()
 }
 
-/// Forgets what of a file is in memory, is not mapped, and need not be written: it is read from the
-/// medium when it is needed.
+/// Drops the clean, unmapped pages of a file from the page cache: later reads come from the medium.
 pub(crate) fn forget_cached(file: BorrowedFd<'_>) {
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
 
-/// Reads the start of a file into memory, in pages of the usual size and without waiting for the end.
-/// (Of what it reads ahead by itself the kernel makes large pages.)
+/// Reads the start of a file into memory, in pages of the usual size and without waiting for the end. (The
+/// kernel's own read-ahead makes large pages.)
 pub(crate) fn read_ahead(file: BorrowedFd<'_>, len: u64) {
     const STEP: u64 = 1 << 20; // a call for more may be cut short
     for at in (0..len).step_by(STEP as usize) {
@@ -84,7 +82,7 @@ pub(crate) fn read_ahead(file: BorrowedFd<'_>, len: u64) {
     }
 }
 
-/// Bytes of memory that nothing uses, or that hold copies of files.
+/// Returns the bytes of memory that are free or hold copies of files.
 pub(crate) fn free_memory() -> u64 {
     let known = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let available = known.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -92,8 +90,8 @@ pub(crate) fn free_memory() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Has a mapping of a file read page by page, as they are used. Of what the kernel reads ahead it makes
-/// large pages, and a write-back of one changed word writes the whole page.
+/// Makes a mapping of a file read page by page, as pages are used. The kernel's read-ahead makes large pages,
+/// and a write-back of one changed word writes the whole page.
 ///
 /// # Safety
 /// The range is mapped.
@@ -121,7 +119,7 @@ pub(crate) unsafe fn populate_read(start: NonNull<u8>, len: usize) {
 }
 
 unsafe extern "C" {
-    /// The C library's; it takes the kernel's newer advice, too, which rustix has no name for.
+    /// Calls the C library's function, which also takes newer advice that rustix does not name.
     fn madvise(
         start: *mut core::ffi::c_void,
         len: usize,
@@ -132,7 +130,7 @@ unsafe extern "C" {
 /// `MADV_COLLAPSE` in the kernel's `mman-common.h`.
 const COLLAPSE: core::ffi::c_int = 25;
 
-/// Makes one huge page of the pages in the range (Linux 6.1); whether it did.
+/// Makes one huge page of the pages in the range (Linux 6.1); returns whether it did.
 ///
 /// # Safety
 /// The range is mapped.
@@ -163,12 +161,12 @@ const SCAN: Opcode = opcode::read_write::<Scan>(b'f', 16);
 const IS_PRESENT: u64 = 1 << 3;
 const IS_HUGE: u64 = 1 << 6;
 
-/// What the pages of a range are (Linux 6.7); `None` if the kernel does not tell.
+/// Returns the kind of a range's pages (Linux 6.7); `None` if the kernel does not tell.
 pub(crate) fn look_at(start: NonNull<u8>, len: usize) -> Option<Found> {
     let pages = std::fs::File::open("/proc/self/pagemap").ok()?;
     let start = start.addr().get() as u64;
     let end = start + len as u64;
-    // `struct page_region`: start, end, what they are. Neighbours that are alike are one.
+    // `struct page_region`: start, end, kind. Adjacent pages of the same kind are one region.
     let mut region = [0u64; 3];
     let mut scan = Scan {
         size: size_of::<Scan>() as u64,
@@ -195,23 +193,23 @@ pub(crate) fn look_at(start: NonNull<u8>, len: usize) -> Option<Found> {
     })
 }
 
-/// Processors that a thread may run on.
+/// The processors that a thread may run on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Processors(CpuSet);
 
 impl Processors {
-    /// Those of the calling thread, if the system tells.
+    /// Returns the processors of the calling thread, if the system tells.
     pub(crate) fn of_this_thread() -> Option<Self> {
         rustix::thread::sched_getaffinity(None).ok().map(Self)
     }
 
-    /// Lets the calling thread run on these. A hint: sandboxes refuse it.
+    /// Lets the calling thread run on these processors. A hint: sandboxes refuse it.
     pub(crate) fn take(&self) {
         let _ = rustix::thread::sched_setaffinity(None, &self.0);
     }
 }
 
-/// The file system of a file, if it keeps its files in DRAM alone.
+/// Returns the file system of a file, if it keeps its files in DRAM alone.
 pub(crate) fn memory_file_system(fd: BorrowedFd<'_>) -> Option<InMemory> {
     let magic = rustix::fs::fstatfs(fd).ok()?.f_type.cast_unsigned();
     match magic & 0xffff_ffff {
@@ -222,12 +220,12 @@ pub(crate) fn memory_file_system(fd: BorrowedFd<'_>) -> Option<InMemory> {
     }
 }
 
-/// Permissions from their octal number.
+/// Converts permissions from their octal number.
 pub(crate) fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits)
 }
 
-/// Makes a file without a name in a directory; `OPNOTSUPP`, `ISDIR` or `INVAL` if that cannot be.
+/// Creates a file without a name in a directory; `OPNOTSUPP`, `ISDIR` or `INVAL` if that is not supported.
 pub(crate) fn create_unnamed(
     directory: &Path,
     access: OFlags,
@@ -260,12 +258,12 @@ pub(crate) fn sync_data(file: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::fs::fdatasync(file)
 }
 
-/// Fills the bytes at random; whether it could.
+/// Fills the bytes at random; returns whether it could.
 pub(crate) fn random(bytes: &mut [u8; 16]) -> bool {
     rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty()) == Ok(16)
 }
 
-/// The drive's cache below a file: Linux's `msync` flushes it too, so here it is nothing.
+/// The cache of the drive below a file: Linux's `msync` flushes it too, so this does nothing.
 #[derive(Debug)]
 pub(crate) struct DriveCache;
 

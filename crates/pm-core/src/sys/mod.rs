@@ -1,8 +1,8 @@
-//! What systems do differently, in one place: Linux in full, macOS and FreeBSD with files alone.
+//! The differences between systems, in one place: Linux in full, macOS and FreeBSD with files only.
 //!
-//! Elsewhere than on Linux there is no `MAP_SYNC`, no device DAX, no unnamed file; no page is touched
-//! ahead, and a fork goes unnoticed (the parent's pool must not be used in the child). What `fsync`
-//! and `msync` leave in a drive's cache is flushed with the call that the system has for it.
+//! Systems other than Linux have no `MAP_SYNC`, no device DAX and no unnamed files; no page is touched ahead,
+//! and a fork is not detected (the parent's pool must not be used in the child). After `fsync` and `msync`
+//! the system's own call flushes the drive's cache.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(crate) use system::*;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InMemory {
     pub(crate) name: &'static str,
-    /// Why that gives no more durability than it does, as a sentence.
+    /// The reason why it provides no more durability, as a sentence.
     pub(crate) why: &'static str,
 }
 
@@ -38,7 +38,7 @@ fn link_and_unlink(from: &Path, to: &Path) -> Result<(), Errno> {
     rustix::fs::unlink(from)
 }
 
-/// Bytes of the system's page, the unit of mappings.
+/// Returns the bytes of the system's page, the unit of mappings.
 pub(crate) fn page() -> usize {
     rustix::param::page_size()
 }

@@ -1,4 +1,4 @@
-//! macOS and FreeBSD: ordinary files, with what every Unix has. Checked by the compiler alone.
+//! macOS and FreeBSD: ordinary files, with the calls that every Unix has. Only compiled, not tested.
 
 use core::ptr::NonNull;
 use std::io::Read;
@@ -13,28 +13,28 @@ use crate::region::Found;
 
 use super::{InMemory, TMPFS};
 
-/// The system does not say that a flushed line is durable.
+/// The system gives no guarantee that a flushed line is durable.
 pub(crate) const MAP_SYNC: Option<MapFlags> = None;
 
-/// Addresses are had without swap space as it is.
+/// Address space needs no swap space anyway.
 pub(crate) const NO_RESERVE: MapFlags = MapFlags::empty();
 
-/// There is no such flag on every system.
+/// Not every system has such a flag.
 pub(crate) const NO_REPLACE: Option<MapFlags> = None;
 
-/// Huge pages are the system's own affair.
+/// Does nothing: the system decides about huge pages.
 ///
 /// # Safety
 /// None is needed.
 pub(crate) unsafe fn advise_huge(_: NonNull<u8>, _: usize) {}
 
-/// A fork goes unnoticed.
+/// Does nothing: a fork is not detected.
 ///
 /// # Safety
 /// None is needed.
 pub(crate) unsafe fn wipe_on_fork(_: NonNull<u8>, _: usize) {}
 
-/// Pages are as large as they are.
+/// Does nothing: the system decides about the size of pages.
 ///
 /// # Safety
 /// None is needed.
@@ -42,27 +42,27 @@ pub(crate) unsafe fn collapse(_: NonNull<u8>, _: usize) -> bool {
     false
 }
 
-/// Pages go when the system wants them.
+/// Does nothing: the system decides when to drop pages.
 ///
 /// # Safety
 /// None is needed.
 pub(crate) unsafe fn let_go(_: NonNull<u8>, _: usize) {}
 
-/// Nobody makes large pages of what is read ahead.
+/// Does nothing: the system's read-ahead makes no large pages.
 pub(crate) fn read_ahead(_: BorrowedFd<'_>, _: u64) {}
 
-/// Nobody asks.
+/// Returns 0: nothing is read ahead here.
 pub(crate) fn free_memory() -> u64 {
     0
 }
 
-/// Nobody makes large pages of what is read ahead.
+/// Does nothing: the system's read-ahead makes no large pages.
 ///
 /// # Safety
 /// None is needed.
 pub(crate) unsafe fn advise_single_pages(_: NonNull<u8>, _: usize) {}
 
-/// Not here: the advice need not make zeros of what was there.
+/// Does nothing: the system's advice need not make the pages read as zeros.
 ///
 /// # Safety
 /// None needed.
@@ -70,18 +70,18 @@ pub(crate) unsafe fn release(_: NonNull<u8>, _: usize) -> bool {
     false
 }
 
-/// Nobody tells.
+/// Returns `None`: the system does not tell.
 pub(crate) fn look_at(_: NonNull<u8>, _: usize) -> Option<Found> {
     None
 }
 
-/// Pages come when they are used.
+/// Does nothing: pages become present when they are used.
 ///
 /// # Safety
 /// None is needed.
 pub(crate) unsafe fn populate_read(_: NonNull<u8>, _: usize) {}
 
-/// Pages come when they are used.
+/// Does nothing: pages become present when they are used.
 ///
 /// # Safety
 /// None is needed.
@@ -89,22 +89,22 @@ pub(crate) unsafe fn populate(_: NonNull<u8>, _: usize) -> Result<(), Errno> {
     Err(Errno::OPNOTSUPP)
 }
 
-/// Threads run where the system lets them.
+/// The processors of a thread, which the system chooses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Processors;
 
 impl Processors {
-    /// Nobody asks.
+    /// Returns `None`: no caller needs it here.
     pub(crate) fn of_this_thread() -> Option<Self> {
         None
     }
 
-    /// Nothing to do.
+    /// Does nothing.
     #[expect(clippy::unused_self, reason = "elsewhere there is work")]
     pub(crate) fn take(&self) {}
 }
 
-/// The file system of a file, if it keeps its files in DRAM alone.
+/// Returns the file system of a file, if it keeps its files in DRAM alone.
 pub(crate) fn memory_file_system(fd: BorrowedFd<'_>) -> Option<InMemory> {
     let name = rustix::fs::fstatfs(fd).ok()?.f_fstypename;
     let tmpfs = TMPFS.name.bytes().chain([0]);
@@ -112,17 +112,17 @@ pub(crate) fn memory_file_system(fd: BorrowedFd<'_>) -> Option<InMemory> {
     same.then_some(TMPFS)
 }
 
-/// Permissions from their octal number.
+/// Converts permissions from their octal number.
 pub(crate) fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode((bits & 0o7777) as RawMode)
 }
 
-/// There are no files without a name.
+/// Fails: the system has no files without a name.
 pub(crate) fn create_unnamed(_: &Path, _: OFlags, _: Mode) -> Result<OwnedFd, Errno> {
     Err(Errno::OPNOTSUPP)
 }
 
-/// There are no files without a name.
+/// Fails: the system has no files without a name.
 pub(crate) fn name_unnamed(_: &OwnedFd, _: &Path) -> Result<(), Errno> {
     Err(Errno::OPNOTSUPP)
 }
@@ -134,8 +134,8 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<(), Errno> {
 
 /// Makes a file or directory durable, in the drive too.
 pub(crate) fn sync(file: BorrowedFd<'_>) -> Result<(), Errno> {
-    // Some file systems have not got the stronger call. Any other failure is one: the weaker call
-    // might not hear of it any more.
+    // Some file systems do not support the stronger call. Every other failure is final: the weaker call might
+    // not report it.
     #[cfg(target_vendor = "apple")]
     match rustix::fs::fcntl_fullfsync(file) {
         Err(Errno::NOTSUP | Errno::NOTTY | Errno::INVAL) => {}
@@ -149,16 +149,16 @@ pub(crate) fn sync_data(file: BorrowedFd<'_>) -> Result<(), Errno> {
     sync(file)
 }
 
-/// Nothing: see Linux's.
+/// Does nothing: see Linux's.
 pub(crate) fn forget_cached(_: BorrowedFd<'_>) {}
 
-/// Fills the bytes at random; whether it could.
+/// Fills the bytes at random; returns whether it could.
 pub(crate) fn random(bytes: &mut [u8; 16]) -> bool {
     let source = std::fs::File::open("/dev/urandom");
     source.and_then(|mut source| source.read_exact(bytes)).is_ok()
 }
 
-/// The drive's cache below a file: `msync` writes pages to the drive, not through its cache.
+/// The cache of the drive below a file: `msync` writes pages to the drive, but does not flush its cache.
 #[derive(Debug)]
 pub(crate) struct DriveCache {
     /// The file; none where nothing is behind the memory.

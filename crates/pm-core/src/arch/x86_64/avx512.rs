@@ -69,7 +69,7 @@ pub(in crate::arch) fn match_byte(src: &[PmU64], byte: u8) -> u64 {
     }
 }
 
-/// Which of the 64 bytes at `start` equal `byte`.
+/// Returns a mask of the 64 bytes at `start` that equal `byte`.
 #[inline(always)]
 fn match_line(start: *const u8, byte: u8) -> u64 {
     let result: u64;
@@ -88,7 +88,7 @@ fn match_line(start: *const u8, byte: u8) -> u64 {
     result
 }
 
-/// Which of the bytes at `start` that `mask` selects equal `byte`.
+/// Returns a mask of the bytes at `start`, among those that `mask` selects, that equal `byte`.
 #[inline(always)]
 fn match_masked(start: *const u8, byte: u8, mask: u64) -> u64 {
     let result: u64;
@@ -109,10 +109,10 @@ fn match_masked(start: *const u8, byte: u8, mask: u64) -> u64 {
 
 /// The predicate of `vpcmpuq`, with the probe on the left and the stored word on the right.
 const EQUAL: u8 = 0;
-/// The probe is greater than the stored word.
+/// `vpcmpuq`'s predicate "the probe is greater than the stored word".
 const GREATER: u8 = 6;
 
-/// Which of up to 64 words stand in the relation to `probe`.
+/// Returns a mask of the words, up to 64, that stand in the relation to `probe`.
 #[inline(always)]
 fn compare<const RELATION: u8>(src: &[PmU64], probe: u64) -> u64 {
     let count = src.len().min(64);
@@ -138,7 +138,7 @@ fn compare<const RELATION: u8>(src: &[PmU64], probe: u64) -> u64 {
     mask
 }
 
-/// Which of the 16 words at `start` stand in the relation to `probe`.
+/// Returns a mask of the 16 words at `start` that stand in the relation to `probe`.
 #[inline(always)]
 fn compare16<const RELATION: u8>(start: *const PmU64, probe: u64) -> u64 {
     let result: u64;
@@ -159,7 +159,7 @@ fn compare16<const RELATION: u8>(start: *const PmU64, probe: u64) -> u64 {
     result
 }
 
-/// Which of the 8 words at `low` and of the 8 at `high` stand in the relation to `probe`.
+/// Returns a mask of the 8 words at `low` and the 8 at `high` that stand in the relation to `probe`.
 #[inline(always)]
 fn compare_two<const RELATION: u8>(
     low: *const PmU64,
@@ -185,7 +185,8 @@ fn compare_two<const RELATION: u8>(
     (masks, masks_high)
 }
 
-/// Which of the words at `start` that `mask` selects stand in the relation to `probe`.
+/// Returns a mask of the words at `start`, among those that `mask` selects, that stand in the relation to
+/// `probe`.
 #[inline(always)]
 fn compare8<const RELATION: u8>(start: *const PmU64, probe: u64, mask: u64) -> u64 {
     let result: u64;
@@ -224,7 +225,7 @@ pub(in crate::arch) fn count_less(src: &[PmU64], bound: u64) -> usize {
     total as usize
 }
 
-/// The number of bits set, in one instruction whatever the build's target.
+/// Counts the bits that are set, in one instruction whatever the build's target.
 #[inline(always)]
 fn popcnt(mask: u64) -> u64 {
     let result: u64;

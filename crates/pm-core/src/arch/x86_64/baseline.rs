@@ -1,7 +1,7 @@
-//! Bulk reads with what every x86-64 has, for CPUs without AVX2.
+//! Bulk reads with the instructions that every x86-64 has, for CPUs without AVX2.
 //!
-//! They are small and inlined: a call, though hardly ever made, would cost every caller of a bulk read
-//! the registers it would have to save for it.
+//! They are small and inlined: even a call that is hardly ever made would cost every caller of a bulk read
+//! the registers that it has to save for it.
 
 use core::arch::asm;
 use core::cmp::Ordering;

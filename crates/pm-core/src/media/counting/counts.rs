@@ -1,4 +1,4 @@
-//! Counts, and the per-thread cells in which they grow.
+//! Counts, and the per-thread cells that hold them.
 
 use core::cell::RefCell;
 use core::ops::{Add, Sub};
@@ -8,20 +8,20 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// What operations cost. Subtract an earlier snapshot from a later one.
+/// The cost of operations. Subtract an earlier snapshot from a later one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Words stored, by whatever means.
+    /// Words stored, in any way.
     pub stores: u64,
     /// Lines flushed, non-temporal ones included.
     pub lines: u64,
     /// Lines written with non-temporal stores.
     pub nt_lines: u64,
-    /// Lines flushed that hold nothing stored since they were flushed before: these flushes do nothing.
-    /// Counted by a medium that [watches lines](super::Counting::watch_lines).
+    /// Lines flushed without a store since their last flush: these flushes do nothing. Counted by a medium
+    /// that [watches lines](super::Counting::watch_lines).
     pub clean: u64,
-    /// Lines flushed again by the same thread, without a fence in between, because a word was stored
-    /// after the first flush: one flush would have done. Counted where `clean` is.
+    /// Lines flushed again by the same thread without a fence in between, because a word was stored after the
+    /// first flush: one flush would have been enough. Counted like `clean`.
     pub repeated: u64,
     /// Fences.
     pub fences: u64,
@@ -60,7 +60,7 @@ impl Sub for Counts {
     }
 }
 
-/// One thread's counts of one medium: only that thread adds, anyone reads.
+/// One thread's counts of one medium: only that thread adds, any thread reads.
 #[derive(Debug, Default)]
 pub(super) struct ThreadCounts {
     stores: AtomicU64,
@@ -125,7 +125,7 @@ impl Registry {
         Self { id: NEXT.fetch_add(1, Relaxed), threads: Mutex::default() }
     }
 
-    /// Lets `f` at the calling thread's counts.
+    /// Calls `f` with the calling thread's counts.
     pub(super) fn mine<R>(&self, f: impl FnOnce(&Arc<ThreadCounts>) -> R) -> R {
         MINE.with_borrow_mut(|mine| {
             if let Some((_, counts)) = mine.iter().find(|(id, _)| *id == self.id) {
@@ -139,7 +139,7 @@ impl Registry {
         })
     }
 
-    /// The sum over all threads.
+    /// Returns the sum over all threads.
     pub(super) fn total(&self) -> Counts {
         let threads = self.threads.lock();
         threads.iter().fold(Counts::default(), |sum, thread| sum + thread.snapshot())

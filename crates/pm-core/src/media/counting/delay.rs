@@ -18,7 +18,7 @@ impl Delay {
         Self { ticks }
     }
 
-    /// Spins for the delay, `times` over.
+    /// Spins for the delay, `times` times.
     pub(super) fn spin(self, times: u64) {
         let start = arch::ticks();
         while arch::ticks().wrapping_sub(start) < self.ticks * times {
@@ -49,7 +49,7 @@ mod tests {
         let delay = Delay::new(Duration::from_micros(50));
         let start = Instant::now();
         delay.spin(20);
-        // Calibration may be off by a preemption; an upper bound would be at a scheduler's mercy.
+        // Calibration may be off by a preemption; an upper bound would depend on the scheduler.
         assert!(start.elapsed() > Duration::from_micros(500), "{:?}", start.elapsed());
     }
 }

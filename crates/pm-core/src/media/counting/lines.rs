@@ -1,4 +1,4 @@
-//! Which lines hold words that no flush has written back: so a flush that does nothing shows.
+//! The lines with words that no flush has written back, so that superfluous flushes are found.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use crate::line::lines_of;
 
 use super::counts::{Counts, ThreadCounts};
 
-/// What is known of a line: nobody flushed one that is not here, nor stored a word of it.
+/// The state of a line. A line without an entry was neither stored to nor flushed.
 #[derive(Debug, Default)]
 struct Line {
     /// Whether a word was stored since the last flush.
     is_stored: bool,
-    /// Who flushed it last, after how many of its fences.
+    /// The thread that flushed it last, and the number of its fences at that time.
     flush: Option<(Arc<ThreadCounts>, u64)>,
 }
 
@@ -31,7 +31,8 @@ impl Lines {
         }
     }
 
-    /// `thread` flushes a line: counts the flush if it does nothing, or makes its last one superfluous.
+    /// Records a flush of a line by `thread`: counts it if it does nothing, or if it makes the last one
+    /// superfluous.
     pub(super) fn note_flush(&self, thread: &Arc<ThreadCounts>, line: usize) -> Counts {
         let mut lines = self.0.lock();
         let line = lines.entry(line).or_default();
@@ -40,8 +41,8 @@ impl Lines {
         let is_pending = last.as_ref().is_some_and(|(by, fences)| by.fences() == *fences);
         let is_own = last.is_some_and(|(by, _)| Arc::ptr_eq(&by, thread));
         if !core::mem::take(&mut line.is_stored) {
-            // What another thread has not fenced yet is durable with this thread's fence only if this
-            // thread flushes it too.
+            // A line that another thread has flushed but not fenced is durable with this thread's fence only
+            // if this thread flushes it too.
             counts.clean = u64::from(is_own || !is_pending);
         } else if is_own && is_pending {
             counts.repeated = 1;

@@ -1,5 +1,5 @@
-//! The counting medium: what operations cost, exactly and the same on every machine. The rules of the
-//! counts are [`Counting`]'s documentation; [`xpline`] is the model of the medium behind the cache.
+//! The counting medium: the exact cost of operations, the same on every machine. [`Counting`]'s documentation
+//! has the rules of the counts; [`xpline`] is the model of the medium behind the cache.
 
 mod counts;
 mod delay;

@@ -1,9 +1,9 @@
 //! The medium's internal access unit: 256-byte `XPLine`s behind a 16 KiB write-combining buffer.
 //!
-//! What reaches persistent memory in 64-byte lines is kept in a small buffer of 256-byte units, the
-//! least recently written of which goes to the medium when room is needed. A unit that goes before
-//! all its four lines were written must be read first. (Parameters as measured for Optane by Yang et
-//! al., FAST 2020, and used since as the yardstick of write amplification.)
+//! Lines of 64 bytes that reach persistent memory are kept in a small buffer of 256-byte units. The least
+//! recently written unit goes to the medium when room is needed. A unit that goes before all its four lines
+//! were written must be read first. (Parameters as measured for Optane by Yang et al., FAST 2020, and used
+//! since as the standard for write amplification.)
 
 use super::Counts;
 
@@ -27,7 +27,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// A line arrives; returns what goes to the medium for it.
+    /// Writes a line; returns the traffic to the medium that it causes.
     pub(super) fn write(&mut self, line: usize) -> Counts {
         let (number, bit) = (line / UNIT, 1 << (line % UNIT / 64));
         let mut unit = Unit { number, written: bit };
@@ -41,7 +41,7 @@ impl Buffer {
         cost
     }
 
-    /// Empties the buffer; returns what goes to the medium.
+    /// Empties the buffer; returns the traffic to the medium.
     pub(super) fn drain(&mut self) -> Counts {
         self.units.drain(..).fold(Counts::default(), |sum, unit| sum + unit.evict())
     }
@@ -75,10 +75,10 @@ mod tests {
     #[test]
     fn a_unit_stays_while_it_is_among_the_64_most_recent() {
         let mut buffer = Buffer::default();
-        // 64 units in turn, over and over: all combine, nothing goes before the end.
+        // 64 units in turn, repeatedly: all stores combine, and no unit goes before the end.
         let fits = total(&mut buffer, (0..10).flat_map(|_| (0..64).map(|i| 256 * i)));
         assert_eq!(fits.media_written, 64 * 256);
-        // 65 units in turn: each is gone when its turn comes again.
+        // 65 units in turn: each unit is gone before its next store.
         let thrashes = total(&mut buffer, (0..10).flat_map(|_| (0..65).map(|i| 256 * i)));
         assert_eq!(thrashes.media_written, 650 * 256);
     }

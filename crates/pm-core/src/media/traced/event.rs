@@ -1,8 +1,8 @@
-//! What a traced medium records: one event for each thing that matters to persistence.
+//! The events that a traced medium records: one for each access that matters to persistence.
 
 use core::panic::Location;
 
-/// What an [`Event`] is.
+/// The kind of an [`Event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     /// An ordinary 8-byte store.
@@ -20,8 +20,8 @@ pub enum EventKind {
     /// A barrier between stores of the thread to one line: see
     /// [`Medium::in_order`](crate::Medium::in_order).
     InOrder,
-    /// What was stored so far, by whichever process, to the words from `word` to `value` was written
-    /// back from outside: see [`Medium::written_back`](crate::Medium::written_back).
+    /// All earlier stores, by any process, to the words from `word` to `value` were written back from
+    /// outside: see [`Medium::written_back`](crate::Medium::written_back).
     WriteBack,
     /// The pool's file grew: `old` and `value` are its lengths in bytes.
     Grow,
@@ -42,7 +42,7 @@ impl EventKind {
 pub struct Event {
     /// What happened.
     pub kind: EventKind,
-    /// Which logical thread did it.
+    /// The logical thread.
     pub thread: u16,
     /// The word (its offset / 8); for [`EventKind::Flush`] the first word of the line.
     pub word: u32,
@@ -50,6 +50,6 @@ pub struct Event {
     pub value: u64,
     /// The value before.
     pub old: u64,
-    /// The call site: which persistence step this is.
+    /// The call site, which identifies the persistence step.
     pub site: &'static Location<'static>,
 }

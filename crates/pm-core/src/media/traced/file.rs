@@ -1,21 +1,21 @@
 //! A simulated file: its length and its name are two words that become durable only when the file,
 //! or its directory, is synchronised.
 //!
-//! The file lies in a [`Space`](super::Space), whose last page is what the file system knows of it:
+//! The file lies in a [`Space`](super::Space), whose last page holds the file system's metadata:
 //!
 //! ```text
 //!  0        8           64
 //!  | length | 0 ..      | name: 1 if the directory has it | 0 ..
 //! ```
 //!
-//! They are words like any other, on lines of their own, so a crash may leave either, in any order,
-//! with any part of the contents: a length without its name, a name without its contents. A system
-//! call is recorded as the store that it makes, or as a write-back of what it covers.
+//! They are words like any other, on lines of their own, so a crash may leave either, in any order, with any
+//! part of the contents: a length without its name, a name without its contents. A system call is recorded as
+//! the store that it makes, or as a write-back of the words it covers.
 //!
-//! Some file systems (btrfs) log nothing when a file is synchronised that has no name yet; the contents
-//! are durable with the name only when the file is synchronised once more. A space can be told to be
-//! [like that](super::Space::forget_unnamed): then the name is stored with that synchronisation, or with
-//! the directory's if that comes first.
+//! Some file systems (btrfs) log nothing when a file without a name is synchronised; its contents are durable
+//! with the name only when the file is synchronised once more. A space can [behave like
+//! that](super::Space::forget_unnamed): then the name is stored with that synchronisation, or with the
+//! directory's if that comes first.
 
 use core::panic::Location;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl File {
         Self { inner: Arc::clone(inner) }
     }
 
-    /// Bytes that the file can have.
+    /// Returns the largest possible size of the file in bytes.
     fn room(&self) -> usize {
         self.inner.memory().capacity().saturating_sub(PAGE)
     }
@@ -63,7 +63,7 @@ impl File {
         self.inner.word(word).atomic().load(core::sync::atomic::Ordering::Acquire)
     }
 
-    /// The file's bytes as memory.
+    /// Returns the file's bytes as memory.
     pub(crate) fn region(&self) -> Region {
         Region::lent(&self.inner)
     }
@@ -76,19 +76,19 @@ impl File {
         self.load(self.length())
     }
 
-    /// The words of the file's start.
+    /// Returns the first words of the file.
     pub(crate) fn head(&self, words: usize) -> Vec<u64> {
         let count = words.min(self.len() as usize / 8).min(self.room() / 8);
         (0..count).map(|word| self.load(word)).collect()
     }
 
-    /// Cuts the file off at `len`, or makes it longer by zeros; `false` if there is no room.
+    /// Cuts the file off at `len`, or extends it by zeros; returns `false` if there is no room.
     #[track_caller]
     pub(crate) fn set_len(&self, len: u64) -> bool {
         if len > self.room() as u64 {
             return false;
         }
-        // What lies beyond the end reads as zeros when the file gets there again.
+        // Bytes beyond the end read as zeros when the file grows over them again.
         for word in len as usize / 8..self.len() as usize / 8 {
             if self.load(word) != 0 {
                 self.store(EventKind::Bulk, word, 0);
@@ -98,7 +98,7 @@ impl File {
         true
     }
 
-    /// The contents and the length are durable.
+    /// Makes the contents and the length durable.
     #[track_caller]
     pub(crate) fn sync(&self) {
         if self.inner.forgets_unnamed() && !self.is_named() && !self.inner.is_linked() {
@@ -109,7 +109,7 @@ impl File {
         self.store_name();
     }
 
-    /// The directory has the name.
+    /// Enters the name in the directory.
     #[track_caller]
     pub(crate) fn link(&self) {
         self.inner.set_linked(true);
@@ -126,7 +126,7 @@ impl File {
         }
     }
 
-    /// The name is durable.
+    /// Makes the name durable.
     #[track_caller]
     pub(crate) fn sync_directory(&self) {
         self.store_name();

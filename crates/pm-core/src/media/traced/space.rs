@@ -1,10 +1,9 @@
 //! The memory behind a traced pool: it outlives the pool, so that a test can crash and reopen it.
 //!
-//! A [`Space`] is a heap block with a recorder. Every access through [`Traced`](super::Traced) is
-//! executed at once and, while recording, appended to the trace with the value it replaced; the
-//! trace therefore is an undo log as well, and [`Space::undo`] takes back what a recovered pool did
-//! to a crash image at the cost of the words it touched. No state of the explorer needs a system
-//! call or a copy of the pool.
+//! A [`Space`] is a heap block with a recorder. Every access through [`Traced`](super::Traced) is executed at
+//! once and, while recording, appended to the trace with the value it replaced. The trace is therefore an
+//! undo log as well: [`Space::undo`] takes back the changes that a recovered pool made to a crash image, at
+//! the cost of the words it touched. No state of the explorer needs a system call or a copy of the pool.
 
 use core::panic::Location;
 use core::sync::atomic::Ordering::Relaxed;
@@ -36,9 +35,9 @@ pub(crate) struct Inner {
     file_len: AtomicU64,
     steps: AtomicU64,
     step_limit: AtomicU64,
-    /// Operation slots of pools that are created here; 0: as their options say.
+    /// The number of operation slots of pools created here; 0 leaves it to their options.
     slots: AtomicU64,
-    /// Whether the file cannot grow though it may.
+    /// Whether the file fails to grow although its options allow it.
     device_full: AtomicBool,
     /// Whether a file that is synchronised before it has a name stays empty.
     forgets_unnamed: AtomicBool,
@@ -59,7 +58,7 @@ struct Recorder {
 pub const STEP_LIMIT: &str = "step limit exceeded: an endless loop, or a wait that nobody ends";
 
 impl Space {
-    /// A zeroed space whose file is `len` bytes long and may grow to `capacity` bytes.
+    /// Creates a zeroed space whose file is `len` bytes long and may grow to `capacity` bytes.
     ///
     /// # Panics
     /// If the system has no memory, or `len > capacity`, or `capacity` is over 16 GiB.
@@ -83,18 +82,18 @@ impl Space {
         }
     }
 
-    /// A medium over this space.
+    /// Returns a medium over this space.
     #[must_use]
     pub fn medium(&self) -> Traced {
         Traced::over(Arc::clone(&self.inner))
     }
 
-    /// The file in this space, whose last page is the file system's.
+    /// Returns the file in this space, whose last page is the file system's.
     pub(crate) fn file(&self) -> super::File {
         super::File::new(&self.inner)
     }
 
-    /// The memory as the region of a pool.
+    /// Returns the memory as the region of a pool.
     #[must_use]
     pub(crate) fn region(&self) -> Region {
         Region::lent(&self.inner)
@@ -106,7 +105,7 @@ impl Space {
         Arc::strong_count(&self.inner) > 1
     }
 
-    /// The length of the simulated file in bytes.
+    /// Returns the length of the simulated file in bytes.
     #[must_use]
     pub fn file_len(&self) -> u64 {
         self.inner.file_len.load(Relaxed)
@@ -143,7 +142,7 @@ impl Space {
         self.inner.word(word)
     }
 
-    /// The value of a word, unrecorded.
+    /// Returns the value of a word, unrecorded.
     ///
     /// # Panics
     /// If the word is outside.
@@ -160,7 +159,7 @@ impl Space {
         self.word(word).atomic().store(value, Relaxed);
     }
 
-    /// All words of the space.
+    /// Returns all words of the space.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u64> {
         (0..self.inner.memory.capacity() / 8).map(|word| self.peek(word)).collect()
@@ -178,12 +177,12 @@ impl Space {
         self.inner.recorder.lock().on = on;
     }
 
-    /// Runs `read` on the trace so far.
+    /// Calls `read` with the trace so far.
     pub fn with_trace<R>(&self, read: impl FnOnce(&[Event]) -> R) -> R {
         read(&self.inner.recorder.lock().trace)
     }
 
-    /// How many events the trace has.
+    /// Returns the number of events in the trace.
     #[must_use]
     pub fn trace_len(&self) -> usize {
         self.inner.recorder.lock().trace.len()
@@ -214,21 +213,21 @@ impl Space {
         self.inner.record(EventKind::Note, 0, value, 0, Location::caller());
     }
 
-    /// Lets `steps` more accesses happen; the next one panics with [`STEP_LIMIT`]. Taking a lock counts,
+    /// Allows `steps` more accesses; the next one panics with [`STEP_LIMIT`]. Taking a lock counts as one,
     /// and does not panic.
     pub fn limit_steps(&self, steps: u64) {
         self.inner.steps.store(0, Relaxed);
         self.inner.step_limit.store(steps, Relaxed);
     }
 
-    /// Accesses since the last [`limit_steps`](Self::limit_steps).
+    /// Returns the number of accesses since the last [`limit_steps`](Self::limit_steps).
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.inner.steps.load(Relaxed)
     }
 
-    /// Gives each pool that is created here so many operation slots, whatever its options say; `None`
-    /// ends that. With fewer slots than threads, these take over each other's.
+    /// Sets the number of operation slots of pools created here, in place of their options; `None` restores
+    /// these. With fewer slots than threads, the threads take over each other's slots.
     pub fn set_slots(&self, slots: Option<u64>) {
         self.inner.slots.store(slots.unwrap_or(0), Relaxed);
     }
@@ -238,13 +237,13 @@ impl Space {
         self.inner.device_full.store(full, Relaxed);
     }
 
-    /// Whether the simulated file's contents are durable only if it is synchronised when it has its
-    /// name, as on btrfs.
+    /// Whether the simulated file's contents are durable only if it is synchronised after it has its name, as
+    /// on btrfs.
     pub fn forget_unnamed(&self, yes: bool) {
         self.inner.forgets_unnamed.store(yes, Relaxed);
     }
 
-    /// Options as pools are created with here.
+    /// Returns the options for a pool created here.
     pub(crate) fn options(&self, options: &PoolOptions) -> PoolOptions {
         match self.inner.slots.load(Relaxed) {
             0 => options.clone(),
@@ -269,7 +268,7 @@ impl Inner {
         unsafe { self.memory.at::<PmU64>(word * 8) }
     }
 
-    /// One access: counts it, and offers the processor.
+    /// Counts one access, and yields to the scheduler.
     #[inline]
     pub(super) fn step(&self, weight: u64) {
         if self.count(weight) > self.step_limit.load(Relaxed) && !std::thread::panicking() {
@@ -277,7 +276,7 @@ impl Inner {
         }
     }
 
-    /// Adds to the steps of the run; returns them.
+    /// Adds to the steps of the run; returns their number.
     #[inline]
     pub(super) fn count(&self, weight: u64) -> u64 {
         // Only one logical thread runs at a time, so load and store suffice.
