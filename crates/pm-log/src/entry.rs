@@ -1,13 +1,13 @@
-//! Entries: what is appended.
+//! Entries: the units that are appended.
 //!
 //! ```text
 //! word 0          1                      2 ..
 //! | checksum | tag: 48, lines: 16 | payload, zero-padded |
 //! ```
 //!
-//! An entry begins with a line and takes whole lines. Its words become durable in any order, so the
-//! checksum alone says whether it is whole. The checksum begins with the sequence of the segment
-//! and the line: what an earlier segment left in the same memory is no entry of this one.
+//! An entry begins with a line and takes whole lines. Its words become durable in any order, so the checksum
+//! alone says whether it is complete. The checksum's seed is the sequence of the segment and the line: the
+//! remains of an earlier segment in the same memory are no entries of this one.
 
 use pmindex_core::{Flushed, Medium, PmU64};
 
@@ -15,43 +15,43 @@ use super::layout::LINE_WORDS;
 
 /// Words before the payload.
 pub const HEADER: usize = 2;
-/// Words that are written at once of an entry of several lines.
+/// The words of an entry of several lines that are written at once.
 const AT_ONCE: usize = 4 * LINE_WORDS;
 
-/// A whole entry in a pool.
+/// A complete entry in a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'p> {
-    /// What the user calls it, in 48 bits.
+    /// The user's tag, of 48 bits.
     pub tag: u64,
-    /// What it says, and zeros to the end of its last line.
+    /// The user's words, and zeros to the end of the last line.
     pub payload: &'p [PmU64],
     /// The first words of the payload, read when the entry was verified.
     pub first: [u64; LINE_WORDS - HEADER],
-    /// How many lines it takes.
+    /// The number of its lines.
     pub lines: u32,
 }
 
-/// Lines of an entry with a payload of so many words.
+/// Returns the number of lines of an entry with a payload of `payload` words.
 #[inline]
 #[must_use]
 pub const fn lines_for(payload: usize) -> usize {
     (HEADER + payload).div_ceil(LINE_WORDS)
 }
 
-/// The tag of the entry that begins with a line, if one does.
+/// Returns the tag of the entry that begins with this line, if one does.
 #[inline(always)]
 pub fn tag_of<M: Medium>(pm: &M, line: &[PmU64]) -> u64 {
     pm.load(&line[1]) >> 16
 }
 
-/// The word before the payload.
+/// Returns the word before the payload.
 #[inline(always)]
 fn tag_word(tag: u64, lines: usize) -> u64 {
     debug_assert!(tag >> 48 == 0, "48 bits");
     tag << 16 | lines as u64
 }
 
-/// An entry of one line.
+/// Encodes an entry of one line.
 #[inline(always)]
 pub(super) fn encode<const N: usize>(
     tag: u64,
@@ -70,7 +70,7 @@ pub(super) fn encode<const N: usize>(
     words
 }
 
-/// Writes an entry of several lines to `cells`. It counts from a fence on.
+/// Writes an entry of several lines to `cells`. It counts from the next fence on.
 #[track_caller]
 pub(super) fn stream<M: Medium>(
     pm: &M,
@@ -105,14 +105,14 @@ pub(super) fn stream<M: Medium>(
     flushed
 }
 
-/// The words of a payload that are not taken yet.
+/// The words of a payload that are not copied yet.
 struct Words<'p> {
     parts: &'p [&'p [u64]],
     part: &'p [u64],
 }
 
 impl Words<'_> {
-    /// Copies the next words, and zeros when there are no more.
+    /// Copies the next words, and zeros after the last one.
     #[inline(always)]
     fn take(&mut self, mut into: &mut [u64]) {
         while !into.is_empty() {
@@ -129,7 +129,7 @@ impl Words<'_> {
     }
 }
 
-/// The entry that begins with `cells` (which go on to the segment's end), if there is a whole one.
+/// Decodes the entry that begins with `cells` (which extend to the segment's end), if it is complete.
 pub(super) fn decode<'p, M: Medium>(
     pm: &M,
     cells: &'p [PmU64],
@@ -156,11 +156,11 @@ pub(super) fn decode<'p, M: Medium>(
     whole.then_some(Entry { tag, payload, first, lines: lines as u32 })
 }
 
-/// A checksum under way.
+/// A checksum in progress.
 ///
 /// Each step is a bijection of the state for a given word and of the word for a given state, in two
-/// states that take turns: any change confined to one word is always detected, anything else is
-/// missed with probability 2^-64. It finds rot and torn writes, not malice.
+/// alternating states: any change confined to one word is always detected, any other change is missed with
+/// probability 2^-64. It detects rot and torn writes, not malice.
 #[derive(Clone, Debug)]
 pub struct Checksum {
     states: [u64; 2],
@@ -168,7 +168,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// The checksum of no words, different for every sequence and line.
+    /// Starts a checksum, different for every sequence and line.
     #[inline]
     #[must_use]
     pub fn new(sequence: u64, line: u32) -> Self {
@@ -190,7 +190,7 @@ impl Checksum {
         }
     }
 
-    /// The checksum of what was added.
+    /// Returns the checksum of the words added.
     #[inline]
     #[must_use]
     pub fn finish(self) -> u64 {
@@ -198,7 +198,7 @@ impl Checksum {
     }
 }
 
-/// The checksum of words, different for every sequence and line.
+/// Computes the checksum of words, different for every sequence and line.
 #[inline(always)]
 pub(super) fn checksum(sequence: u64, line: u32, words: &[u64]) -> u64 {
     let mut sum = Checksum::new(sequence, line);
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn checksum_detects_every_torn_line() {
-        // Any subset of an entry's words over what was there before.
+        // Any subset of an entry's words over the former contents.
         for old in [[0; 8], [u64::MAX; 8], [3; 8]] {
             let new = encode(64 << 8 | 1, [&[3, 0], &[17, 18, 0, 19]], 7, 1);
             for subset in 0..255u32 {

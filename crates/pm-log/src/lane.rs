@@ -1,20 +1,20 @@
-//! Appending: lanes, of which each writer has one for itself.
+//! Lanes: each writer claims one, and appends to it alone.
 //!
 //! ```text
 //! step  store                                          durable before
 //! P1    the entries, whole lines, non-temporally       the commit returns (DUR)
 //!       (LIN is the caller's publication after it)
 //!
-//! let go without a commit
+//! lane dropped without a commit
 //! P1    the entries, as above                          P2
 //! P2    their checksums, wrong; the last segment's     any entry after that in the same lines
 //!       first, each segment's before the one before it
 //! ```
 //!
-//! A lane is claimed by one atomic instruction and released by a plain store; a writer that finds
-//! its lane taken goes on to the next one, so nobody waits while there are fewer than
-//! [`LANES`] writers. The lane stays claimed until the fence: entries of a segment become durable in
-//! their order, and the first that is not whole is the tail.
+//! A lane is claimed by one atomic instruction and released by a plain store. A writer that finds its lane
+//! taken tries the next one, so no writer waits while there are fewer than [`LANES`] of them. The lane stays
+//! claimed until the fence: entries of a segment become durable in their order, and the first incomplete one
+//! is the tail.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -35,14 +35,14 @@ thread_local! {
     static LAST: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// What is known of a lane, claimed or not. On lines of its own.
+/// The state of a lane, claimed or not. On lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct State {
     taken: AtomicBool,
-    /// The [`Position`] behind the last entry that was committed. Stored by whoever has the lane.
+    /// The [`Position`] behind the last committed entry. Only the lane's holder stores it.
     tail: AtomicU64,
-    /// Index and lines of the segment, for whoever has the lane; 0 lines: none.
+    /// Index and lines of the segment, for the lane's holder; 0 lines mean none.
     segment: AtomicU64,
 }
 
@@ -51,13 +51,13 @@ impl State {
         Self { tail: AtomicU64::new(tail.into_word()), ..Self::default() }
     }
 
-    /// Where the next entry will be.
+    /// Returns the position of the next entry.
     #[inline]
     pub(super) fn tail(&self) -> Position {
         Position::from_word(self.tail.load(Acquire))
     }
 
-    /// The segment that it is in.
+    /// Returns the segment of the next entry.
     #[inline]
     pub(super) fn segment(&self) -> Option<u16> {
         let word = self.segment.load(Relaxed);
@@ -71,14 +71,14 @@ impl State {
     }
 }
 
-/// A lane that is claimed: nobody else appends to it until this is dropped.
+/// A claimed lane: no other thread appends to it until this is dropped.
 ///
-/// An entry counts from [`commit`](Self::commit) on; there may be several. Whoever drops the lane
-/// abandons what was pushed after the last one: it is not found any more, unless a crash comes
-/// before the drop returns. A lane stays with its thread.
+/// Entries count from [`commit`](Self::commit) on; one commit may cover several. Dropping the lane abandons
+/// the entries pushed after the last commit: they are never found, unless a crash comes before the drop
+/// returns. A lane stays with its thread.
 ///
-/// There are [`LANES`]; who claims one waits while all are taken. So whoever has a lane must not wait
-/// for somebody who may want one.
+/// There are [`LANES`] lanes; claiming one waits while all are taken. So the holder of a lane must not wait
+/// for a thread that may want one.
 #[must_use = "entries are durable only when they are committed"]
 #[derive(Debug)]
 pub struct Lane<'l, M: Medium> {
@@ -88,18 +88,18 @@ pub struct Lane<'l, M: Medium> {
     segment: Option<Known>,
     line: u32,
     flushed: Option<Flushed>,
-    /// A fence is for what its own thread has flushed.
+    /// A fence covers the flushes of its own thread only.
     thread: PhantomData<*const ()>,
 }
 
-/// Where an entry is.
+/// The place of an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Appended {
-    /// In its lane.
+    /// Its position in its lane.
     pub position: Position,
-    /// In the log, as long as its segment lives.
+    /// Its location in the log, as long as its segment lives.
     pub location: Location,
-    /// In the pool: the offset of its payload.
+    /// The offset of its payload in the pool.
     pub payload: u64,
 }
 
@@ -126,8 +126,8 @@ impl<M: Medium> Log<M> {
         }
     }
 
-    /// Claims this lane, and waits for it if need be: for recovery, which says of entries of a lane in the
-    /// same one what has become of them.
+    /// Claims this lane, and waits for it if necessary: for recovery, which appends the outcome of a lane's
+    /// entries to the same lane.
     pub fn lane_at(&self, number: usize) -> Lane<'_, M> {
         while !self.lanes[number].try_claim() {
             self.pool.pm().spin();
@@ -157,20 +157,20 @@ impl<M: Medium> Log<M> {
         Ok(appended)
     }
 
-    /// The most words of a payload.
+    /// Returns the largest number of words in a payload.
     #[inline]
     #[must_use]
     pub fn max_payload(&self) -> usize {
         self.max_payload
     }
 
-    /// Where the next entry of a lane will be; those before it are durable.
+    /// Returns the position of a lane's next entry; those before it are durable.
     #[must_use]
     pub fn tail(&self, lane: usize) -> Position {
         self.lanes[lane].tail()
     }
 
-    /// Where the next entry of each lane will be, one lane after the other.
+    /// Returns the position of each lane's next entry, lane by lane.
     #[must_use]
     pub fn tails(&self) -> Positions {
         std::array::from_fn(|lane| {
@@ -181,7 +181,7 @@ impl<M: Medium> Log<M> {
 }
 
 impl<M: Medium> Lane<'_, M> {
-    /// Which lane it is.
+    /// Returns the lane's number.
     #[inline]
     #[must_use]
     pub fn number(&self) -> usize {
@@ -191,9 +191,9 @@ impl<M: Medium> Lane<'_, M> {
     /// Writes an entry: a tag of 48 bits, and the words of the payload, part after part.
     ///
     /// # Errors
-    /// [`PmError::Full`] if there can be no other segment; [`PmError::TooLarge`] for more than
-    /// [`max_payload`](Log::max_payload) words. Nothing is changed then, and the entries before it
-    /// can be committed.
+    /// [`PmError::Full`] if no other segment can be made; [`PmError::TooLarge`] for more than
+    /// [`max_payload`](Log::max_payload) words. Nothing has changed then, and the entries pushed before can
+    /// be committed.
     ///
     /// # Cost
     /// The lines of the entry, no fence; now and then a new segment (2 fences, 3 lines).
@@ -206,8 +206,8 @@ impl<M: Medium> Lane<'_, M> {
         self.push_then(tag, payload, |_| {})
     }
 
-    /// As [`push`](Self::push). Calls `turned` if the entry is the first of a new segment, with the
-    /// lines that are used of the one before.
+    /// As [`push`](Self::push). Calls `turned` if the entry is the first of a new segment, with the number of
+    /// lines used in the segment before.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -251,7 +251,7 @@ impl<M: Medium> Lane<'_, M> {
         })
     }
 
-    /// Goes on to a new segment. The tail follows with the commit.
+    /// Starts a new segment. The commit moves the tail there.
     #[cold]
     fn next_segment(&mut self, lines: u32) -> Result<Known, PmError> {
         let log = self.log;
@@ -263,7 +263,7 @@ impl<M: Medium> Lane<'_, M> {
         Ok(segment)
     }
 
-    /// Makes what was pushed durable. More may be pushed after it.
+    /// Makes the pushed entries durable. More may be pushed afterwards.
     ///
     /// # Errors
     /// Those of a fence.
@@ -282,7 +282,8 @@ impl<M: Medium> Lane<'_, M> {
         Ok(())
     }
 
-    /// Makes sure that what was pushed and not committed is not found, whatever comes after it.
+    /// Ensures that entries that were pushed but not committed are never found, whatever is appended after
+    /// them.
     #[cold]
     fn abandon(&self, pushed: Flushed) -> Result<(), DurabilityLost> {
         let (log, pm, tail) = (self.log, self.log.pool.pm(), self.state.tail());
@@ -300,7 +301,7 @@ impl<M: Medium> Lane<'_, M> {
                 flushed = flushed.and(pm.flush(sum));
                 line += entry.lines;
             }
-            // Durable before: those of the segment before it, and other entries in these lines.
+            // Durable before: the checksums of the preceding segment, and other entries in these lines.
             pm.fence(flushed)?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What a log keeps in a pool.
+//! The layout of a log in a pool.
 //!
 //! ```text
 //! root       | segments | anchor | reserved |   then the table of segments
@@ -14,13 +14,13 @@ use super::entry::checksum;
 /// Version of the layout on this page, and of entries.
 pub const FORMAT: u64 = 1;
 
-/// Bytes of a line: a line holds the beginning of an entry.
+/// Bytes of a line: every entry begins at a line.
 pub const LINE_BYTES: u64 = 64;
 /// Words of a line.
 pub const LINE_WORDS: usize = 8;
-/// How many writers can append at once.
+/// The number of writers that can append at once.
 pub const LANES: usize = 16;
-/// The most lines of a segment.
+/// The largest number of lines in a segment.
 pub const MAX_LINES: u32 = 1 << 15;
 
 pm_struct! {
@@ -32,31 +32,31 @@ pm_struct! {
     /// ```
     #[align(64)]
     pub struct LogRoot: size 64 {
-        /// How many segments the table is for.
+        /// The number of segments in the table.
         pub segments @ 0: PmU64,
-        /// The user's: where it keeps what it knows of the entries. At first 0.
+        /// For the user, to keep its own state about the entries. At first 0.
         pub anchor @ 8: PmU64,
         /// Zero.
         pub reserved: [PmU64; 6],
     }
 
-    /// What the table says of a segment. So opening reads no segment that has nothing new: each is
-    /// a page that is not mapped yet.
+    /// A segment in the table. With these words opening reads no segment that has no new entries: each would
+    /// be a page that is not mapped yet.
     #[align(32)]
     pub struct Segment: size 32 {
-        /// Its block, or null: the others say nothing then.
+        /// Its block, or null: the other words mean nothing then.
         pub block @ 0: PmU64,
         /// A number that no other segment of this log has or had, ascending in each lane.
         pub sequence @ 8: PmU64,
-        /// The lane and how many lines there are.
+        /// The lane and the number of lines.
         pub place @ 16: PmU64,
-        /// Of the three, and of which segment it is.
+        /// The checksum of the three and of the segment's index.
         pub checksum @ 24: PmU64,
     }
 }
 
-/// Where an entry begins, in half a word: which segment of the table, which of its lines. The first line
-/// of a segment is not used, so 0 is nowhere. Unlike a [`Position`] it is used again, with the segment.
+/// Where an entry begins, in half a word: the segment's index in the table, and the line. The first line of a
+/// segment is not used, so 0 means no entry. Unlike a [`Position`], a location is reused with its segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Location(u32);
 
@@ -64,35 +64,35 @@ impl Location {
     /// No entry.
     pub const NONE: Self = Self(0);
 
-    /// A line of a segment of the table.
+    /// Makes the location of a line of a segment.
     #[inline]
     #[must_use]
     pub const fn new(segment: u16, line: u32) -> Self {
         Self((segment as u32) << 16 | line)
     }
 
-    /// The location that a word of DRAM stands for.
+    /// Converts a word of DRAM to the location.
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
-    /// A word of DRAM.
+    /// Converts the location to a word of DRAM.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// Which segment of the table.
+    /// Returns the segment's index in the table.
     #[inline]
     #[must_use]
     pub const fn segment(self) -> u16 {
         (self.0 >> 16) as u16
     }
 
-    /// Which line of it.
+    /// Returns the line in the segment.
     #[inline]
     #[must_use]
     pub const fn line(self) -> u32 {
@@ -107,8 +107,8 @@ impl Location {
     }
 }
 
-/// A place in a lane: the sequence of a segment, and a line. Between two entries, or where the next one
-/// will be. Of two entries of a lane the later one has the greater position.
+/// A place in a lane, between two entries or behind the last: the sequence of a segment, and a line. Of two
+/// entries of a lane the later one has the greater position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(u64);
 
@@ -121,21 +121,21 @@ impl Position {
     /// After every entry.
     pub const END: Self = Self(u64::MAX);
 
-    /// A line of the segment with this sequence.
+    /// Makes the position of a line of the segment with this sequence.
     #[inline]
     #[must_use]
     pub const fn new(sequence: u64, line: u32) -> Self {
         Self(sequence << 16 | line as u64)
     }
 
-    /// The sequence of the segment.
+    /// Returns the sequence of the segment.
     #[inline]
     #[must_use]
     pub const fn sequence(self) -> u64 {
         self.0 >> 16
     }
 
-    /// The line.
+    /// Returns the line.
     #[inline]
     #[must_use]
     pub const fn line(self) -> u32 {
@@ -155,12 +155,12 @@ impl Word for Position {
     }
 }
 
-/// A segment's lane and lines.
+/// Packs a segment's lane and lines.
 pub(super) fn place_word(lane: usize, lines: u32) -> u64 {
     (lane as u64) << 32 | u64::from(lines)
 }
 
-/// The checksum of what the table says of the segment at `offset`, its number `index`.
+/// Computes the checksum of the table's words for segment `index`, whose block is at `offset`.
 pub(super) fn segment_checksum(index: u16, offset: u64, sequence: u64, place: u64) -> u64 {
     checksum(sequence, u32::from(index), &[offset, place])
 }

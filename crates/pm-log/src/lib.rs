@@ -1,5 +1,5 @@
-//! An append-only log in a pool: lanes that writers append to at once, entries that say by
-//! themselves whether they are whole, space that comes back.
+//! An append-only log in a pool: lanes that writers append to in parallel, entries that carry their own
+//! checksums, and segments whose space is reused.
 //!
 //! ```text
 //! root --> table of segments        lane 0:  | e e e e | e e e . |
@@ -7,27 +7,27 @@
 //! ```
 //!
 //! * **Lanes** ([`Lane`]): a writer claims one, pushes entries, makes them durable with one fence, and
-//!   lets it go. As many writers append at once as there are [`LANES`], each to a segment of its own.
-//! * **Segments** ([`Segments`]) are blocks of the pool, owned by a word of the table each. Each has a
+//!   releases it. Up to [`LANES`] writers append at once, each to a segment of its own.
+//! * **Segments** ([`Segments`]) are blocks of the pool, each owned by a word of the table. Each has a
 //!   *sequence*, a number that no other segment of the log has or had.
-//! * **Entries** ([`Entry`]) are a tag and words. The checksum of an entry begins with the sequence of its
-//!   segment and its line, so nothing that stood in the same memory before counts. The first line
-//!   that begins no whole entry ends the segment.
-//! * **Positions** ([`Position`]): sequence and line. They ascend in each lane, and no entry has the
-//!   position of another one, crashes included: after a crash lanes go on in new segments.
-//! * **Space** comes back by segments: [`Log::release`] frees those that lie before a horizon and
-//!   before every [`Hold`], the oldest of each lane first.
+//! * **Entries** ([`Entry`]) consist of a tag and words. The checksum of an entry is seeded with the sequence
+//!   of its segment and its line, so earlier contents of the same memory do not count. The first line that
+//!   begins no complete entry ends the segment.
+//! * **Positions** ([`Position`]): sequence and line. They ascend in each lane, and no two entries ever have
+//!   the same position: after a crash the lanes continue in new segments.
+//! * **Space** is freed by segments: [`Log::release`] frees those that lie before a horizon and before every
+//!   [`Hold`], the oldest of each lane first.
 //!
-//! What the entries mean, and which are needed, is the user's affair: SPTree links them to chains and
-//! keeps a checkpoint of these (at [`LogRoot::anchor`]), a store appends redo records and notes
-//! which are applied.
+//! The user decides what the entries mean, and which are still needed: SPTree links them to chains and keeps
+//! a checkpoint of these (at [`LogRoot::anchor`]); a store appends redo records, and notes which are applied.
 //!
-//! # What a crash leaves
+//! # After a crash
 //!
-//! Entries that were committed. Of those that were pushed and not committed, the first so many, or none.
-//! Entries whose lane was let go without a commit are void, unless the crash came before that.
+//! All committed entries are found. Of entries that were pushed and not committed a prefix is found, possibly
+//! none. Entries of a lane that was dropped without a commit are never found, unless the crash came before
+//! the drop returned.
 //!
-//! Nothing a file contains makes reading it loop, panic, or take more memory than the file has bytes.
+//! No contents of a file make reading it loop, panic, or take more memory than the file has bytes.
 #![forbid(unsafe_code)]
 
 mod entry;
@@ -57,10 +57,10 @@ pub use read::{Entries, Found};
 pub use segments::{Known, Segments, table, usual_lines};
 pub use space::Hold;
 
-/// The fewest and the most segments of a log, and which part of a pool it may take.
+/// The smallest and largest number of segments of a log.
 const SEGMENTS: std::ops::RangeInclusive<u64> = 32..=16_384;
 const PART: u64 = 4;
-/// A segment of the table for so many bytes of the pool: the table is small in a small pool, too.
+/// The table has one segment for this many bytes of the pool, so that it is small in a small pool.
 const TABLE_PART: u64 = 1024;
 
 /// A log in a pool. See the crate's documentation.
@@ -70,22 +70,22 @@ pub struct Log<M: Medium = Mapped> {
     root: PPtr<LogRoot>,
     /// A number that no other log of this process has.
     id: u64,
-    /// The most words of a payload.
+    /// The largest number of words in a payload.
     max_payload: usize,
     segments: Segments,
     lanes: Box<[lane::State]>,
-    /// Who holds it gives segments back, or sees none given back.
+    /// Held while segments are released, or while none may be released.
     releasing: Mutex<()>,
     holds: space::Holds,
-    /// Last, so that the rest is gone when somebody else may open the log.
+    /// Last, so that everything else is dropped before the log can be opened again.
     _claim: Option<Claim>,
 }
 
 impl<M: Medium> Log<M> {
-    /// Makes a log that `cell` points to; there is none.
+    /// Creates a log that `cell` points to; `cell` must be null.
     ///
     /// # Errors
-    /// [`PmError::Full`]; nothing is changed then. [`PmError::AlreadyOpen`].
+    /// [`PmError::Full`]; nothing has changed then. [`PmError::AlreadyOpen`].
     ///
     /// # Cost
     /// 2 fences.
@@ -113,21 +113,20 @@ impl<M: Medium> Log<M> {
         Self::open(pool, cell)
     }
 
-    /// Opens the log that `cell` points to. [`entries`](Self::entries) reads what it has; what is
-    /// appended from now on goes to new segments.
+    /// Opens the log that `cell` points to. [`entries`](Self::entries) reads its entries; later appends go to
+    /// new segments.
     ///
     /// # Errors
     /// [`PmError::Corrupt`], [`PmError::AlreadyOpen`].
     ///
     /// # Cost
-    /// No flush, no fence. Time: the table of segments.
+    /// No flush, no fence. Time: reading the table of segments.
     pub fn open<T>(pool: &Arc<Pool<M>>, cell: &PmPtr<T>) -> Result<Self, PmError> {
         let root = PPtr::<LogRoot>::new(pool.pm().load(cell.as_word()));
         Self::start(pool, root, Some(pool.claim_block(root.offset(), "the log")?))
     }
 
-    /// What who opens the log of this root now would find. To be read only, and while nobody
-    /// appends: for tests.
+    /// Opens the log of this root a second time, for reading only and while no thread appends: for tests.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -160,14 +159,14 @@ impl<M: Medium> Log<M> {
         Ok(log)
     }
 
-    /// Makes sure that no later segment has this sequence or a lesser one: for users that remember
-    /// sequences of segments that are gone. Before anything is appended.
+    /// Ensures that no later segment has this sequence or a smaller one: for users that remember sequences of
+    /// freed segments. To be called before anything is appended.
     pub fn pass(&mut self, sequence: u64) {
         self.segments.pass(sequence);
         self.renew_lanes();
     }
 
-    /// Ends the segments that the lanes are in. Later entries go to new ones, after all there were.
+    /// Ends the segments that the lanes are in. Later entries go to new segments, with greater sequences.
     pub fn renew_lanes(&mut self) {
         for segment in self.lanes.iter().filter_map(lane::State::segment) {
             self.segments.leave(segment);
@@ -177,35 +176,35 @@ impl<M: Medium> Log<M> {
         self.lanes = (0..LANES).map(|_| lane::State::new(tail)).collect();
     }
 
-    /// The pool.
+    /// Returns the pool.
     #[inline(always)]
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool<M>> {
         &self.pool
     }
 
-    /// Where the log is.
+    /// Returns the log's root.
     #[inline(always)]
     #[must_use]
     pub fn root(&self) -> PPtr<LogRoot> {
         self.root
     }
 
-    /// The segments.
+    /// Returns the segments.
     #[inline(always)]
     #[must_use]
     pub fn segments(&self) -> &Segments {
         &self.segments
     }
 
-    /// The lines of a segment. Its bounds were checked when the table was read.
+    /// Returns the lines of a segment. Its bounds were checked when the table was read.
     #[must_use]
     pub fn lines_of(&self, known: &Known) -> &[PmU64] {
         self.pool.words(known.offset, known.lines as usize * LINE_WORDS).unwrap_or_default()
     }
 
-    /// The offsets of all blocks of this log, for the allocator's audit: not those of the
-    /// [anchor](LogRoot::anchor). On a quiescent log.
+    /// Returns the offsets of all blocks of this log, for the allocator's audit, except those of the
+    /// [anchor](LogRoot::anchor). The log must be quiescent.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -215,7 +214,7 @@ impl<M: Medium> Log<M> {
         Ok([self.root.offset()].into_iter().chain(segments.filter(|&offset| offset != 0)).collect())
     }
 
-    /// Bytes of the pool in [blocks](Self::blocks) of this log.
+    /// Returns the bytes of the pool in [blocks](Self::blocks) of this log.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let segments: u64 =
@@ -225,9 +224,8 @@ impl<M: Medium> Log<M> {
     }
 }
 
-/// Where a log without segments begins to count them: this log, of this opening of the pool. Memory of a
-/// log that is gone may become memory of another one, so the sequences of two logs are to be far from
-/// each other.
+/// Returns the first sequence of a log without segments, by the log's root and the opening of the pool.
+/// Memory of a freed log may be reused by another log, so the sequences of two logs must be far apart.
 fn first_sequence(generation: u64, log: u64) -> u64 {
     let mut sum = Checksum::new(generation, 0);
     sum.add(&[log]);

@@ -1,8 +1,8 @@
-//! Reading: what a lane has, from a position on.
+//! Reading a lane from a position on.
 //!
-//! Segments that a lane has left end with the first line that begins no whole entry, the one that it is
-//! in ends with its tail. So what is read is durable, and was committed or is as good as that: it was
-//! found when the log was opened.
+//! A segment that its lane has left ends at the first line that begins no complete entry; the lane's present
+//! segment ends at its tail. So every entry that is read is durable, and was committed or was found when the
+//! log was opened.
 
 use pmindex_core::{Medium, PmError};
 
@@ -11,14 +11,14 @@ use super::entry::{Entry, decode};
 use super::layout::{LANES, LINE_BYTES, LINE_WORDS, Location, Position};
 use super::segments::Known;
 
-/// An entry, and where it is.
+/// An entry, and its place.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'p> {
     /// Its lane.
     pub lane: usize,
-    /// Where it begins.
+    /// The position where it begins.
     pub position: Position,
-    /// Where it ends: where a reader goes on, who is done with it.
+    /// The position where it ends, from which a reader continues.
     pub end: Position,
     /// The entry.
     pub entry: Entry<'p>,
@@ -28,19 +28,19 @@ pub struct Found<'p> {
 #[derive(Debug)]
 pub struct Entries<'l, M: Medium> {
     log: &'l Log<M>,
-    /// The first entry that is not returned.
+    /// The first position that is not read.
     until: Position,
-    /// The segments that are to be read, the next one last.
+    /// The segments to be read, the next one last.
     segments: Vec<Known>,
-    /// The next line of it.
+    /// The next line to be read, in that segment.
     line: u32,
 }
 
 impl<M: Medium> Log<M> {
-    /// The entry at a location.
+    /// Returns the entry at a location.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if there is none.
+    /// [`PmError::Corrupt`] if there is no entry.
     pub fn entry(&self, location: Location) -> Result<Entry<'_>, PmError> {
         let corrupt = |offset| PmError::Corrupt { what: "an entry of the log", offset };
         let segment = self.segments().get(location.segment()).ok_or(corrupt(0))?;
@@ -51,25 +51,24 @@ impl<M: Medium> Log<M> {
         decode(self.pool().pm(), cells, segment.sequence, line).ok_or(corrupt(offset))
     }
 
-    /// The entry that begins with this line of a segment, if there is a whole one.
+    /// Returns the entry that begins with this line of a segment, if it is complete.
     #[must_use]
     pub fn entry_in(&self, segment: &Known, line: u32) -> Option<Entry<'_>> {
         let cells = self.lines_of(segment).get(line as usize * LINE_WORDS..)?;
         decode(self.pool().pm(), cells, segment.sequence, line)
     }
 
-    /// The durable entries of a lane from a position on: one of an entry's ends, or
-    /// [`Position::START`]. Those that are appended later are read by another call, from where this
-    /// one ended.
+    /// Reads the durable entries of a lane from a position on: the end of an entry, or [`Position::START`].
+    /// Entries appended later are read by another call, from the end of this one.
     ///
-    /// Segments that are [given back](Self::release) meanwhile are lost to the reader, and entries that
-    /// were given back before are not there: take a [`Hold`](super::Hold) first.
+    /// If segments are [released](Self::release) meanwhile, their entries are missing: take a
+    /// [`Hold`](super::Hold) first.
     ///
-    /// An item is [`PmError::Corrupt`] if an entry before the tail is damaged; it is the last one. In a
-    /// segment that the lane has left, damage is not told from the end.
+    /// An item is [`PmError::Corrupt`] if an entry before the tail is damaged; it is the last item. In a
+    /// segment that the lane has left, damage looks like the segment's end.
     ///
     /// # Cost
-    /// The table of segments in DRAM, then the lines that are read.
+    /// The table of segments in DRAM, and the lines that are read.
     pub fn read(&self, lane: usize, from: Position) -> Entries<'_, M> {
         let until = self.tail(lane); // before the segments
         let of_lane = |known: &Known| {
@@ -83,7 +82,7 @@ impl<M: Medium> Log<M> {
         Entries { log: self, until, segments, line: first }
     }
 
-    /// All durable entries, lane after lane: what opening finds.
+    /// Returns all durable entries, lane by lane, as opening finds them.
     pub fn entries(&self) -> impl Iterator<Item = Result<Found<'_>, PmError>> {
         (0..LANES).flat_map(|lane| self.read(lane, Position::START))
     }

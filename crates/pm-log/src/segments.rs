@@ -1,9 +1,9 @@
-//! The table of segments: which blocks there are, in the pool and in DRAM.
+//! The table of segments, in the pool and in DRAM.
 //!
 //! ```text
 //! step  store                                      durable before
 //! P1    the ticket of a new segment                P2
-//! P2    what the table says of it; then its block  any entry in it
+//! P2    its words in the table; then its block  any entry in it
 //!       there (LIN): one line, in this order
 //!
 //! P1    tickets of dead segments                   P2
@@ -20,53 +20,53 @@ use super::layout::{
     LANES, LINE_BYTES, LINE_WORDS, LogRoot, MAX_LINES, Segment, place_word, segment_checksum,
 };
 
-/// Segments that one operation gives back: few tickets, so that any pool has enough.
+/// The segments freed by one operation: few tickets, so that any pool has enough.
 const FREED_AT_ONCE: usize = 4;
-/// The fewest lines of a segment, the one that is not used included.
+/// The smallest number of lines in a segment, the unused first one included.
 const MIN_LINES: u32 = 8;
 /// The lines of a segment in a large pool: 64 KiB.
 const FULL_LINES: u64 = 1024;
 
-/// Words of a [`Segment`] in the table, and which is which.
+/// The words of a [`Segment`] in the table, and their indices.
 const WORDS: usize = size_of::<Segment>() / 8;
-/// What the table says of so many segments is one line.
+/// The number of segments whose words in the table share a line.
 const PER_LINE: u16 = (LINE / size_of::<Segment>()) as u16;
 const BLOCK: usize = std::mem::offset_of!(Segment, block) / 8;
 const SEQUENCE: usize = std::mem::offset_of!(Segment, sequence) / 8;
 const PLACE: usize = std::mem::offset_of!(Segment, place) / 8;
 const CHECKSUM: usize = std::mem::offset_of!(Segment, checksum) / 8;
 
-/// The usual lines of a segment in a pool: few in a small one.
+/// Returns the usual number of lines of a segment in a pool: few in a small one.
 #[must_use]
 pub fn usual_lines<M: Medium>(pool: &Pool<M>) -> u32 {
     let lines = (pool.len() / LINE_BYTES / 4096).clamp(MIN_LINES.into(), FULL_LINES);
     lines.min(pool.largest_block() / LINE_BYTES) as u32
 }
 
-/// A segment, in DRAM.
+/// A place of the table, in DRAM.
 #[derive(Debug, Default)]
 struct Place {
-    /// Where it is; 0: there is none.
+    /// The offset of the segment's block; 0 if the place is empty.
     offset: AtomicU64,
     sequence: AtomicU64,
     lines: AtomicU32,
     lane: AtomicU32,
-    /// [When](Segments::now) its lane left it; its own sequence if that has not been.
+    /// [When](Segments::now) its lane left it; its own sequence until then.
     left: AtomicU64,
 }
 
-/// What is known of a segment.
+/// The facts about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Which of the table.
+    /// Its index in the table.
     pub index: u16,
-    /// Where its block is.
+    /// The offset of its block.
     pub offset: u64,
     /// A number that no other segment has or had.
     pub sequence: u64,
-    /// How many lines it has, the first one included, which is not used.
+    /// The number of its lines, the unused first one included.
     pub lines: u32,
-    /// Whose it is.
+    /// Its lane.
     pub lane: usize,
 }
 
@@ -86,7 +86,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// Reads the table. The first segment that there is gets this sequence.
+    /// Reads the table. The first segment made later gets this sequence.
     pub(super) fn read<M: Medium>(
         pool: &Pool<M>,
         root: PPtr<LogRoot>,
@@ -131,49 +131,49 @@ impl Segments {
         })
     }
 
-    /// Makes sure that no later segment has this sequence or a lesser one.
+    /// Ensures that no later segment has this sequence or a smaller one.
     pub(super) fn pass(&self, sequence: u64) {
         self.next_sequence.fetch_max(sequence + 1, AcqRel);
     }
 
-    /// A sequence that no segment has.
+    /// Takes a sequence that no segment has.
     pub(super) fn take_sequence(&self) -> u64 {
         self.next_sequence.fetch_add(1, AcqRel)
     }
 
-    /// The time, which goes on with each segment that is made: the sequence of the next one.
+    /// Returns the time, which advances with each segment that is made: the sequence of the next one.
     #[inline(always)]
     #[must_use]
     pub fn now(&self) -> u64 {
         self.next_sequence.load(Relaxed)
     }
 
-    /// When a segment was left by its lane, which is past it.
+    /// Returns when a segment was left by its lane.
     #[must_use]
     pub fn left(&self, index: u16) -> u64 {
         self.places.get(usize::from(index)).map_or(u64::MAX, |place| place.left.load(Relaxed))
     }
 
-    /// A lane leaves a segment. Before the lane says so.
+    /// Records that a lane leaves a segment; called before the lane's tail moves.
     pub(super) fn leave(&self, index: u16) {
         if let Some(place) = self.places.get(usize::from(index)) {
             place.left.store(self.now(), Relaxed);
         }
     }
 
-    /// How many segments there can be.
+    /// Returns the largest number of segments.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.places.len() as u32
     }
 
-    /// How many there are.
+    /// Returns the number of segments.
     #[must_use]
     pub fn used(&self) -> u32 {
         self.used.load(Acquire)
     }
 
-    /// The segment of this index, if there is one.
+    /// Returns the segment of this index, if it exists.
     #[inline]
     #[must_use]
     pub fn get(&self, index: u16) -> Option<Known> {
@@ -188,13 +188,13 @@ impl Segments {
         })
     }
 
-    /// All there are, whole, whatever is made and freed meanwhile.
+    /// Returns all segments, each with consistent facts even while others are made and freed.
     pub fn iter(&self) -> impl Iterator<Item = Known> {
         (0..self.places.len()).filter_map(|index| {
             loop {
                 let known = self.get(index as u16);
                 fence(Acquire);
-                // A place that is used anew has no segment in between.
+                // Between two uses of a place it has no segment.
                 if self.get(index as u16) == known {
                     return known;
                 }
@@ -223,7 +223,7 @@ impl Segments {
         let mut making =
             Making { segments: self, pm: pool.pm(), place, known: Known::new(index, lane) };
         making.make(pool, usual.max(least)).or_else(|error| {
-            // A pool that is nearly full has room for a small one, perhaps.
+            // A nearly full pool may have room for a small segment.
             if error.is_full() && least < usual { making.make(pool, least) } else { Err(error) }
         })?;
         Ok(making.known)
@@ -240,12 +240,10 @@ impl Segments {
         self.used.fetch_add(1, AcqRel);
     }
 
-    /// Gives segments back; nothing durable names an entry in them. `ordered`: those of a lane one
-    /// after the other, as they are given; no crash takes a later one and leaves one before it.
+    /// Frees segments; nothing durable may name an entry in them. `ordered`: the segments of a lane are freed
+    /// one after the other, in the given order, so no crash frees a later one and leaves an earlier one.
     ///
-    /// # Cost
-    /// 2 fences for every four; if they are ordered, one more for each that is not the first of its
-    /// lane among them.
+    /// 2 fences for every four; if ordered, one more for each that is not the first of its lane among them.
     pub(super) fn free<M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -257,7 +255,7 @@ impl Segments {
         let table = table(pool, root)?;
         for dead in dead.chunks(FREED_AT_ONCE) {
             let cell = |known: &Known| &table[usize::from(known.index)][BLOCK];
-            // Not again what an operation freed that panicked before it noted so.
+            // An operation that panicked may have freed some already: skip those.
             let live = || dead.iter().filter(|known| pm.load(cell(known)) == known.offset);
             let freed: Vec<Known> = live().copied().collect();
             let mut op = pool.op()?;
@@ -291,7 +289,7 @@ impl Segments {
     }
 }
 
-/// Flushes what the table says of these segments, each line once, and forgets them.
+/// Flushes the words of these segments in the table, each line once, and clears the list.
 #[track_caller]
 fn flush_lines<M: Medium>(pm: &M, table: &[[PmU64; WORDS]], segments: &mut Vec<u16>) -> Flushed {
     let mut lines: Vec<u16> = segments.drain(..).map(|index| index / PER_LINE).collect();
@@ -301,7 +299,7 @@ fn flush_lines<M: Medium>(pm: &M, table: &[[PmU64; WORDS]], segments: &mut Vec<u
     lines.iter().fold(Flushed::nothing(), |all, at| all.and(pm.flush(first_of(at))))
 }
 
-/// A segment in the making. However it ends, the table of the pool says whether there is one.
+/// A segment in the making. However the making ends, the table in the pool says whether it exists.
 struct Making<'s, M: Medium> {
     segments: &'s Segments,
     pm: &'s M,
@@ -321,7 +319,7 @@ impl<M: Medium> Making<'_, M> {
         let sum = segment_checksum(self.known.index, offset, sequence, place);
         op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: offset })?;
         op.prepare(Flushed::nothing())?; // P1, durable before: P2
-        // P2. What the block contains is no entry of this sequence.
+        // P2. The block contains no entry of this sequence.
         pm.store(&self.place[SEQUENCE], sequence);
         pm.store(&self.place[PLACE], place);
         pm.store(&self.place[CHECKSUM], sum);
@@ -344,7 +342,7 @@ impl<M: Medium> Drop for Making<'_, M> {
     }
 }
 
-/// What the table says of each segment.
+/// Returns the table: the words of each segment.
 ///
 /// # Errors
 /// [`PmError::Corrupt`].

@@ -1,4 +1,4 @@
-//! Giving space back: segments that nobody needs, the oldest of each lane first.
+//! Freeing space: segments without needed entries, the oldest of each lane first.
 //!
 //! ```text
 //! step  store                                                  durable before
@@ -7,11 +7,10 @@
 //!       in the order of their sequences, each durable before
 //!       the next one
 //! ```
-//!
-//! So what a crash leaves of a lane is its end: whoever finds an entry finds all that came after it. (A
-//! redo record is not found without the later entry that says it was applied.)
-//!
-//! The segment with the greatest sequence stays, whoever has left it: from the table alone opening learns
+//! So after a crash a lane has lost entries only at its beginning: if an entry is found, all later ones are
+//! found. (A redo record is not found without the later entry that says it was applied.)
+//! The segment with the greatest sequence stays, even if its lane has left it: the table alone tells an
+//! opening which positions were used.
 //! which positions there were.
 
 use std::sync::Arc;
@@ -23,12 +22,12 @@ use super::Log;
 use super::layout::{LANES, Position, Positions};
 use super::segments::Known;
 
-/// From where on each holder needs the lanes; `None`: a holder that is gone.
+/// For each holder the positions it needs the lanes from; `None` after the holder was dropped.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holds(Arc<Mutex<Vec<Option<Positions>>>>);
 
 impl Holds {
-    /// The least position of each lane, and of `horizon`.
+    /// Returns, for each lane, the least of the holders' positions and `horizon`.
     fn least(&self, mut horizon: Positions) -> Positions {
         for held in self.0.lock().iter().flatten() {
             for (least, &held) in horizon.iter_mut().zip(held) {
@@ -45,8 +44,8 @@ impl Holds {
     }
 }
 
-/// Keeps segments from being given back: all that were there when it was taken, then those from the
-/// positions on that it [advances](Self::advance) to. Until it is dropped.
+/// Keeps segments from being freed: at first all that exist, later those from the positions on that it
+/// [advances](Self::advance) to. Dropping it ends the hold.
 #[derive(Debug)]
 pub struct Hold {
     holds: Holds,
@@ -54,8 +53,8 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Entries of a lane before this position are not needed any more. A lesser position than before
-    /// changes nothing.
+    /// Declares that entries of a lane before this position are no longer needed. A smaller position than
+    /// before changes nothing.
     pub fn advance(&self, lane: usize, position: Position) {
         self.holds.with(self.key, |held| {
             if let Some(held) = held.as_mut().and_then(|held| held.get_mut(lane)) {
@@ -72,7 +71,7 @@ impl Drop for Hold {
 }
 
 impl<M: Medium> Log<M> {
-    /// Holds what there is. Waits for a [`release`](Self::release) under way.
+    /// Holds all segments. Waits for a [`release`](Self::release) in progress.
     pub fn hold(&self) -> Hold {
         let _nobody_releases = self.pool.pm().lock(&self.releasing);
         let mut all = self.holds.0.lock();
@@ -86,20 +85,19 @@ impl<M: Medium> Log<M> {
         Hold { holds: self.holds.clone(), key }
     }
 
-    /// Gives back the segments that their lanes have left and all of whose entries lie before the
-    /// horizon and before the position of every [`Hold`]; `[Position::END; LANES]` for all that lanes
-    /// have left. Returns how many. One segment more than necessary stays.
+    /// Frees the segments that their lanes have left and whose entries all lie before the horizon and before
+    /// the position of every [`Hold`]; `[Position::END; LANES]` means all segments that lanes have left.
+    /// Returns their number. One segment more than necessary stays.
     ///
     /// # Errors
     /// Those of a fence; [`PmError::Busy`].
     ///
     /// # Cost
-    /// None if there is nothing to give back; else 1 fence for each segment and 1 for every four of
-    /// one lane, less for those of several lanes.
+    /// None if there is nothing to free; otherwise 1 fence for each segment and 1 for every four of one lane,
+    /// fewer if they are of several lanes.
     ///
     /// # Durability
-    /// Of two segments of a lane that are given back, the older one is gone before the newer one,
-    /// whatever a crash leaves of this.
+    /// Of two freed segments of a lane, the older one is gone before the newer one, whenever a crash comes.
     pub fn release(&self, horizon: &Positions) -> Result<usize, PmError> {
         let _alone = self.pool.pm().lock(&self.releasing);
         let tails = self.tails();
@@ -115,8 +113,8 @@ impl<M: Medium> Log<M> {
         Ok(dead.len())
     }
 
-    /// Gives these segments back, in any order: for users that know which ones nothing durable names an
-    /// entry in. One at a time.
+    /// Frees these segments, in any order: for users that know that nothing durable names an entry in them.
+    /// One thread at a time.
     ///
     /// # Errors
     /// As [`release`](Self::release).

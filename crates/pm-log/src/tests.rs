@@ -1,4 +1,4 @@
-//! What a writer, a reader and whoever gives space back can rely on; limits, and files that lie.
+//! The guarantees for a writer, a reader and a thread that frees space; limits, and damaged files.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,7 +10,7 @@ use super::*;
 
 type Cells = [PmU64; 8];
 
-/// A pool with a cell for a log.
+/// Makes a pool with a cell for a log.
 fn cell_in<M: Medium>(pool: &Pool<M>) -> PPtr<Cells> {
     let entry = pool.create_index::<Cells>("log", *b"log     ", 1, |cells| {
         pool.pm().stream_words(words_of(cells), &[0; 8])
@@ -29,7 +29,7 @@ fn new_log(bytes: usize) -> (Arc<Pool<Mapped>>, PPtr<Cells>, Log) {
     (pool, root, log)
 }
 
-/// The tags of a lane from a position on, and where they end.
+/// Returns the tags of a lane from a position on, and where they end.
 fn tags<M: Medium>(log: &Log<M>, lane: usize, from: Position) -> (Vec<u64>, Position) {
     let (mut tags, mut end) = (Vec::new(), from);
     for found in log.read(lane, from) {
@@ -41,7 +41,7 @@ fn tags<M: Medium>(log: &Log<M>, lane: usize, from: Position) -> (Vec<u64>, Posi
     (tags, end)
 }
 
-/// The words of an entry.
+/// Returns the words of an entry.
 fn words(log: &Log, entry: &Entry<'_>) -> Vec<u64> {
     entry.payload.iter().map(|word| log.pool().pm().load(word)).collect()
 }
@@ -117,7 +117,7 @@ fn the_greatest_payload_fits_and_one_word_more_is_refused() {
         let PmError::TooLarge { wanted, max } = refused else { panic!("{refused}") };
         assert_eq!((wanted, max), (8 * most as u64 + 8, 8 * most as u64));
         lane.commit().expect("what was pushed before");
-        // A pool may have no block left that is as large as its largest one could be.
+        // A pool may have no free block of the largest possible size.
         let (at, greatest) = (lane.number(), lane.push(3, [&vec![3; most]]));
         assert!(greatest.as_ref().map_or_else(PmError::is_full, |_| true));
         lane.commit().expect("durable");
@@ -189,7 +189,7 @@ fn space_before_the_least_horizon_comes_back() {
     assert_eq!(log.segments().used(), 1, "the lane's own");
     assert!(before > 10);
     pool.audit(log.blocks().expect("sound").into_iter().chain([root.offset()])).expect("no leak");
-    // Nor does opening forget where positions were, when nobody is in any segment.
+    // Opening does not forget the used positions either, when no lane is in a segment.
     for _ in 0..3 {
         let log = Log::look(&pool, cell(&pool, root)).expect("sound");
         log.release(&[Position::END; LANES]).expect("sound");
@@ -281,7 +281,7 @@ fn damage_before_the_tail_is_an_error_of_the_reader() {
     assert!(entries.next().is_none());
 }
 
-/// Whatever the words of a log are, opening and reading it ends.
+/// With any words in a log, opening and reading it ends.
 #[test]
 fn damaged_files_are_errors_or_fewer_entries() {
     let (pool, root, log) = new_log(256 << 10);

@@ -1,15 +1,14 @@
-//! The log by itself: transactions over a few words in place, as a store makes them.
+//! The log by itself: transactions over a few words in place, as a store executes them.
 //!
 //! ```text
 //! P1    a redo record in a lane, committed           P2
 //! P2    the words in place                           P3
-//! P3    in the same lane: all from there is applied  any later change of the words
+//! P3    in the same lane: all from there are applied any later change of the words
 //! ```
-//!
-//! Opening makes what is not applied again. So space that came back in a wrong order, an entry of another
-//! log, an abandoned entry or one that follows a torn one shows as a word that nobody wrote. A reader
-//! follows the lanes and notes durably how far it is: what it has read is there after a crash, and
-//! no later entry has such a position.
+//! Opening applies the unapplied changes again. So a space freed in the wrong order, an entry of another log,
+//! an abandoned entry or one behind a torn one shows as a word that no operation wrote. A reader follows the
+//! lanes and durably notes its progress: the entries it has read exist after a crash, and no later entry has
+//! such a position.
 
 use std::collections::BTreeMap;
 use std::panic::Location as Site;
@@ -28,12 +27,12 @@ use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_po
 use proptest::prelude::*;
 
 const KEYS: usize = 4;
-/// Tags: changes to be made, and that those from a position on are made.
+/// Tags: changes to be made, and the note that those from a position on are made.
 const REDO: u64 = 1;
 const APPLIED: u64 = 2;
 
 pm_struct! {
-    /// The root block: the log, the words, and how far the reader is in each lane.
+    /// The root block: the log, the words, and the reader's position in each lane.
     #[align(64)]
     pub(crate) struct Root: size 256 {
         log: PmPtr<PmU64>,
@@ -43,26 +42,26 @@ pm_struct! {
     }
 }
 
-/// A key and its new value; 0: none.
+/// A key and its new value; 0 means none.
 type Change = (usize, u64);
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    /// Changes of one entry, which has so many words more: all or none.
+    /// Changes in one entry with that many extra words: all or none.
     Change(Vec<Change>, usize),
-    /// Changes of an entry each, under one fence: a crash leaves the first so many.
+    /// Changes in an entry each, under one fence: after a crash a prefix of them is made.
     Changes(Vec<Change>),
-    /// As `Changes`; then the lane is let go without a commit.
+    /// As `Changes`; then the lane is dropped without a commit.
     Abandon(Vec<Change>),
     Get(usize),
-    /// Gives back what is applied.
+    /// Frees applied entries.
     Release,
-    /// Reads what was appended, and holds the rest.
+    /// Reads the new entries, and holds the rest.
     Follow,
-    /// Holds nothing any more.
+    /// Drops the hold.
     LetGo,
     Reopen,
-    /// Another log in place of this one.
+    /// Replaces this log by another one.
     Renew,
 }
 
@@ -74,10 +73,10 @@ pub(crate) struct Transactions {
 
 struct Open {
     locks: [VersionLock; KEYS],
-    /// Where the redo records begin of the lanes that are at work; `u64::MAX`: none there.
+    /// Where the redo records of the busy lanes begin; `u64::MAX` for an idle lane.
     pending: [AtomicU64; LANES],
     reader: Mutex<Option<Hold>>,
-    /// No entry has this sequence or a lesser one.
+    /// No entry has this sequence or a smaller one.
     floor: u64,
     log: Log<Traced>,
     root: PPtr<Root>,
@@ -88,7 +87,7 @@ fn corrupt(what: &'static str) -> PmError {
     PmError::Corrupt { what, offset: 0 }
 }
 
-/// What a redo record says; its other words are whole.
+/// Decodes a redo record's changes, and checks its extra words.
 fn changes_of(pm: &Traced, entry: &Entry<'_>) -> Result<Vec<Change>, PmError> {
     let words: Vec<u64> = entry.payload.iter().map(|word| pm.load(word)).collect();
     let (count, more) = (words[0] as usize, words[1] as usize);
@@ -131,7 +130,7 @@ impl Open {
         self.pool.get(self.root)
     }
 
-    /// What the reader has read is there, or its segment is gone.
+    /// Checks that the entries that the reader has read exist, or their segment is gone.
     fn check_followed(&self) -> Result<(), PmError> {
         for (lane, word) in self.at()?.followed.iter().enumerate() {
             let followed = Position::from_word(self.pool.pm().load(word));
@@ -155,7 +154,7 @@ impl Open {
         Ok(())
     }
 
-    /// The changes that are not applied, and where they are.
+    /// Returns the unapplied changes, and their positions.
     fn unapplied(log: &Log<Traced>) -> Result<Vec<(usize, Position, Vec<Change>)>, PmError> {
         let (pm, mut all) = (log.pool().pm(), Vec::new());
         for found in log.entries() {
@@ -213,7 +212,7 @@ impl Open {
         Ok(())
     }
 
-    /// Makes changes by entries of so many each, or abandons them.
+    /// Makes changes by entries of several each, or abandons them.
     fn transaction(
         &self,
         changes: &[Change],
@@ -280,7 +279,7 @@ impl Open {
         Ok(())
     }
 
-    /// Makes another log in place of this one, of which everything is applied.
+    /// Replaces this log, whose entries are all applied, by another one.
     fn renew(self) -> Result<Self, PmError> {
         let (pool, root) = (Arc::clone(&self.pool), self.root);
         let mut log = self.log;
@@ -389,7 +388,7 @@ impl CrashSubject for Transactions {
 
     fn observe(&self) -> Result<Self::Model, Fault> {
         self.with(|open| {
-            // Who opens now finds nothing to do.
+            // A second opening at this point finds nothing to apply.
             let other = Log::look(&open.pool, &open.at()?.log)?;
             if Open::unapplied(&other)?.is_empty() {
                 open.contents()
@@ -427,7 +426,7 @@ impl CrashSubject for Transactions {
         }
     }
 
-    /// A crash may leave the first so many of changes with an entry each.
+    /// After a crash a prefix of changes with an entry each may be made.
     fn outcomes(model: &Self::Model, op: &Op) -> Vec<(Self::Model, Option<u64>)> {
         let mut whole = model.clone();
         let ret = Self::model(&mut whole, op);
@@ -457,8 +456,8 @@ impl CrashSubject for Transactions {
             (from..from + count).map(|n| (n as usize % KEYS, n)).collect()
         };
         vec![
-            // Many segments of one lane are given back at once, then again what is left: a segment
-            // ends between a redo record and what says that it is applied.
+            // Many segments of one lane are freed at once, then the rest: a segment ends between a redo
+            // record and the note that it is applied.
             Plan {
                 setup: [Op::Change(vec![(0, 99)], 9)].into_iter().chain(changes(1, 24)).collect(),
                 threads: vec![vec![Op::Release, change(40), Op::Release]],
@@ -470,31 +469,31 @@ impl CrashSubject for Transactions {
                 threads: vec![vec![Op::Abandon(each(100, 10)), change(4), change(5)]],
                 tail: vec![Op::Reopen, Op::Get(0), change(6), Op::Get(2)],
             },
-            // All is given back, and the log is opened again.
+            // Everything is freed, and the log is opened again.
             Plan {
                 setup: changes(1, 9).chain([Op::Follow, Op::Reopen]).collect(),
                 threads: vec![vec![Op::Release, Op::Reopen, Op::Release, change(20), Op::Follow]],
                 tail: vec![Op::Release, Op::Reopen, change(21), Op::Follow, Op::Get(1)],
             },
-            // The memory of a log becomes another one's.
+            // The memory of a log is reused by another one.
             Plan {
                 setup: changes(1, 9).collect(),
                 threads: vec![vec![Op::Renew, change(20), Op::Renew, change(21)]],
                 tail: vec![Op::Reopen, change(22), Op::Reopen, Op::Get(1)],
             },
-            // Redo records fill a segment and go on in the next one, while others give back.
+            // Redo records fill a segment and continue in the next one, while other threads free segments.
             Plan {
                 setup: changes(1, 2).collect(),
                 threads: vec![vec![Op::Changes(each(100, 12))], vec![Op::Release; 4]],
                 tail: vec![Op::Reopen, Op::Get(1)],
             },
-            // A reader beside a writer: what it reads is durable.
+            // A reader beside a writer: every entry it reads is durable.
             Plan {
                 setup: changes(1, 2).collect(),
                 threads: vec![changes(100, 2).collect(), vec![Op::Follow; 3]],
                 tail: vec![Op::Reopen, Op::Follow],
             },
-            // A reader beside writers and somebody who gives back.
+            // A reader beside writers and a thread that frees segments.
             Plan {
                 setup: changes(1, 9).chain([Op::Follow]).collect(),
                 threads: vec![
