@@ -1,10 +1,10 @@
-//! Memory at addresses that direct I/O accepts.
+//! Memory at addresses suitable for direct I/O.
 
-/// The strictest alignment of memory and of places in a file that is served.
+/// The strictest supported alignment of memory and of offsets in a file.
 pub(crate) const ALIGN: usize = 4096;
 
-/// Bytes whose first address is a multiple of 4096, as direct I/O asks for. More than are asked for are allocated, and the
-/// part that is aligned is used: that needs no unsafe code.
+/// Bytes whose first address is a multiple of 4096, as direct I/O requires. It allocates more than it needs
+/// and uses the aligned part, which needs no unsafe code.
 #[derive(Debug, Default)]
 pub struct Buffer {
     bytes: Vec<u8>,
@@ -13,7 +13,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Zeros.
+    /// Makes a buffer of zeros.
     #[must_use]
     pub fn zeros(len: usize) -> Self {
         let mut buffer = Self::default();
@@ -21,7 +21,7 @@ impl Buffer {
         buffer
     }
 
-    /// Makes it `len` bytes long at least; the bytes there are stay, the others are zero.
+    /// Extends the buffer to at least `len` bytes; existing bytes stay, new ones are zero.
     pub fn grow(&mut self, len: usize) {
         if len <= self.len {
             return;
@@ -35,13 +35,13 @@ impl Buffer {
         self.len = len;
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.len]
     }
 
-    /// The bytes, to be written.
+    /// Returns the bytes, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.len]
     }

@@ -1,11 +1,12 @@
 //! The checksum of heads and batches: 64 bits over bytes.
 //!
-//! Four states take every fourth word, so that a processor works on all of them at once. Each step is
-//! a bijection of its state for a given word and of the word for a given state: any change within
-//! one word is always detected; anything else is missed with probability 2^-64. It finds torn and
-//! stale blocks and rot, not malice.
+//! Four states take every fourth word, so that a processor works on all of them at once. Each step is a
+//! bijection of its state for a given word and of the word for a given state: any change within one word is
+//! always detected; any other change is missed with probability 2^-64. It detects torn and stale blocks and
+//! rot, not malice.
 
-/// The checksum of `parts`, each followed by zeros to a multiple of 32 bytes; different for every seed.
+/// Computes the checksum of `parts`, each padded with zeros to a multiple of 32 bytes; different for every
+/// seed.
 pub(crate) fn checksum(seed: &[u64], parts: &[&[u8]]) -> u64 {
     let mut states = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, 0];
     for (i, &word) in seed.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What can go wrong with a log.
+//! The errors of a log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,30 +9,30 @@ use crate::group::Abandoned;
 use crate::layout::LogId;
 
 error_enum! {
-    /// What a log can fail with.
+    /// The errors of a log.
     #[derive(Clone, Debug)]
     #[non_exhaustive]
     pub enum LogError {
-        /// The file holds no log, or its making was interrupted.
+        /// The file holds no log, or the creation of its log was interrupted.
         #[error("no log, or one whose making was interrupted")]
         NotALog,
         /// The log was written in a format that this library does not know.
         #[error("log format {found}; this library reads format {supported}")]
         Version {
-            /// The log's.
+            /// The log's format.
             found: u64,
-            /// This library's.
+            /// The format that this library supports.
             supported: u64,
         },
-        /// Neither head is whole.
+        /// Neither head is intact.
         #[error("both heads of the log are damaged")]
         Damaged,
         /// The file is shorter than its log.
         #[error("the log is cut: {len} bytes of {expected}")]
         Cut {
-            /// Bytes there are.
+            /// The file's bytes.
             len: u64,
-            /// Bytes there should be.
+            /// The bytes that the log needs.
             expected: u64,
         },
         /// A batch is missing before another one.
@@ -40,69 +40,69 @@ error_enum! {
             "the disk lost what was written at offset {offset} of the log: there is more at {later}"
         )]
         Hole {
-            /// Where the batch should be.
+            /// Where the missing batch should be.
             offset: u64,
             /// Where the next one is.
             later: u64,
         },
-        /// The log is another one than the caller names.
+        /// The log is not the one that the caller names.
         #[error("the log is {found}, and {expected} was asked for")]
         Foreign {
-            /// Whose log was asked for.
+            /// The log asked for.
             expected: LogId,
-            /// Whose it is.
+            /// The log found.
             found: LogId,
         },
-        /// A number that no log can have.
+        /// A number that is out of range for a log.
         #[error("{value} is not a possible {what}")]
         BadOption {
-            /// Of what.
+            /// What the number means.
             what: &'static str,
             /// The number.
             value: u64,
         },
-        /// The records do not fit into a batch, however empty the log is.
+        /// The records do not fit in a batch, even in an empty log.
         #[error("{bytes} bytes are too many for one batch of this log, which has room for {most}")]
         TooLarge {
             /// Bytes of the records.
             bytes: u64,
-            /// The most there may be.
+            /// The largest number of bytes.
             most: u64,
         },
-        /// Nobody has moved the horizon in time.
+        /// The horizon has not moved in time.
         #[error(
             "the log is full: {wanted} bytes are wanted, and its horizon has not moved for {waited:?}"
         )]
         Full {
             /// Bytes of the batch.
             wanted: u64,
-            /// How long it waited.
+            /// The time it waited.
             waited: Duration,
         },
-        /// What is to be read is before the horizon.
+        /// The records asked for lie before the horizon.
         #[error("offset {offset} is before the horizon of the log, {horizon}")]
         Gone {
-            /// What was asked for.
+            /// The offset asked for.
             offset: u64,
             /// The horizon.
             horizon: u64,
         },
-        /// A write or a sync has failed: nothing is taken any more.
+        /// A write or a sync has failed: the log takes no more writes.
         #[error("the log is lost since {what} failed: {why}")]
         Lost {
-            /// What failed.
+            /// The failed action.
             what: &'static str,
-            /// The system's words.
+            /// The system's message.
             why: Arc<str>,
         },
-        /// The system refused, and nothing is lost.
+        /// The system refused an action, and no data is lost.
         #[error("{what}: {why}")]
         Io {
-            /// What was tried.
+            /// The refused action.
             what: &'static str,
             /// The kind of failure.
             kind: std::io::ErrorKind,
-            /// The system's words.
+            /// The system's message.
             why: Arc<str>,
         },
         /// The thread that wrote for this one panicked.

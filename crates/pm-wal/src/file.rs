@@ -13,20 +13,20 @@ use crate::buffer::{ALIGN, Buffer};
 use crate::disk::Disk;
 use crate::layout::TRIAL;
 
-/// How a write becomes durable.
+/// The way a write becomes durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncMethod {
-    /// Whichever is faster on this disk, as some writes tell when the file is opened.
+    /// The faster way on this disk, measured by some writes when the file is opened.
     #[default]
     Measured,
     /// The write itself is durable (`RWF_DSYNC`).
     WriteThrough,
-    /// A write, and then `fdatasync`.
+    /// A write followed by `fdatasync`.
     Sync,
 }
 
-/// Writes of each kind that are measured.
+/// The number of writes of each kind that are measured.
 const TRIALS: u32 = 4;
 
 /// A file, written past the page cache where the file system allows it.
@@ -39,11 +39,11 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// Writes zeros to the first `len` bytes of an empty file, so that no later write changes metadata,
-    /// and makes them durable.
+    /// Writes zeros to the first `len` bytes of an empty file, durably, so that no later write changes
+    /// metadata.
     ///
     /// # Errors
-    /// The system's: no room.
+    /// The system's, for example if there is no room.
     pub fn create(file: &File, len: u64) -> io::Result<()> {
         let zeros = Buffer::zeros(1 << 20);
         let mut at = 0;
@@ -89,25 +89,26 @@ impl FileDisk {
         Ok(Self { fd, len, direct: false, write_through: false })
     }
 
-    /// The first `len` bytes of it, if it is longer: what follows is something else.
+    /// Returns the first `len` bytes of the file as the disk, if the file is longer: the rest belongs to
+    /// another structure.
     #[must_use]
     pub fn shortened(self, len: u64) -> Self {
         Self { len: self.len.min(len), ..self }
     }
 
-    /// Whether writes go past the page cache.
+    /// Whether writes bypass the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.direct
     }
 
-    /// How a write becomes durable.
+    /// Returns the way a write becomes durable.
     #[must_use]
     pub fn method(&self) -> SyncMethod {
         if self.write_through { SyncMethod::WriteThrough } else { SyncMethod::Sync }
     }
 
-    /// Writes some blocks in both ways, where nothing else is.
+    /// Measures both ways with some blocks in the trial block of the log.
     fn is_write_through_faster(&self) -> bool {
         let zeros = Buffer::zeros(ALIGN);
         let at = TRIAL * ALIGN as u64;
@@ -170,7 +171,7 @@ impl Disk for FileDisk {
     }
 }
 
-/// Writes everything. What is written in several pieces is durable in several pieces.
+/// Writes all bytes. If that takes several system calls, each part becomes durable by itself.
 fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut at: u64, durably: bool) -> io::Result<()> {
     while !bytes.is_empty() {
         match retry(|| write_some(fd, bytes, at, durably))? {

@@ -1,33 +1,33 @@
-//! Group commit: threads leave what they want, one of them does it for all, and all wait for it.
+//! Group commit: threads leave their requests, one of them executes all, and the others wait for it.
 
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// Gathers what threads want done; one of those that wait leads.
+/// Gathers the requests of threads; one of those that wait becomes the leader.
 ///
-/// While one leads, others gather what the next leader does. So the longer a round takes, the more
-/// share the next one.
+/// While one leads, others gather the requests for the next leader. So the longer a round takes, the more
+/// threads share the next one.
 #[derive(Debug)]
 pub struct Group<T, R, E> {
     state: Mutex<State<T, R, E>>,
     over: Condvar,
 }
 
-/// What became of a round.
+/// The outcome of a round.
 type Outcome<R, E> = Arc<OnceLock<Result<R, E>>>;
 
 #[derive(Debug)]
 struct State<T, R, E> {
-    /// What is wanted of the next round.
+    /// The requests of the next round.
     wanted: T,
-    /// Of the next round.
+    /// The outcome of the next round.
     next: Outcome<R, E>,
-    /// A round is under way.
+    /// Whether a round is in progress.
     led: bool,
 }
 
-/// The leader of a round panicked: nobody knows what became of it.
+/// The leader of a round panicked: its outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abandoned;
 
@@ -39,13 +39,13 @@ impl<T: Default, R, E> Default for Group<T, R, E> {
 }
 
 impl<T: Default, R: Clone, E: Clone + From<Abandoned>> Group<T, R, E> {
-    /// Adds what this thread wants to the next round, and waits until it is over. `join` adds it and
-    /// returns what it needs to know of its place; if there is no room in this round, `None`, and is
-    /// asked again for the one after. `lead` does what all of a round want: one round at a time, and
-    /// no thread joins a round that has begun.
+    /// Adds this thread's request to the next round, and waits until the round is over. `join` adds the
+    /// request and returns what the thread needs to know about its place; if this round has no room, it
+    /// returns `None` and is called again for the round after it. `lead` executes all requests of a round:
+    /// one round at a time, and no thread joins a round that has begun.
     ///
     /// # Errors
-    /// Those of `lead`, to everybody in the round.
+    /// Those of `lead`, for every thread of the round.
     pub fn commit<P>(
         &self,
         mut join: impl FnMut(&mut T) -> Option<P>,
@@ -56,7 +56,7 @@ impl<T: Default, R: Clone, E: Clone + From<Abandoned>> Group<T, R, E> {
             if let Some(place) = join(&mut state.wanted) {
                 break place;
             }
-            // The round is full, so somebody is in it.
+            // The round is full, so it has threads, one of which will lead it.
             let full = Arc::clone(&state.next);
             self.see_through(&mut state, &full, &mut lead);
         };
@@ -69,7 +69,7 @@ impl<T: Default, R: Clone, E: Clone + From<Abandoned>> Group<T, R, E> {
         }
     }
 
-    /// Waits until a round is over, and leads it if nobody does.
+    /// Waits until a round is over, and leads it if no other thread does.
     fn see_through(
         &self,
         state: &mut MutexGuard<'_, State<T, R, E>>,
@@ -81,7 +81,7 @@ impl<T: Default, R: Clone, E: Clone + From<Abandoned>> Group<T, R, E> {
                 self.over.wait(state);
                 continue;
             }
-            // Nothing is under way and this round is not over: it is the next.
+            // No round is in progress and this one is not over: it is the next.
             state.led = true;
             let wanted = core::mem::take(&mut state.wanted);
             let under_way = core::mem::take(&mut state.next);

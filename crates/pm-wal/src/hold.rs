@@ -1,11 +1,11 @@
-//! Who still needs what: the horizon is the least of what anybody holds.
+//! Holds: readers keep the log from being truncated beyond the least offset that they need.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// What readers hold, by the number of each.
+/// The offsets that readers hold, by the number of each reader.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     next: u64,
@@ -13,7 +13,7 @@ pub(crate) struct Holds {
 }
 
 impl Holds {
-    /// The least offset that anybody holds.
+    /// Returns the least offset that is held.
     pub(crate) fn least(&self) -> Option<u64> {
         self.held.values().copied().min()
     }
@@ -27,21 +27,21 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Holds everything from `offset` on. The caller has made sure that it is there, and holds the lock.
+    /// Holds everything from `offset` on. The caller has checked that it still exists, and holds the lock.
     pub(crate) fn new(holds: &Arc<Mutex<Holds>>, all: &mut Holds, offset: u64) -> Self {
         all.next += 1;
         all.held.insert(all.next, offset);
         Self { holds: Arc::clone(holds), number: all.next }
     }
 
-    /// Where it holds.
+    /// Returns the offset it holds.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.holds.lock().held.get(&self.number).copied().unwrap_or(0)
     }
 
-    /// What is before `offset` is not needed any more. Never goes back. Space is free when somebody
-    /// [truncates](crate::Log::truncate) the log.
+    /// Declares that records before `offset` are no longer needed. The offset never goes back. The space is
+    /// freed when the log is [truncated](crate::Log::truncate).
     pub fn advance(&self, offset: u64) {
         if let Some(held) = self.holds.lock().held.get_mut(&self.number) {
             *held = offset.max(*held);

@@ -1,10 +1,10 @@
-//! What lies where in a log: the only description of its fixed parts.
+//! The layout of a log: the only description of its fixed parts.
 //!
 //! ```text
 //! block
 //! 0        head, copy A (120 bytes used)
 //! 1        head, copy B
-//! 2        where the two ways of writing durably are measured
+//! 2        trial block: both ways of writing durably are measured here
 //! 3        zero
 //! 4 ..     space: batches, each of whole blocks
 //!
@@ -23,19 +23,19 @@
 //!  | len | bytes |
 //! ```
 //!
-//! All numbers are little-endian, and whatever is not named is zero. A block has 512 to 4096 bytes, as the
-//! disk demands (`block`); `magic` is "PMINDEXW" in a head and "pmbatch\x01" in a batch; `version` is 1.
+//! All numbers are little-endian, and everything not named is zero. A block has 512 to 4096 bytes, as the
+//! disk requires (`block`); `magic` is "PMINDEXW" in a head and "pmbatch\x01" in a batch; `version` is 1.
 //!
-//! Of two whole heads the one with the greater `sequence` counts. `identity`, `generation` and `stamp` say
-//! whose log it is. The space has `capacity` bytes, and what lies at `offset` of a space that never ends is
-//! at `offset % capacity` of it. Reading begins at `horizon`, in batches of no generation before `horizon
-//! generation`.
+//! Of two intact heads the one with the greater `sequence` counts. `identity`, `generation` and `stamp`
+//! identify the log. The space has `capacity` bytes and is a ring: offsets increase for ever, and the byte at
+//! `offset` is at `offset % capacity`. Reading begins at `horizon`, where no batch has a generation before
+//! `horizon generation`.
 //!
-//! `before` is the offset at which the batch before this one ended; `len` the bytes of its records, `count`
-//! how many they are. A head's checksum is over its first 112 bytes, a batch's over its first 40 and its
-//! records, seeded with the log's identity and stamp and the batch's generation and offset, so that no batch
-//! of another log, or of an earlier round through the space, counts. It has 64 bits and finds torn and stale
-//! blocks and rot, not malice.
+//! `before` is the offset where the preceding batch ended; `len` is the number of bytes of its records,
+//! `count` the number of records. A head's checksum is over its first 112 bytes, a batch's over its first 40
+//! and its records, seeded with the log's identity and stamp and the batch's generation and offset, so no
+//! batch of another log, or of an earlier lap through the space, counts. It has 64 bits and detects torn and
+//! stale blocks and rot, not malice.
 
 use core::fmt;
 
@@ -53,21 +53,21 @@ pub(crate) const BATCH_HEADER: usize = 64;
 pub(crate) const RECORD_HEADER: usize = 4;
 /// Blocks before the space.
 const FIRST: u64 = 4;
-/// More bytes than are ever written, and openings than are ever made.
+/// An upper bound for the bytes ever written, and for the number of openings.
 const MOST: u64 = 1 << 60;
 /// Bytes of a head that are used.
 const HEAD: usize = 120;
-/// The block where ways of writing are measured.
+/// The block where both ways of writing are measured.
 pub(crate) const TRIAL: u64 = 2;
 
-/// Whose log it is, and which of them.
+/// The identity of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogId {
-    /// Of what the log belongs to.
+    /// The identity of what the log belongs to.
     pub identity: u128,
     /// Greater after each opening.
     pub generation: u64,
-    /// Tells apart logs of copies, which have one identity. The caller's to choose.
+    /// Distinguishes logs of copies, which have the same identity. The caller chooses it.
     pub stamp: u64,
 }
 
@@ -78,16 +78,16 @@ impl fmt::Display for LogId {
     }
 }
 
-/// Names a record or a place between two: greater after every record and every crash.
+/// Names a record or a place between two records: greater after every record and every crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn {
     /// The log's generation when it was written.
     pub generation: u64,
-    /// Where it is in a space that never ends.
+    /// The offset, which increases for ever.
     pub offset: u64,
 }
 
-/// How a log's disk is divided.
+/// The division of a log's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) block: u64,
@@ -96,7 +96,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Of a disk of `len` bytes.
+    /// Returns the shape of a disk of `len` bytes.
     pub(crate) fn of(block: usize, len: u64) -> Result<Self, LogError> {
         let what = "size of a block of the log";
         if !block.is_power_of_two() || !(512..=ALIGN).contains(&block) {
@@ -110,42 +110,43 @@ impl Shape {
         Ok(Self { block, capacity })
     }
 
-    /// Where an offset of the space is on the disk.
+    /// Returns where an offset of the space is on the disk.
     pub(crate) fn place(&self, offset: u64) -> u64 {
         FIRST * self.block + offset % self.capacity
     }
 
-    /// The start of the space after the one that `offset` is in, or `offset` if it is one.
+    /// Returns the start of the next lap after `offset`, or `offset` if it is one.
     pub(crate) fn next_lap(&self, offset: u64) -> u64 {
         offset.next_multiple_of(self.capacity)
     }
 
-    /// Bytes of a batch with so many bytes of records.
+    /// Returns the bytes of a batch with this many bytes of records.
     pub(crate) fn batch_bytes(&self, records: u64) -> u64 {
         (BATCH_HEADER as u64 + records).next_multiple_of(self.block)
     }
 
-    /// The most bytes of records in a batch: half of the space is left to what is before it.
+    /// Returns the largest number of bytes of records in a batch: half of the space is left for the batches
+    /// before it.
     pub(crate) fn most(&self) -> u64 {
         let half = self.capacity / 2 / self.block * self.block;
         half.min(u64::from(u32::MAX) + 1 - self.block) - BATCH_HEADER as u64
     }
 }
 
-/// What a head says.
+/// The contents of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) id: LogId,
     /// Greater in the copy that was written later.
     pub(crate) sequence: u64,
     pub(crate) shape: Shape,
-    /// Reading begins here.
+    /// The offset where reading begins.
     pub(crate) horizon: u64,
-    /// No batch from there on is of a lesser generation.
+    /// No batch from the horizon on has a smaller generation.
     pub(crate) since: u64,
 }
 
-/// What a block that should be a head is.
+/// The state of a block that should be a head.
 pub(crate) enum Copy1 {
     Whole(Head),
     Foreign,
@@ -172,7 +173,7 @@ impl Head {
         put(block, HEAD - 8, sum);
     }
 
-    /// Whether a log of this library can have these numbers.
+    /// Whether these numbers are in range.
     pub(crate) fn is_possible(&self) -> bool {
         let Self { id, shape: Shape { block, capacity }, horizon, .. } = *self;
         let whole = |bytes: u64| bytes < MOST && bytes.is_multiple_of(block);
@@ -208,12 +209,12 @@ impl Head {
     }
 }
 
-/// What the first block of a batch says.
+/// The contents of the first block of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchHeader {
     pub(crate) generation: u64,
     pub(crate) offset: u64,
-    /// Where the batch before it ended.
+    /// Where the preceding batch ended.
     pub(crate) before: u64,
     /// Bytes of records.
     pub(crate) len: u32,
@@ -222,7 +223,7 @@ pub(crate) struct BatchHeader {
 }
 
 impl BatchHeader {
-    /// Writes the header before the records that are in `batch`, and zeros behind them.
+    /// Writes the header before the records in `batch`, and zeros behind them.
     pub(crate) fn seal(&self, id: &LogId, batch: &mut [u8]) {
         let end = BATCH_HEADER + self.len as usize;
         batch[..BATCH_HEADER].fill(0);
@@ -236,7 +237,7 @@ impl BatchHeader {
         put(batch, 40, sum);
     }
 
-    /// What the first bytes of a batch say, true or not; `None` if they are no batch's.
+    /// Decodes the first bytes of a batch, without verifying them; `None` if they are not a batch's.
     pub(crate) fn decode(block: &[u8]) -> Option<Self> {
         if get(block, 0) != BATCH_MAGIC {
             return None;
@@ -251,12 +252,12 @@ impl BatchHeader {
         })
     }
 
-    /// Whether the batch, up to the end of its records, is what was sealed with this header.
+    /// Whether the batch, up to the end of its records, was sealed with this header.
     pub(crate) fn is_sealed(&self, id: &LogId, batch: &[u8]) -> bool {
         get(batch, 40) == self.checksum(id, batch)
     }
 
-    /// Over everything but itself, seeded with what makes this batch this one.
+    /// Computes the checksum over everything but itself, seeded with the batch's identity.
     fn checksum(&self, id: &LogId, batch: &[u8]) -> u64 {
         let (low, high) = (id.identity as u64, (id.identity >> 64) as u64);
         let seed = [low, high, id.stamp, self.generation, self.offset, BATCH_MAGIC];

@@ -1,20 +1,19 @@
 //! A write-ahead log in a file.
 //!
-//! Records of any length are grouped into batches. A batch is written in one piece and durable before
-//! anybody is told so; threads that append at the same time share one. Space is written with zeros
-//! once, so that no later write changes metadata of the file system, and is recycled behind a
-//! horizon.
+//! Records of any length are grouped into batches. A batch is written in one piece and is durable before it
+//! is acknowledged; threads that append at the same time share one. The space is filled with zeros once, so
+//! that no later write changes metadata of the file system, and is recycled behind a horizon.
 //!
-//! | file | what |
+//! | file | contents |
 //! | --- | --- |
-//! | `layout` | what lies where in the file: heads and batches |
+//! | `layout` | the layout of the file: heads and batches |
 //! | `checksum` | the checksum of both |
-//! | `buffer` | memory at addresses that direct I/O accepts |
-//! | `disk`, `file` | what the log is written to; an ordinary file |
+//! | `buffer` | memory at addresses suitable for direct I/O |
+//! | `disk`, `file` | the disk under the log; an ordinary file |
 //! | `log` | opening, writing, truncating |
-//! | `group` | one thread leads for all that wait |
+//! | `group` | group commit: one thread writes for all that wait |
 //! | `reader` | reading from the horizon to the tail |
-//! | `hold` | who still needs what |
+//! | `hold` | the offsets that readers still need |
 //! | `sim` | a disk that crashes, for tests (feature `sim`) |
 //!
 //! # The protocol
@@ -29,25 +28,25 @@
 //! L6    the last batch once more, at each opening          the first batch of that generation
 //! ```
 //!
-//! Of the heads the older one is written first, each is durable before the next, and the newest whole one
-//! counts. When both are written either suffices, so one that rots loses nothing.
+//! The older head is written first, each is durable before the next, and the newest intact one counts. After
+//! both are written either is enough, so the loss of one to rot loses nothing.
 //!
-//! A batch counts if its checksum is right, which is seeded with the log's identity, the generation
-//! and the batch's offset, if it names the end of the batch before it, and if no batch before it has
-//! a greater generation. So neither a torn batch nor one that stood there before the space was
-//! recycled, or before a crash, is taken for the next one. What is read is the batches from the
-//! horizon to the first that does not count, never one beyond it.
+//! A batch counts if its checksum is right, which is seeded with the log's identity, the generation and the
+//! batch's offset; if it names the end of the preceding batch; and if no preceding batch has a greater
+//! generation. So neither a torn batch nor an old one, from before the space was recycled or before a crash,
+//! is taken for the next one. Reading returns the batches from the horizon to the first that does not count,
+//! never one beyond it.
 //!
-//! The offset of a batch grows for ever; `offset % capacity` is where it lies. A batch is never split:
-//! one that does not fit before the end of the space begins at its start, and the reader looks there
-//! too. Generation and offset together ([`Lsn`]) never name two records, whatever crashes: what follows
-//! a crash has a greater generation.
+//! The offset of a batch increases for ever; its place is `offset % capacity`. A batch is never split: one
+//! that does not fit before the end of the space begins at its start, and the reader looks there too.
+//! Generation and offset together ([`Lsn`]) never name two records, even across crashes: batches after a
+//! crash have a greater generation.
 //!
-//! After a failed write or sync the log takes nothing any more: the kernel may take the pages for
-//! written, so no later success would mean anything.
+//! After a failed write or sync the log takes no more writes: the kernel may take the pages for written, so
+//! no later success would mean anything.
 //!
-//! Assumed: the disk writes 512-byte sectors wholly or not at all, and keeps what a completed sync, or
-//! a write with `RWF_DSYNC`, reported as written.
+//! Assumption: the disk writes 512-byte sectors entirely or not at all, and keeps what it reported as
+//! durable, by a completed sync or a write with `RWF_DSYNC`.
 
 #![forbid(unsafe_code)]
 

@@ -18,7 +18,7 @@ use crate::layout::{
 };
 use crate::reader::{Reader, Scan};
 
-/// Options of a log that is open.
+/// The options for opening a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct LogOptions {
@@ -32,12 +32,12 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How long a write waits for room before it is refused (default 30 seconds).
+    /// Sets how long a write waits for room before it fails (default 30 seconds).
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -50,7 +50,7 @@ pub struct Log {
     disk: Box<dyn Disk>,
     shape: Shape,
     id: LogId,
-    /// Where this generation began.
+    /// The offset where this generation began.
     began: u64,
     wait: Duration,
     /// Held while a batch is written.
@@ -58,7 +58,7 @@ pub struct Log {
     /// Held while a head is written; taken before `state`.
     heads: Mutex<Heads>,
     state: Mutex<State>,
-    /// The horizon has moved, or the log is lost.
+    /// Signalled when the horizon has moved, or the log is lost.
     room: Condvar,
     holds: Arc<Mutex<Holds>>,
     appends: Group<Batch, Lsn, LogError>,
@@ -68,16 +68,16 @@ pub struct Log {
 #[derive(Debug)]
 struct Heads {
     newest: Head,
-    /// Which copy holds it.
+    /// The copy that holds it.
     copy: u64,
     block: Buffer,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Where the last batch ends: durable up to here.
+    /// The end of the last batch: everything before is durable.
     tail: u64,
-    /// Space before it may be used again.
+    /// The space before it may be reused.
     horizon: u64,
     lost: Option<LogError>,
 }
@@ -90,7 +90,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Adds a record, the parts one after another; returns where it is in the batch.
+    /// Adds a record, made of the parts one after another; returns its offset in the batch.
     pub fn push(&mut self, parts: &[&[u8]]) -> u64 {
         let at = self.bytes.len() as u64;
         let len = parts.iter().map(|part| part.len()).sum::<usize>() as u32;
@@ -102,31 +102,31 @@ impl Batch {
         at
     }
 
-    /// Takes all records out; the memory stays for the next ones.
+    /// Removes all records; the memory is kept for the next ones.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
     }
 
-    /// Bytes of records so far, their headers included.
+    /// Returns the bytes of the records so far, their headers included.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 }
 
-/// What the heads of a log say.
+/// The contents of a log's heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peeked {
-    /// Whose log it is.
+    /// The log's identity.
     pub id: LogId,
-    /// Bytes of its space.
+    /// The bytes of its space.
     pub capacity: u64,
-    /// Bytes of the disk that it takes, from the start on.
+    /// The bytes of the disk that it takes, from the start on.
     pub bytes: u64,
 }
 
-/// Looks at the heads of a log and changes nothing.
+/// Reads the heads of a log and changes nothing.
 ///
 /// # Errors
 /// [`LogError::NotALog`], `Version`, `Damaged`, `Cut`, `Io`.
@@ -137,15 +137,15 @@ pub fn peek(disk: &dyn Disk) -> Result<Peeked, LogError> {
 }
 
 impl Log {
-    /// Makes a new, empty log of a disk whose bytes are all zero (see
-    /// [`FileDisk::create`](crate::FileDisk::create)), or of one that held a log which nobody needs any
-    /// more. `id` must not name a log that was on this disk before.
+    /// Creates a new, empty log on a disk whose bytes are all zero (see
+    /// [`FileDisk::create`](crate::FileDisk::create)), or on one with a log that is no longer needed. `id`
+    /// must not name a log that was on this disk before.
     ///
     /// # Errors
     /// [`LogError::BadOption`], `Io`.
     pub fn format(disk: Box<dyn Disk>, id: LogId, options: LogOptions) -> Result<Self, LogError> {
         let shape = Shape::of(disk.block(), disk.len())?;
-        // What was there is whole or gone, whatever crashes: the caller needs neither.
+        // A crash leaves the old log intact or gone: the caller needs neither.
         let head = Head { id, sequence: 0, shape, horizon: 0, since: 0 };
         let mut heads = Heads { newest: head, copy: 1, block: Buffer::zeros(disk.block()) };
         // L2, durable before: the first batch.
@@ -153,8 +153,8 @@ impl Log {
         Ok(Self::assemble(disk, heads, 0, options))
     }
 
-    /// Opens a log that belongs to `identity` and goes on behind what is in it, in a generation of its
-    /// own. Read it with [`reader`](Self::reader) from the [`horizon`](Self::horizon).
+    /// Opens a log that belongs to `identity` and continues behind its contents, in a new generation. Read
+    /// the contents with [`reader`](Self::reader) from the [`horizon`](Self::horizon).
     ///
     /// # Errors
     /// [`LogError::Foreign`], `NotALog`, `Version`, `Damaged`, `Cut`, `Io`.
@@ -174,8 +174,8 @@ impl Log {
             last = Some(header);
         }
         if let Some(header) = last {
-            // L6, durable before: any batch of this generation. What stands in a cache alone is read,
-            // too, and a power failure would take it from between what is before and what comes after.
+            // L6, durable before: any batch of this generation. The last batch may be in a cache only: it is
+            // read all the same, and a power failure would lose it and leave a hole before later batches.
             write_again(&*disk, &head.shape, &header)
                 .map_err(|e| LogError::io("writing the last batch again", &e))?;
         }
@@ -187,8 +187,8 @@ impl Log {
         Ok(Self::assemble(disk, heads, scan.position(), options))
     }
 
-    /// Reads the log with exactly this name from its horizon to its tail, and changes nothing: `take`
-    /// gets each record, in order. Returns how many there were.
+    /// Reads the log with exactly this identity from its horizon to its tail, and changes nothing: `take` is
+    /// called with each record, in order. Returns the number of records.
     ///
     /// # Errors
     /// Those of `take`; [`LogError::Foreign`], `NotALog`, `Version`, `Damaged`, `Cut`, `Io`.
@@ -212,12 +212,12 @@ impl Log {
         Ok(records)
     }
 
-    /// Where the log with exactly this name begins and ends, if nothing is missing in between; changes
-    /// nothing.
+    /// Returns where the log with exactly this identity begins and ends, if no batch is missing in between;
+    /// changes nothing.
     ///
     /// # Errors
-    /// [`LogError::Hole`] if there is a batch behind one that is not whole: a batch was durable before the
-    /// next was written, so the disk lost it. [`LogError::Foreign`], `NotALog`, `Version`, `Damaged`,
+    /// [`LogError::Hole`] if there is a batch behind one that is not intact: each batch was durable before
+    /// the next was written, so the disk lost it. [`LogError::Foreign`], `NotALog`, `Version`, `Damaged`,
     /// `Cut`, `Io`.
     pub fn extent(disk: &dyn Disk, id: LogId) -> Result<Range<u64>, LogError> {
         let (head, _) = read_heads(disk)?;
@@ -251,43 +251,43 @@ impl Log {
         }
     }
 
-    /// Whose log it is, and its generation.
+    /// Returns the log's identity with its generation.
     #[must_use]
     pub fn id(&self) -> LogId {
         self.id
     }
 
-    /// Bytes of its space.
+    /// Returns the bytes of its space.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.shape.capacity
     }
 
-    /// Bytes of its space that a batch takes.
+    /// Returns the bytes of its space that a batch takes.
     #[must_use]
     pub fn space_of(&self, batch: &Batch) -> u64 {
         self.shape.batch_bytes(batch.bytes())
     }
 
-    /// The most bytes of records in a batch, their headers included.
+    /// Returns the largest number of bytes of records in a batch, their headers included.
     #[must_use]
     pub fn most(&self) -> u64 {
         self.shape.most()
     }
 
-    /// Where the last batch ends. Everything before it is durable.
+    /// Returns the end of the last batch. Everything before it is durable.
     #[must_use]
     pub fn tail(&self) -> u64 {
         self.state.lock().tail
     }
 
-    /// Where reading begins.
+    /// Returns the offset where reading begins.
     #[must_use]
     pub fn horizon(&self) -> u64 {
         self.state.lock().horizon
     }
 
-    /// Bytes from the horizon to the tail.
+    /// Returns the bytes from the horizon to the tail.
     #[must_use]
     pub fn used(&self) -> u64 {
         let state = self.state.lock();
@@ -300,8 +300,7 @@ impl Log {
         self.is_lost.load(Acquire)
     }
 
-    /// Adds a record, and returns when it is durable. Threads that append at the same time share a
-    /// batch.
+    /// Appends a record, and returns when it is durable. Threads that append at the same time share a batch.
     ///
     /// # Errors
     /// [`LogError::TooLarge`], `Full`, `Lost`.
@@ -317,7 +316,7 @@ impl Log {
         Ok(Lsn { offset: lsn.offset + BATCH_HEADER as u64 + place, ..lsn })
     }
 
-    /// Writes a batch, waits until it is durable, and says where it is. Waits for room if there is none.
+    /// Writes a batch, waits until it is durable, and returns its place. Waits for room if necessary.
     ///
     /// # Errors
     /// [`LogError::TooLarge`], `Full`, `Lost`.
@@ -342,7 +341,7 @@ impl Log {
         Ok(Lsn { generation, offset })
     }
 
-    /// Where the last batch ends and where one of so many bytes goes, when there is room for it.
+    /// Returns where the last batch ends and where one of `bytes` bytes goes, when there is room for it.
     fn find_room(&self, bytes: u64) -> Result<(u64, u64), LogError> {
         let mut state = self.state.lock();
         let until = Instant::now().checked_add(self.wait); // none: for ever
@@ -366,14 +365,14 @@ impl Log {
         }
     }
 
-    /// Nothing before `offset` is needed by the caller any more: gives the space before it, and before
-    /// what anybody [holds](Self::hold), back, durably. Returns the horizon.
+    /// Frees the space before `offset` durably, as far as it is not [held](Self::hold); the caller needs
+    /// nothing before `offset`. Returns the horizon.
     ///
     /// # Errors
     /// [`LogError::Lost`].
     pub fn truncate(&self, offset: u64) -> Result<u64, LogError> {
         let mut heads = self.heads.lock();
-        // Held until the horizon has moved: nobody takes hold of what goes.
+        // Locked until the horizon has moved: no reader takes a hold on the freed space.
         let holds = self.holds.lock();
         let (tail, old) = {
             let state = self.state.lock();
@@ -396,7 +395,7 @@ impl Log {
         Ok(horizon)
     }
 
-    /// Keeps everything from the horizon on, until it is [advanced](Hold::advance) or dropped.
+    /// Holds everything from the horizon on, until the hold is [advanced](Hold::advance) or dropped.
     #[must_use]
     pub fn hold(&self) -> Hold {
         let mut holds = self.holds.lock();
@@ -404,11 +403,11 @@ impl Log {
         Hold::new(&self.holds, &mut holds, horizon)
     }
 
-    /// Reads from `offset` on, which is where a batch begins or ended: the horizon, a tail. It ends at
-    /// the tail and goes on when there is more. A [hold](Self::hold) keeps what it reads.
+    /// Reads from `offset` on, where a batch begins or ended: the horizon, or a tail. The reader ends at the
+    /// tail and continues when there is more. A [hold](Self::hold) keeps the records from being truncated.
     ///
     /// # Errors
-    /// [`LogError::Gone`] if that is before the horizon.
+    /// [`LogError::Gone`] if `offset` is before the horizon.
     pub fn reader(&self, offset: u64) -> Result<Reader<'_>, LogError> {
         let horizon = self.horizon();
         if offset < horizon {
@@ -421,12 +420,12 @@ impl Log {
         &*self.disk
     }
 
-    /// Takes nothing any more, and lets nobody wait for room: what the log is for has failed.
+    /// Stops taking writes, and wakes all threads that wait for room: what the log serves has failed.
     pub fn end(&self, what: &'static str, why: &str) {
         self.lose(LogError::Lost { what, why: why.into() });
     }
 
-    /// After a failure nothing is taken any more.
+    /// Stops taking writes after a failure.
     fn check(&self, what: &'static str, result: std::io::Result<()>) -> Result<(), LogError> {
         result.map_err(|error| {
             let lost = LogError::lost(what, &error);
@@ -443,7 +442,7 @@ impl Log {
 }
 
 impl Heads {
-    /// Writes a head over the older copy and then over the other one: when it returns, either suffices.
+    /// Writes a head over the older copy and then over the other one: when it returns, either is enough.
     fn write(&mut self, disk: &dyn Disk, head: Head) -> std::io::Result<()> {
         for copy in [1 - self.copy, self.copy] {
             let head = Head { sequence: self.newest.sequence + 1, ..head };
@@ -455,7 +454,7 @@ impl Heads {
     }
 }
 
-/// Writes a batch over itself: whatever of that a crash interrupts, the batch stays whole.
+/// Writes a batch over itself: a crash in the middle leaves the batch intact.
 fn write_again(disk: &dyn Disk, shape: &Shape, header: &BatchHeader) -> std::io::Result<()> {
     let mut batch = Buffer::zeros(shape.batch_bytes(u64::from(header.len)) as usize);
     let place = shape.place(header.offset);
@@ -463,7 +462,7 @@ fn write_again(disk: &dyn Disk, shape: &Shape, header: &BatchHeader) -> std::io:
     disk.write_durably(place, batch.as_slice())
 }
 
-/// The newest whole head, and which copy it is.
+/// Returns the newest intact head, and the copy that holds it.
 fn read_heads(disk: &dyn Disk) -> Result<(Head, u64), LogError> {
     let block = disk.block();
     let mut buffer = Buffer::zeros(block);

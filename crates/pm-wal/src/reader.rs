@@ -1,4 +1,4 @@
-//! Reading batches one after another, and nothing that is not one of them.
+//! Reading batches one after another.
 
 use crate::buffer::Buffer;
 use crate::disk::Disk;
@@ -6,14 +6,14 @@ use crate::error::LogError;
 use crate::layout::{BATCH_HEADER, BatchHeader, LogId, Lsn, RECORD_HEADER, Shape};
 use crate::log::Log;
 
-/// A walk from batch to batch.
+/// A scan from batch to batch.
 #[derive(Debug)]
 pub(crate) struct Scan {
     id: LogId,
     shape: Shape,
-    /// Where the last batch ended.
+    /// The end of the last batch.
     position: u64,
-    /// Its generation: no later batch has a lesser one.
+    /// The last batch's generation: no later batch has a smaller one.
     generation: u64,
     batch: Buffer,
 }
@@ -23,13 +23,13 @@ impl Scan {
         Self { id, shape, position, generation, batch: Buffer::default() }
     }
 
-    /// Where the last batch ended.
+    /// Returns the end of the last batch.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Reads the next batch; `None` if there is none. The space is read once at most: where a batch of
-    /// one offset is, none of another is.
+    /// Reads the next batch; `None` if there is none. It reads the space at most once: a batch at another
+    /// offset cannot be where a batch of this offset is.
     pub(crate) fn next(&mut self, disk: &dyn Disk) -> Result<Option<BatchHeader>, LogError> {
         let lap = self.shape.next_lap(self.position);
         let mut starts = [Some(self.position), (lap != self.position).then_some(lap)].into_iter();
@@ -40,7 +40,7 @@ impl Scan {
         Ok(Some(header))
     }
 
-    /// Where, before `end`, there is a whole batch behind the next one, which is not whole.
+    /// Returns the offset, before `end`, of an intact batch behind the next one, if that is not intact.
     pub(crate) fn later(&mut self, disk: &dyn Disk, end: u64) -> Result<Option<u64>, LogError> {
         let mut at = self.position;
         while at < end {
@@ -52,12 +52,12 @@ impl Scan {
         Ok(None)
     }
 
-    /// The batch at an offset, if it is the next.
+    /// Reads the batch at an offset, if it is the next.
     fn batch_at(&mut self, disk: &dyn Disk, at: u64) -> Result<Option<BatchHeader>, LogError> {
         self.batch_after(disk, at, Some(self.position))
     }
 
-    /// The batch at an offset, if it follows the one that ended at `before`.
+    /// Reads the batch at an offset, if it follows the one that ended at `before`.
     fn batch_after(
         &mut self,
         disk: &dyn Disk,
@@ -95,7 +95,7 @@ impl Scan {
         read.map_err(|e| LogError::io("reading the log", &e))
     }
 
-    /// The records of the batch that was read last, each with its offset.
+    /// Returns the records of the last batch read, each with its offset.
     pub(crate) fn records(&self, header: &BatchHeader) -> impl Iterator<Item = (u64, &[u8])> {
         let end = BATCH_HEADER + header.len as usize;
         let bytes = &self.batch.as_slice()[..end];
@@ -111,12 +111,12 @@ impl Scan {
     }
 }
 
-/// Reads a log that is open, up to its tail, and on when there is more.
+/// Reads a log that is open, up to its tail, and continues when there is more.
 #[derive(Debug)]
 pub struct Reader<'l> {
     log: &'l Log,
     scan: Scan,
-    /// Records of the batch read last that were not yet given out, the last one first.
+    /// Records of the last batch read that were not returned yet, in reverse order.
     ready: Vec<(Lsn, Vec<u8>)>,
 }
 
@@ -125,10 +125,10 @@ impl<'l> Reader<'l> {
         Self { log, scan, ready: Vec::new() }
     }
 
-    /// The next record; `None` if there is none yet.
+    /// Returns the next record; `None` if there is none yet.
     ///
     /// # Errors
-    /// [`LogError::Gone`] if the log was truncated beyond this, [`LogError::Io`].
+    /// [`LogError::Gone`] if the log was truncated beyond this reader, [`LogError::Io`].
     pub fn next_record(&mut self) -> Result<Option<(Lsn, Vec<u8>)>, LogError> {
         loop {
             if let Some(record) = self.ready.pop() {
@@ -151,7 +151,7 @@ impl<'l> Reader<'l> {
         }
     }
 
-    /// Where the batch that was read last ended: what is to be kept for the records after it.
+    /// Returns the end of the last batch read: hold the log from here to keep the following records.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.scan.position()

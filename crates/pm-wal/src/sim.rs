@@ -1,10 +1,10 @@
 //! A disk that crashes, for tests.
 //!
-//! A sector of 512 bytes is written wholly or not at all. What was written since the last completed
-//! sync survives in any subset and any order: of each sector any of the versions that were written,
-//! or the one before. A write that is durable by itself settles its own sectors and no others. A write
-//! that fails leaves any part of itself; a sync that fails makes nothing durable, and what was written
-//! before it is never made durable by a later one: the kernel takes it for written.
+//! A sector of 512 bytes is written entirely or not at all. Of the writes since the last completed sync any
+//! subset survives, in any order: each sector has any of the versions written, or the one before. A durable
+//! write makes its own sectors durable and no others. A failed write leaves any part of itself. A failed sync
+//! makes nothing durable, and no later sync makes the writes before it durable: the kernel takes them for
+//! written.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,18 +27,18 @@ pub struct SimDisk {
 #[derive(Debug)]
 struct Inner {
     durable: Vec<Sector>,
-    /// What a reader sees, where it is not the same.
+    /// The sectors that a reader sees, where they differ from the durable ones.
     seen: BTreeMap<usize, Sector>,
-    /// By sector, what may be there instead of the durable one.
+    /// For each sector, the versions that may be there in place of the durable one.
     versions: BTreeMap<usize, Vec<Version>>,
-    /// Operations so far, reads excepted.
+    /// The number of operations so far, reads excepted.
     steps: u64,
-    /// The power fails in this step.
+    /// The step in which the power fails.
     power_fails_at: Option<u64>,
-    /// This step fails, and those after it do not.
+    /// The step that fails; those after it succeed.
     fails_at: Option<u64>,
     down: bool,
-    /// Writes that a completed one made durable.
+    /// The number of times that writes were made durable.
     synced: u64,
     random: u64,
 }
@@ -46,29 +46,29 @@ struct Inner {
 #[derive(Clone, Debug)]
 struct Version {
     bytes: Sector,
-    /// A sync failed meanwhile: no later one makes it durable.
+    /// Whether a sync failed meanwhile: no later one makes it durable.
     forgotten: bool,
 }
 
-/// Which versions survive a crash.
+/// The versions that survive a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survivors {
-    /// Nothing that was not durable.
+    /// Only what was durable.
     None,
-    /// The last of each sector.
+    /// The last version of each sector.
     All,
-    /// Any, by this seed.
+    /// A random version of each sector, by this seed.
     Any(u64),
 }
 
 impl SimDisk {
-    /// A disk of zeros.
+    /// Makes a disk of zeros.
     #[must_use]
     pub fn new(block: usize, len: usize) -> Self {
         Self::of(block, vec![[0; SECTOR]; len / SECTOR])
     }
 
-    /// A disk with these contents.
+    /// Makes a disk with these contents.
     #[must_use]
     pub fn with_bytes(block: usize, bytes: &[u8]) -> Self {
         Self::of(block, bytes.as_chunks().0.to_vec())
@@ -89,30 +89,30 @@ impl SimDisk {
         Self { block, inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// Operations so far, reads excepted.
+    /// Returns the number of operations so far, reads excepted.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.inner.lock().steps
     }
 
-    /// How often something was made durable.
+    /// Returns the number of times that writes were made durable.
     #[must_use]
     pub fn synced(&self) -> u64 {
         self.inner.lock().synced
     }
 
-    /// Lets the power fail in the step of this number, from 0 on: the step is done in part, it and all
-    /// after it are errors.
+    /// Makes the power fail in the step of this number, counted from 0: the step is executed in part, and it
+    /// and all later ones are errors.
     pub fn power_fails_at(&self, step: u64) {
         self.inner.lock().power_fails_at = Some(step);
     }
 
-    /// Lets the step of this number fail, and those after it succeed.
+    /// Makes the step of this number fail, and those after it succeed.
     pub fn fails_at(&self, step: u64) {
         self.inner.lock().fails_at = Some(step);
     }
 
-    /// A step that something else does, which fails as the disk's own do.
+    /// Executes an empty step on behalf of another component; it fails as the disk's own steps do.
     ///
     /// # Errors
     /// The disk's.
@@ -120,7 +120,7 @@ impl SimDisk {
         self.step(|_, _| {})
     }
 
-    /// Lets no operation go on as long as this lives.
+    /// Blocks all operations as long as the result lives.
     #[must_use]
     pub fn hold(&self) -> impl Sized {
         self.inner.lock()
@@ -132,7 +132,7 @@ impl SimDisk {
         self.inner.lock().down
     }
 
-    /// The disk after a power failure now.
+    /// Returns the disk after a power failure now.
     #[must_use]
     pub fn survivors(&self, which: Survivors) -> Self {
         let inner = self.inner.lock();
@@ -154,7 +154,7 @@ impl SimDisk {
         Self::of(self.block, durable)
     }
 
-    /// The same disk for the next process, if this one dies alone.
+    /// Returns the same disk for the next process, if this one dies alone.
     #[must_use]
     pub fn after_kill(&self) -> Self {
         let mut inner = self.inner.lock();
@@ -162,7 +162,7 @@ impl SimDisk {
         self.clone()
     }
 
-    /// What a reader sees.
+    /// Returns the bytes that a reader sees.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let inner = self.inner.lock();
@@ -170,7 +170,7 @@ impl SimDisk {
         (0..inner.durable.len()).flat_map(|i| *sector(i)).collect()
     }
 
-    /// Does a step; `step` is told whether only a part of it is to be done.
+    /// Executes a step; `step` is told whether to execute only a part of itself.
     fn step(&self, step: impl FnOnce(&mut Inner, bool)) -> io::Result<()> {
         let mut inner = self.inner.lock();
         let number = inner.steps;
@@ -192,14 +192,14 @@ impl Inner {
             if in_part && !self.down && self.random.is_multiple_of(2) {
                 continue;
             }
-            // After a power failure every subset of it is a choice of the survivors.
+            // After a power failure the survivors are any subset of it.
             self.seen.insert(first + i, *sector);
             let version = Version { bytes: *sector, forgotten: false };
             self.versions.entry(first + i).or_default().push(version);
         }
     }
 
-    /// Makes durable what is known of these sectors.
+    /// Makes the current versions of these sectors durable.
     fn settle(&mut self, sectors: core::ops::Range<usize>) {
         self.synced += 1;
         for (&sector, versions) in self.versions.range_mut(sectors) {
@@ -269,7 +269,7 @@ impl Disk for SimDisk {
     }
 }
 
-/// A step of a generator of pseudo-random numbers.
+/// Computes a step of a generator of pseudo-random numbers.
 #[must_use]
 pub fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);

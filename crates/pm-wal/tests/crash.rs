@@ -1,4 +1,4 @@
-//! Crashes a log at every step, with any part of what was not durable.
+//! Crashes a log at every step, with any part of the volatile writes lost.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -17,7 +17,7 @@ fn options() -> LogOptions {
     LogOptions::new().wait(Duration::ZERO)
 }
 
-/// The contents of the record of this number.
+/// Returns the contents of the record of this number.
 fn record(number: u64) -> Vec<u8> {
     let len = [0, 1, 30, 500, 900, 1500][mix(number ^ 0xabc) as usize % 6];
     let mut bytes = number.to_le_bytes().to_vec();
@@ -25,18 +25,18 @@ fn record(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// What a test knows of a log.
+/// A test's knowledge of a log.
 #[derive(Clone, Debug, Default)]
 struct Oracle {
-    /// Every record that may be there: what was acknowledged or found after a crash, in order, and
-    /// those that were issued after it.
+    /// Every record that may exist: those acknowledged or found after a crash, in order, and those issued
+    /// afterwards.
     issued: Vec<u64>,
-    /// So many of them are there for certain.
+    /// The number of them that certainly exist.
     sure: usize,
-    /// So many of them may be gone at the front.
+    /// The number of them that may be gone at the front.
     cut: usize,
     next: u64,
-    /// Where acknowledged records and those behind each ended, to truncate at.
+    /// The ends of acknowledged records and of those found, to truncate at.
     ends: Vec<u64>,
     names: BTreeMap<Lsn, u64>,
 }
@@ -47,7 +47,7 @@ impl Oracle {
         assert_eq!(old, number, "{lsn:?} names two records");
     }
 
-    /// Reads a log that was just opened, and takes what is there for true.
+    /// Reads a log that was just opened, and takes its contents as the truth.
     fn check(&mut self, log: &Log) {
         let mut reader = log.reader(log.horizon()).unwrap();
         let mut found = Vec::new();
@@ -77,7 +77,7 @@ impl Oracle {
         self.ends = vec![log.horizon(); until];
     }
 
-    /// Works on a log as `seed` says; ends at the first failure.
+    /// Executes random steps on a log by `seed`; ends at the first failure.
     fn work(&mut self, log: &Log, mut seed: u64, steps: u32) -> Result<(), LogError> {
         for _ in 0..steps {
             seed = mix(seed);
@@ -112,7 +112,7 @@ fn boxed(disk: &SimDisk) -> Box<SimDisk> {
     Box::new(disk.clone())
 }
 
-/// Opens what a crash left, reads it, works on.
+/// Opens the log after a crash, reads it, and continues.
 fn open(disk: &SimDisk, oracle: &mut Oracle) -> Result<Log, LogError> {
     let log = Log::open(boxed(disk), ID.identity, options())?;
     oracle.check(&log);
@@ -122,7 +122,8 @@ fn open(disk: &SimDisk, oracle: &mut Oracle) -> Result<Log, LogError> {
 const CHOICES: [Survivors; 5] =
     [Survivors::None, Survivors::All, Survivors::Any(1), Survivors::Any(2), Survivors::Any(3)];
 
-/// A history: work, a kill, work, and in each a power failure at every step. Returns crash states.
+/// Explores a history: work, a kill, work, and in each a power failure at every step. Returns the number of
+/// crash states.
 fn explore(seed: u64) -> u64 {
     let mut states = 0;
     for step in 0.. {
@@ -132,7 +133,7 @@ fn explore(seed: u64) -> u64 {
         let mut oracle = Oracle::default();
         let mut worked = oracle.work(&log, seed, 12);
         if worked.is_ok() {
-            // The process dies alone; what is in the caches stays there.
+            // The process dies alone; the caches keep their contents.
             drop(log);
             worked = Log::open(boxed(&disk), ID.identity, options()).and_then(|log| {
                 oracle.check(&log);
@@ -147,7 +148,7 @@ fn explore(seed: u64) -> u64 {
             let disk = disk.survivors(choice);
             let mut oracle = oracle.clone();
             let log = open(&disk, &mut oracle).unwrap();
-            // Carry on, and let the power fail once more.
+            // Continue, and let the power fail once more.
             disk.power_fails_at(disk.steps() + mix(seed ^ step) % 12);
             if oracle.work(&log, mix(seed ^ step), 6).is_ok() {
                 drop(log);
@@ -184,7 +185,7 @@ fn a_failing_write_or_sync_ends_the_log_and_loses_nothing() {
             assert!(matches!(again, LogError::Lost { .. }) && log.is_lost());
             assert_eq!(disk.steps(), steps, "nothing is tried again");
             drop(log);
-            // The next process reads what the cache shows, builds on it, and then the power fails.
+            // The next process reads the cached contents, builds on them, and then the power fails.
             let mut killed = oracle.clone();
             let disk = disk.after_kill();
             let before = disk.survivors(Survivors::Any(seed));

@@ -1,4 +1,4 @@
-//! What a log does when nothing crashes, and what it refuses.
+//! A log without crashes, and the requests it refuses.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -75,7 +75,7 @@ fn a_new_file_is_all_written_zeros() {
     let (directory, disk) = file(300_000, SyncMethod::Sync);
     let bytes = std::fs::read(directory.path().join("log")).unwrap();
     assert!(bytes.len() == 300_000 && bytes.iter().all(|&byte| byte == 0));
-    // What is allocated and not written is a hole to whoever asks.
+    // Allocated but unwritten bytes look like a hole.
     let file = std::fs::File::open(directory.path().join("log")).unwrap();
     let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap();
     assert_eq!(hole, disk.len());
@@ -116,7 +116,7 @@ fn a_writer_waits_for_room() {
         assert!(!writer.is_finished());
         log.truncate(BLOCK as u64).unwrap();
         writer.join().unwrap().unwrap();
-        // Nor does it wait for what never comes.
+        // Nor does it wait for room that never comes.
         let writer = scope.spawn(|| log.append(&[3]));
         std::thread::sleep(Duration::from_millis(20));
         log.end("making room", "the disk failed");
@@ -161,7 +161,7 @@ fn a_reader_of_the_tail_goes_on_when_there_is_more() {
             log.truncate(u64::MAX).unwrap();
         }
     }
-    // Without a hold it may be overtaken, and is told so.
+    // Without a hold the reader may be overtaken, and then fails.
     let mut slow = log.reader(log.horizon()).unwrap();
     drop(hold);
     log.append(b"unread").unwrap();
@@ -169,14 +169,14 @@ fn a_reader_of_the_tail_goes_on_when_there_is_more() {
     assert!(matches!(slow.next_record(), Ok(None) | Err(LogError::Gone { .. })));
 }
 
-/// A log with three batches of which each has one record.
+/// Makes a log with three batches of one record each.
 fn three() -> (SimDisk, LogId) {
     let (disk, log) = sim(16);
     (0..3).for_each(|i| _ = log.append(&[i; 600]).unwrap());
     (disk, ID)
 }
 
-/// The disk's bytes after a change.
+/// Returns a copy of the disk with changed bytes.
 fn changed(disk: &SimDisk, change: impl FnOnce(&mut [u8])) -> SimDisk {
     let mut bytes = disk.bytes();
     change(&mut bytes);
@@ -190,7 +190,7 @@ fn nothing_is_read_beyond_the_first_bad_batch() {
         let bad = changed(&disk, |bytes| bytes[byte] ^= 4);
         assert_eq!(read(&bad, id).unwrap().len(), left, "byte {byte}");
     }
-    // A whole batch of a log of another name, generation, stamp or place is none of this one.
+    // An intact batch with another log's identity, generation, stamp or place does not count.
     let others =
         [LogId { identity: 2, ..id }, LogId { generation: 2, ..id }, LogId { stamp: 2, ..id }];
     for other in others {
@@ -203,7 +203,7 @@ fn nothing_is_read_beyond_the_first_bad_batch() {
         });
         assert_eq!(read(&mixed, id).unwrap().len(), 1, "{other}");
     }
-    // Where a batch begins anew at the start of the space, the one before it may be the bad one.
+    // Where a batch begins at the start of the space, the preceding one may be the bad one.
     let (disk, log) = sim(9);
     (0..4).for_each(|i| _ = log.append(&[i; 600]).unwrap());
     log.truncate(4 * BLOCK as u64).unwrap();
