@@ -9,32 +9,32 @@ use std::time::{Duration, Instant};
 use pmindex_core::{Medium, NewFile, PmError, Pool};
 use pmindex_error::error_enum;
 
-/// Bytes read at once.
+/// Bytes that are read in one piece.
 const CHUNK: usize = 1 << 20;
-/// Bytes compared, and written if they differ.
+/// Bytes that are compared, and written if they differ.
 const PAGE: usize = 4096;
 
-/// A backup under way: a consistent copy of a pool, most of it made while writers go on.
+/// A backup in progress: a consistent copy of a pool, mostly made while writers continue.
 ///
-/// [`begin`](Self::begin) copies everything while everybody works; [`catch_up`](Self::catch_up)
-/// copies what has changed since, as often as it pays; and [`finish`](Self::finish), called when no
-/// write to any index of the pool is under way, copies the rest. The copy is the pool as it was then,
-/// and opens as after a crash of its process, which every index recovers from.
+/// [`begin`](Self::begin) copies the whole pool while writers continue. [`catch_up`](Self::catch_up) copies
+/// what has changed since; call it as often as it reduces the rest. [`finish`](Self::finish) copies the
+/// rest; call it when no write to any index of the pool is in progress. The copy is the pool at that
+/// moment. It opens as after a crash of its process, and every index recovers from that.
 ///
-/// A pool does not know when its writers are between two operations: the caller does, and hands
-/// `finish` what keeps them there, such as the write half of a lock of which every write holds the
-/// read half. `finish` compares everything once more before it lets go: if somebody wrote all the
-/// same, it is [`BackupError::Changed`] and there is no backup.
+/// A pool does not know when its writers are between two operations, so the caller stops them. Pass a guard
+/// that keeps the writers stopped to `finish`, such as the write guard of a lock that every write holds for
+/// reading. Before `finish` drops the guard, it compares pool and copy once more; if a thread wrote
+/// nevertheless, it fails with [`BackupError::Changed`], and there is no backup.
 ///
 /// # Cost
-/// Writers pause for two comparisons of the pool with its copy, both in memory, and for writing
-/// what changed since the last round: about as long as reading four times the size of the pool from
-/// DRAM, whatever the speed of the copy's device, as long as the page cache holds the copy. Readers
-/// never pause. The file is made durable after the pause.
+/// Writers pause while the pool is compared twice with its copy, both in memory, and while the changes
+/// since the last round are written. If the page cache holds the copy, this takes about as long as reading
+/// four times the size of the pool from DRAM, whatever the speed of the copy's device. Readers never pause.
+/// The file is made durable after the pause.
 ///
 /// # Durability
-/// The copy has no name until it is complete and durable ([`NewFile`]): a crash leaves the file of
-/// before, or none, never half of one, and no other file is touched. The copy has the identity
+/// The copy gets its name when it is complete and durable ([`NewFile`]). A crash leaves the earlier file of
+/// that name, or none, never a partial one, and no other file is changed. The copy has the identity
 /// ([`Pool::uuid`]) of the pool.
 ///
 /// ```
@@ -54,7 +54,7 @@ const PAGE: usize = 4096;
 /// };
 /// insert(&1)?;
 /// let mut backup = Backup::begin(&pool, &copy)?;
-/// insert(&2)?; // other threads may go on
+/// insert(&2)?; // other threads may continue
 /// backup.catch_up()?;
 /// backup.finish(gate.write().unwrap_or_else(PoisonError::into_inner))?;
 /// insert(&3)?;
@@ -69,7 +69,7 @@ pub struct Backup<'p, M: Medium> {
     pool: &'p Pool<M>,
     file: NewFile,
     target: PathBuf,
-    /// Bytes that have been copied at least once.
+    /// The length of the part that has been copied at least once.
     covered: u64,
     live: Vec<u8>,
     copy: Vec<u8>,
@@ -83,11 +83,11 @@ impl<M: Medium> fmt::Debug for Backup<'_, M> {
     }
 }
 
-/// What a backup did.
+/// The figures of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupReport {
-    /// Bytes of the copy.
+    /// The size of the copy in bytes.
     pub bytes: u64,
     /// Bytes that were copied while writers paused.
     pub delta: u64,
@@ -96,31 +96,31 @@ pub struct BackupReport {
 }
 
 error_enum! {
-    /// Why there is no backup. An earlier file of its name is as it was.
+    /// The reason why a backup failed. An existing file of its name is unchanged.
     #[derive(Debug)]
     #[non_exhaustive]
     pub enum BackupError {
-        /// The pool.
+        /// An error of the pool.
         #[error(transparent)]
         Pool(#[from] PmError),
-        /// Somebody wrote to the pool while [`Backup::finish`] had been told that nobody does.
+        /// A thread wrote to the pool during [`Backup::finish`].
         #[error("the pool changed at offset {offset:#x} while its backup was being finished")]
         Changed {
-            /// Where.
+            /// The offset of the change.
             offset: u64,
         },
-        /// The copy would replace the pool itself.
+        /// The target is the pool's own file.
         #[error("{path}: the pool itself; name another file")]
         Itself {
             /// The file.
             path: PathBuf,
         },
-        /// The file system.
+        /// An error of the file system.
         #[error("{path}: {what}: {source}")]
         Io {
             /// The file.
             path: PathBuf,
-            /// What was tried.
+            /// The operation that failed.
             what: &'static str,
             /// The system's error.
             source: io::Error,
@@ -129,11 +129,11 @@ error_enum! {
 }
 
 impl<'p, M: Medium> Backup<'p, M> {
-    /// Copies the pool to a new file in the folder of `target` while everybody works.
+    /// Copies the pool to a new file in the folder of `target`, while writers continue.
     ///
     /// # Errors
-    /// [`BackupError::Itself`] if `target` is a name of the pool's file, or leads to it; the file
-    /// system's; the pool's.
+    /// [`BackupError::Itself`] if `target` is or links to the pool's file; errors of the file system and of
+    /// the pool.
     pub fn begin(pool: &'p Pool<M>, target: impl AsRef<Path>) -> Result<Self, BackupError> {
         let target = target.as_ref().to_path_buf();
         if pool.is_at(&target) {
@@ -150,8 +150,8 @@ impl<'p, M: Medium> Backup<'p, M> {
         Ok(backup)
     }
 
-    /// Copies what has changed since the last round, and the bytes by which the pool has grown, while
-    /// everybody works. How many bytes that were: when it no longer falls, it is time to
+    /// Copies what has changed since the last round, and the part by which the pool has grown, while
+    /// writers continue. Returns the number of bytes copied; when it no longer falls, call
     /// [`finish`](Self::finish).
     pub fn catch_up(&mut self) -> Result<u64, BackupError> {
         let (mut offset, mut copied) = (0, 0);
@@ -173,17 +173,17 @@ impl<'p, M: Medium> Backup<'p, M> {
         Ok(copied)
     }
 
-    /// Copies the rest while no write to the pool is under way, drops `stopped`, makes the copy durable
-    /// and gives it its name; a file of that name is replaced. `stopped` is what keeps the writers
-    /// where they are: a lock's guard, an exclusive reference, `()` if there are none.
+    /// Copies the rest while no write to the pool is in progress, drops `stopped`, makes the copy durable,
+    /// and gives it its name, replacing a file of that name. `stopped` keeps the writers stopped: a lock
+    /// guard, an exclusive reference, or `()` if there are no writers.
     ///
     /// # Errors
-    /// [`BackupError::Changed`]; the file system's; the pool's.
+    /// [`BackupError::Changed`]; errors of the file system and of the pool.
     pub fn finish<G>(self, stopped: G) -> Result<BackupReport, BackupError> {
         self.finish_with(stopped, || ())
     }
 
-    /// `between` happens before the copy is compared for the last time.
+    /// Does the same, and calls `between` before the last comparison.
     fn finish_with<G>(
         mut self,
         stopped: G,
@@ -201,7 +201,7 @@ impl<'p, M: Medium> Backup<'p, M> {
         Ok(BackupReport { bytes: self.covered, delta, pause })
     }
 
-    /// Whether the copy is the pool, byte by byte.
+    /// Returns an error unless the copy equals the pool, byte by byte.
     fn compare(&mut self) -> Result<(), BackupError> {
         let mut offset = 0;
         while let Some(bytes) = self.read_live(offset)? {
@@ -214,19 +214,19 @@ impl<'p, M: Medium> Backup<'p, M> {
         Ok(())
     }
 
-    /// Reads the next bytes of the pool; how many, `None` at its end.
+    /// Reads the next bytes of the pool; returns their number, or `None` at the end.
     fn read_live(&mut self, offset: u64) -> Result<Option<usize>, BackupError> {
         let left = self.pool.len().saturating_sub(offset);
         let bytes = left.min(CHUNK as u64) as usize;
         if bytes == 0 {
-            // A pool that has no bytes belongs to another process.
+            // A pool without bytes belongs to another process.
             return if offset == 0 { Err(PmError::Forked.into()) } else { Ok(None) };
         }
         self.pool.read_image(offset, &mut self.live[..bytes])?;
         Ok(Some(bytes))
     }
 
-    /// Reads what there is of the copy; how many bytes.
+    /// Reads the bytes that the copy has; returns their number.
     fn read_copy(&mut self, offset: u64, bytes: usize) -> Result<usize, BackupError> {
         let known = self.covered.saturating_sub(offset).min(bytes as u64) as usize;
         let read = self.file.file().read_exact_at(&mut self.copy[..known], offset);

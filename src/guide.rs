@@ -1,22 +1,24 @@
-//! The guide, a module for each chapter: from the choice of an index to the recovery of a damaged file.
+//! The guide, with a module for each chapter, from the choice of an index to the recovery of a damaged
+//! file.
 //!
-//! The same text is a book (`docs/book` of the repository), with pictures of how it works inside.
+//! The same text is a book (`docs/book` in the repository), which also explains in pictures how pmindex
+//! works.
 //!
 //! | question | chapter |
 //! | --- | --- |
-//! | Which part of the library do I use, and what shall a write wait for? | [`choosing`] |
-//! | Which of the indexes? | [`which_index`] |
-//! | Which types can keys and values have, and how do they change later? | [`modelling`] |
-//! | How do threads share a map, and how do records change together? | [`transactions`] |
-//! | What does a service do beside reading and writing? | [`operating`] |
-//! | What happens after a crash, and what if a file is damaged? | [`recovering`] |
-//! | How is an engine's cache warm after a deploy? | [`caches`] |
+//! | Which part of the library do I use, and what should a write wait for? | [`choosing`] |
+//! | Which index do I use? | [`which_index`] |
+//! | Which types can keys and values have, and how can a type change later? | [`modelling`] |
+//! | How do threads share a map, and how do several records change together? | [`transactions`] |
+//! | How do I run a service on it: opening, metrics, space, backups? | [`operating`] |
+//! | What happens after a crash, and what do I do if a file is damaged? | [`recovering`] |
+//! | How do I keep a block cache warm across a deploy? | [`caches`] |
 //! | How do I use it from C and C++? | [`c`] |
 //! | How do I use it from Python? | [`python`] |
 #![allow(clippy::doc_markdown, reason = "chapters are pages of a book as well")]
 
-/// Where the chapters' links lead on these pages. In the book they lead to files, by definitions at the
-/// ends of the chapters; of two definitions of a link the first counts.
+/// Defines the targets of the chapters' links on these pages. In the book, definitions at the ends of the
+/// chapters link to files; of two definitions the first applies.
 macro_rules! links {
     () => {
         "[Transactions]: crate::guide::transactions\n\

@@ -1,6 +1,6 @@
-//! Ordered key-value indexes that survive a crash. They live in byte-addressable persistent memory, or
-//! in any file that can be mapped, and are there again when the file is opened, with everything that was
-//! acknowledged before the crash.
+//! Ordered key-value indexes that survive a crash. They are stored in byte-addressable persistent memory,
+//! or in any file that can be mapped. Opening the file after a crash gives them back, with every write that
+//! was acknowledged.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -22,21 +22,22 @@
 //! # }
 //! ```
 //!
-//! | what | where |
+//! | to | use |
 //! | --- | --- |
-//! | a file with indexes in it; what it survives | [`Pool`], [`PoolOptions`], [`Durability`], [`Pool::describe`] |
-//! | indexes for any number of threads | [`FpTree`], [`SpTree`], [`BufferedSpTree`], [`Hart`], [`NvTree`], [`FastFair`], [`BzTree`], [`SharedWbTree`] |
-//! | one whose writers take turns by `&mut` | [`WbTree`] |
-//! | what each of them can do; code for any of them | [`Index`], [`PmIndex`], [`AnyIndex`], [`Kind`] |
-//! | keys and values of your own | [`Storable`], [`Key`], [`Value`], `#[derive(Storable)]` (feature `derive`) |
-//! | several typed maps, transactions and snapshots over all of them | [`Store`], [`Map`], [`Transaction`], [`Snapshot`] |
-//! | several records at once, compare-and-swap | [`Batched`], [`WriteBatch`], [`Exchange`] |
-//! | a copy of a pool in use | [`Backup`] |
-//! | a look at a pool that another process has | [`Pool::peek`] |
-//! | what can be read of a damaged index | [`salvage`] |
-//! | what can go wrong | [`OpenError`], [`IndexError`], [`PmError`] |
+//! | create or open a file of indexes, and know what it survives | [`Pool`], [`PoolOptions`], [`Durability`], [`Pool::describe`] |
+//! | use an index from several threads | [`FpTree`], [`SpTree`], [`BufferedSpTree`], [`Hart`], [`NvTree`], [`FastFair`], [`BzTree`], [`SharedWbTree`] |
+//! | use an index that one thread at a time writes, by `&mut` | [`WbTree`] |
+//! | write code for any index | [`Index`], [`PmIndex`], [`AnyIndex`], [`Kind`] |
+//! | store your own types | [`Storable`], [`Key`], [`Value`], `#[derive(Storable)]` (feature `derive`) |
+//! | have several typed maps, with transactions and snapshots over them | [`Store`], [`Map`], [`Transaction`], [`Snapshot`] |
+//! | change several records of one index at once, or compare and swap | [`Batched`], [`WriteBatch`], [`Exchange`] |
+//! | copy a pool in use | [`Backup`] |
+//! | inspect a pool that another process has open | [`Pool::peek`] |
+//! | read what is left of a damaged index | [`salvage`] |
+//! | handle errors | [`OpenError`], [`IndexError`], [`PmError`] |
 //!
-//! [`guide`] is a guide from the choice of an index to the recovery of a damaged file, a module for each chapter.
+//! [`guide`] is a guide with a module for each chapter, from the choice of an index to the recovery of a
+//! damaged file.
 #![forbid(unsafe_code)]
 
 /// The README's examples, as tests.
@@ -44,7 +45,7 @@
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
-// What tests of this crate share with those in `tests/` names it as they do.
+// Code that this crate's tests share with those in `tests/` refers to this crate by its name.
 #[cfg(test)]
 extern crate self as pmindex;
 

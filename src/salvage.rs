@@ -1,4 +1,4 @@
-//! Reading what can be read of a damaged index.
+//! Reads the intact part of a damaged index.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,39 +7,39 @@ use std::ops::Bound;
 use pmindex_index::{Index, IndexError, Key, Shape, Storable, Value};
 use pmindex_index::{decoded, encoded};
 
-/// Keys that are tried in the parts of an index that a scan does not reach.
+/// The number of keys that are tried in the parts that scans do not reach.
 const PROBES: usize = 1 << 14;
-/// Bytes by which a tried key may be longer than those that were read around it.
+/// The number of bytes by which a tried key may be longer than the keys read around it.
 const FINER: usize = 2;
-/// How long a tried key may be in any case.
+/// The length that a tried key may always have.
 const LONGEST: usize = 8;
 
-/// A stretch of keys in which nothing could be read, though there may have been something. It may be
-/// shorter than told, never longer.
+/// A range of keys in which nothing could be read, though it may have held records. The range that held
+/// them may be smaller, never larger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap<K> {
-    /// The last key before it that was read; `None` if it starts with the least key.
+    /// The last key before the gap that was read; `None` if the gap starts at the least key.
     pub after: Option<K>,
-    /// The first key after it that was read; `None` if it ends with the greatest key.
+    /// The first key after the gap that was read; `None` if the gap ends at the greatest key.
     pub before: Option<K>,
-    /// What reading there says.
+    /// The error of reading there.
     pub error: IndexError,
 }
 
-/// What came of a [`salvage`].
+/// The result of [`salvage`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Salvage<K> {
-    /// What [`Index::check`] finds wrong; `None`: the index is whole.
+    /// The error of [`Index::check`]; `None` if the index is whole.
     pub damage: Option<IndexError>,
-    /// The records that the index says it has, if it says so. Of a damaged one it may be any number.
+    /// The number of records that the index claims to have. In a damaged index it may be wrong.
     pub claimed: Option<u64>,
-    /// Where nothing could be read, in order of the keys.
+    /// The gaps, in key order.
     pub gaps: Vec<Gap<K>>,
 }
 
 impl<K> Salvage<K> {
-    /// The same with other keys.
+    /// Returns the same result with other keys.
     pub fn map_keys<L>(self, change: impl Fn(K) -> L) -> Salvage<L> {
         let gap = |gap: Gap<K>| Gap {
             after: gap.after.map(&change),
@@ -51,22 +51,22 @@ impl<K> Salvage<K> {
     }
 }
 
-/// Hands every record of an index that can be read to `each`, until that says `false`: of a whole
-/// index all of them, once, in order; of a damaged one what is reached, some of it twice and out of
-/// order: who collects it keeps the first of equal keys.
+/// Passes every readable record of an index to `each`, until that returns `false`. Of a whole index these
+/// are all records, once, in key order. Of a damaged index these are all records that can be reached, some
+/// of them twice and out of order: if you collect them, keep the first of equal keys.
 ///
-/// A damaged index is scanned from both ends, and a record is believed if a lookup finds it too. Where both scans fail, keys between them are looked up
-/// and scanned from, again in both directions, by halving the stretches that cannot be read, up to
-/// some thousand times: so records behind a damaged node are found if the index leads to them by
-/// another way than through it. What the damaged nodes themselves held is lost, and so is what only they lead
-/// to. Damage that leaves the structure whole, a changed value for example, is not noticed: values
-/// have no checksums.
+/// A damaged index is scanned from both ends, and a record counts only if a lookup finds it too. Where both
+/// scans fail, keys between them are looked up and scanned from, in both directions, by halving the
+/// unreadable ranges up to some thousand times. So records behind a damaged node are found if the index has
+/// another path to them. The records of the damaged nodes themselves are lost, and so are records that only
+/// these nodes lead to. Damage that leaves the structure intact, such as a changed value, is not detected:
+/// values have no checksums.
 ///
 /// The index is not changed.
 ///
 /// # Cost
-/// Verifies the index, then reads it once, or twice if it is damaged, and up to 32,768 times the
-/// record or node where scans fail.
+/// Verifies the index, and reads it once. A damaged index is read twice, and records or nodes are read up
+/// to 32,768 times where scans fail.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -110,26 +110,26 @@ pub fn salvage<K: Key, V: Value>(
     result
 }
 
-/// Where a part begins or ends.
+/// An end of an unreadable part.
 #[derive(Clone)]
 struct Edge<K> {
-    /// Nothing is known beyond it; `None`: at the end of all keys.
+    /// The key up to which nothing is known; `None`: the end of all keys.
     key: Option<K>,
-    /// The nearest key on the other side that was read.
+    /// The nearest key outside the part that was read.
     nearest: Option<K>,
-    /// Whether that side has been read up to it.
+    /// `true` if the outside has been read up to `nearest`.
     read: bool,
 }
 
 impl<K: Clone> Edge<K> {
-    /// At a record that was read, or at the end.
+    /// Returns an edge at a record that was read, or at the end of all keys.
     fn read(key: Option<K>) -> Self {
         Self { nearest: key.clone(), key, read: true }
     }
 
-    /// Where a walk from `tried` failed: at the last record it read; or at once, and then it depends
-    /// on what the walk to the `other` side came to before its `end`.
-    fn of(walk: &Walk<K>, tried: &K, other: &Walk<K>, end: &Self) -> Self {
+    /// Returns the edge where a scan from `tried` failed: at its last record. If it read none, the edge
+    /// depends on how far the scan to the `other` side came before its `end`.
+    fn of(walk: &ScanReach<K>, tried: &K, other: &ScanReach<K>, end: &Self) -> Self {
         if walk.last.is_some() {
             return Self::read(walk.last.clone());
         }
@@ -146,13 +146,13 @@ impl<K: Clone> Edge<K> {
     }
 }
 
-/// Keys between two edges, of which nothing could be read yet.
+/// A range between two edges of which nothing could be read yet.
 #[derive(Clone)]
 struct Part<K> {
     after: Edge<K>,
     before: Edge<K>,
     error: IndexError,
-    /// The longest key to try in it, in bytes of its encoding.
+    /// The length of the longest key to try in it, in bytes of its encoding.
     longest: usize,
 }
 
@@ -166,12 +166,12 @@ impl<K: Key> Part<K> {
         Self { after, before, error, longest }
     }
 
-    /// Where something was read nearby there may be more: such parts come first.
+    /// Returns its priority: near records that were read there are probably more.
     fn promise(&self) -> u8 {
         u8::from(self.after.read) + u8::from(self.before.read)
     }
 
-    /// A key within it, if there is one.
+    /// Returns a key within it, if there is one.
     fn middle(&self) -> Option<K> {
         let (after, before) = (self.after.key.as_ref(), self.before.key.as_ref());
         let bytes_of = |key: &K| encoded::<K>(key.borrowed());
@@ -191,8 +191,8 @@ impl<K: Key> Part<K> {
     }
 }
 
-/// How far a walk came.
-struct Walk<K> {
+/// How far a scan came.
+struct ScanReach<K> {
     first: Option<K>,
     last: Option<K>,
     error: Option<IndexError>,
@@ -201,15 +201,15 @@ struct Walk<K> {
 struct Reader<'a, K: Key, V: Value> {
     index: &'a dyn Index<K, V>,
     each: &'a mut dyn FnMut(K, V) -> bool,
-    /// What is wrong, if it is known: then nothing is believed that a lookup does not find too.
+    /// The damage, if it is known: then a record counts only if a lookup finds it too.
     damage: Option<IndexError>,
     stopped: bool,
 }
 
 impl<K: Key, V: Value> Reader<'_, K, V> {
     /// Scans until something cannot be read.
-    fn walk(&mut self, lower: Bound<&K>, upper: Bound<&K>, backward: bool) -> Walk<K> {
-        let mut walk = Walk { first: None, last: None, error: None };
+    fn walk(&mut self, lower: Bound<&K>, upper: Bound<&K>, backward: bool) -> ScanReach<K> {
+        let mut walk = ScanReach { first: None, last: None, error: None };
         let mut records =
             self.index.range_bounds(lower.map(Storable::borrowed), upper.map(Storable::borrowed));
         while !self.stopped {
@@ -235,7 +235,7 @@ impl<K: Key, V: Value> Reader<'_, K, V> {
         walk
     }
 
-    /// Halves the parts that cannot be read; what is left of them, in no order.
+    /// Halves the parts that cannot be read; returns what remains of them, in no order.
     fn probe(&mut self, whole: Part<K>) -> Vec<Part<K>> {
         let mut open = BTreeMap::from([((Reverse(whole.promise()), 0), whole)]);
         let mut closed = Vec::new();
@@ -265,7 +265,7 @@ impl<K: Key, V: Value> Reader<'_, K, V> {
     }
 }
 
-/// Parts in order; those that meet where nothing was read are one gap.
+/// Sorts parts; joins those between which nothing was read into one gap.
 fn joined<K: Key>(mut parts: Vec<Part<K>>) -> Vec<Gap<K>> {
     parts.sort_by(|a, b| a.after.key.cmp(&b.after.key)); // `None`, the least, comes first
     let mut joined: Vec<Part<K>> = Vec::new();
@@ -285,7 +285,7 @@ fn joined<K: Key>(mut parts: Vec<Part<K>>) -> Vec<Gap<K>> {
     joined.into_iter().map(gap).collect()
 }
 
-/// The mean of two byte strings as fractions; `None` is 1.
+/// Returns the mean of two byte strings as fractions; `None` is 1.
 fn mean(low: &[u8], high: Option<&[u8]>, width: usize) -> Vec<u8> {
     let digit = |bytes: &[u8], at: usize| u16::from(bytes.get(at).copied().unwrap_or(0));
     let mut sum = vec![0; width];
@@ -311,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    /// An index with stretches of keys that cannot be read.
+    /// An index with ranges of keys that cannot be read.
     struct Broken<K> {
         records: BTreeMap<K, u64>,
         bad: Vec<std::ops::RangeInclusive<K>>,
@@ -349,7 +349,7 @@ mod tests {
             upper: Bound<&K::Ref>,
         ) -> RangeIter<'_, K, u64> {
             let (lower, upper) = (lower.map(K::owned), upper.map(K::owned));
-            // A bound within a bad stretch descends into it; a scan fails on reaching one.
+            // A lookup or bound inside a bad range descends into it; a scan fails when it reaches one.
             let inside = |bound: &Bound<K>| match bound {
                 Bound::Included(key) | Bound::Excluded(key) => {
                     self.bad.iter().any(|bad| bad.contains(key))
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(result.claimed, Some(100_000));
     }
 
-    /// Few small numbers in a large space, and no end that can be read.
+    /// A few small numbers in a large space, and neither end can be read.
     #[test]
     fn small_numbers_are_found_without_either_end() {
         let records = (0..4000).map(|key| (key, 0)).collect();

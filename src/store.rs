@@ -8,7 +8,7 @@ use pmindex_store::Catalog;
 
 use crate::any::{AnyIndex, Kind};
 
-/// The kinds of index of this build, as those of a [`Store`]'s maps.
+/// The kinds of index of this build, for the maps of a [`Store`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kinds;
 
@@ -48,9 +48,9 @@ impl Catalog for Kinds {
 /// # let store = Store::open_with(&path, &pmindex::StoreOptions::new().pool(pmindex::PoolOptions::new().size(8 << 20)))?;
 /// # #[cfg(any())]
 /// let store = Store::open("shop.pool")?; // creates or opens; recovers
-/// let stock = store.map::<String, u64>("stock")?; // FPTree unless another kind is asked for
+/// let stock = store.map::<String, u64>("stock")?; // FPTree by default
 /// let orders = store.map::<u64, String>("orders")?;
-/// stock.insert("apple", &3)?; // as BTreeMap: replaces, returns what was there
+/// stock.insert("apple", &3)?; // like BTreeMap::insert: returns the old value
 ///
 /// // All or nothing, serializable, durable when it returns; run again on a conflict.
 /// store.transaction(|tx| {
@@ -60,7 +60,7 @@ impl Catalog for Kinds {
 ///     tx.put(&orders, &(last + 1), "apple")
 /// })?;
 ///
-/// let view = store.snapshot()?; // one moment of all maps; writers go on
+/// let view = store.snapshot()?; // a consistent view of all maps; writers continue
 /// stock.remove("apple")?;
 /// assert_eq!(stock.at(&view).get("apple")?, Some(2));
 /// let newest: Vec<_> = orders.at(&view).range(..).rev().collect::<Result<_, StoreError>>()?;

@@ -12,10 +12,10 @@ use pmindex_core::{IndexEntry, Medium, PmError, Pool};
 use pmindex_index::kept::{ForKept, Kept, as_types, for_kept};
 use pmindex_index::{ErasedIndex, Index, IndexError, Key, Noted, Value, typed};
 
-/// The kinds of index: one line each; each is there with the feature of its name.
+/// The kinds of index, one line each; a kind exists if the feature of its name is on.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident: $name:tt, $index:ident;)+) => {
-        /// A kind of index; its name is what tools and the pool's directory call it.
+        /// A kind of index. Tools and the pool's directory use its name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Kind {
@@ -23,10 +23,10 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All kinds that this build has.
+            /// All kinds of this build.
             pub const ALL: &[Self] = &[$(#[cfg(feature = $name)] Self::$kind,)+];
 
-            /// Its name: `fptree`, ...
+            /// Returns its name: `fptree`, ...
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -34,7 +34,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Creates (`new`) or opens an index of kept records.
+            /// Creates (`new`) or opens an index of encoded records.
             fn make<A: Kept, B: Kept, M: Medium>(
                 self,
                 pool: &Arc<Pool<M>>,
@@ -58,30 +58,32 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// DRAM inner nodes, leaves with fingerprints in PM: the fastest single operations.
+    /// Inner nodes in DRAM, leaves with fingerprints in PM: the fastest single operations.
     FpTree: "fptree", FpTree;
-    /// Everything in PM, sorted leaves: opens at once, whatever its size, and scans fast.
+    /// Everything in PM, sorted leaves: opens in constant time, and scans fast.
     FastFair: "fastfair", FastFair;
-    /// Radix trees by prefix in DRAM, records in PM: single operations, long keys.
+    /// Radix trees by prefix in DRAM, records in PM: fast single operations, long keys.
     Hart: "hart", Hart;
-    /// All in PM, lock-free, opened in constant time, the same in volatile memory.
+    /// Everything in PM, lock-free: opens in constant time, and also runs in volatile memory.
     BzTree: "bztree", BzTree;
-    /// DRAM inner nodes, append-only leaves in PM: one flush and one fence for every write.
+    /// Inner nodes in DRAM, append-only leaves in PM: one flush and one fence for every write.
     NvTree: "nvtree", NvTree;
-    /// Radix tree and key ranges in DRAM, leaves in PM: fast misses, reads at once after a crash.
+    /// Radix tree and key ranges in DRAM, leaves in PM: fast misses, serves reads immediately after a
+    /// crash.
     SpTree: "sptree", SpTree;
-    /// SPTree with write buffers over a structured log: one line, one fence for a write.
+    /// SPTree with write buffers over a structured log: one line and one fence per write.
     BufferedSpTree: "sptree-buffered", BufferedSpTree;
-    /// All in PM: opens at once whatever the size, the fastest scans; one writer at a time.
+    /// Everything in PM: opens in constant time, has the fastest scans, and one writer at a time.
     WbTree: "wbtree", SharedWbTree;
-    /// A radix tree wholly in PM, changed in place: opens at once, whatever its size; long keys.
+    /// A radix tree wholly in PM, changed in place: opens in constant time; for long keys.
     Woart: "woart", Woart;
-    /// The same with nodes that are copied to change: what WOART is compared with.
+    /// A radix tree wholly in PM whose nodes are copied to change them; for comparison with WOART.
     ArtCow: "artcow", ArtCow;
 }
 
 impl Kind {
-    /// Hands what can be read of the index to `each`; `None` if the kind opens without reading its nodes.
+    /// Passes the readable records of the index to `each`; returns `None` if the kind opens without reading
+    /// its nodes.
     #[allow(unreachable_patterns, clippy::unnecessary_wraps, reason = "a build may have one kind")]
     fn salvage<A: Kept, B: Kept, M: Medium>(
         self,
@@ -112,11 +114,11 @@ impl Kind {
 }
 
 impl Kind {
-    /// The kind of an index in a pool's directory; `None` if this version does not know it.
+    /// Returns the kind of an index in a pool's directory; `None` if this version does not know it.
     #[must_use]
     pub fn of(entry: &IndexEntry) -> Option<Self> {
         let name = entry.kind.split(|byte| *byte == 0).next().unwrap_or_default();
-        // The directory has room for the first 8 bytes of a name.
+        // A directory entry holds the first 8 bytes of the name.
         let of = |kind: &Self| kind.name().bytes().take(entry.kind.len()).eq(name.iter().copied());
         Self::ALL.iter().copied().find(of)
     }
@@ -128,7 +130,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// There is no kind of this name.
+/// The error of parsing a name that no kind has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKind {
     /// The name.
@@ -152,15 +154,16 @@ impl FromStr for Kind {
     }
 }
 
-/// Creates or opens an index that keeps what its types are encoded as, under the names of the types.
+/// Creates or opens an index that stores the encodings of its types, under the names of the types.
 ///
-/// So all types of one shape share one compiled index: a program compiles each kind of index once for
-/// words, once for byte strings, and not for every pair of types. (Feature `precompiled`: not even that.)
+/// So all types of one shape share one compiled index: a program compiles each kind of index once for words
+/// and once for byte strings, not for every pair of types. (With the feature `precompiled` it compiles
+/// neither.)
 struct Make<'a, K, V, M: Medium> {
     kind: Kind,
     pool: &'a Arc<Pool<M>>,
     name: &'a str,
-    /// Creates it.
+    /// `true` to create the index, `false` to open it.
     new: bool,
     types: PhantomData<fn() -> (K, V)>,
 }
@@ -180,7 +183,7 @@ impl<K: Key, V: Value, M: Medium> ForKept for Make<'_, K, V, M> {
     }
 }
 
-/// Reads what can be read of an index that keeps what its types are encoded as.
+/// Salvages an index that stores the encodings of its types.
 struct Salvaging<'a, K, V, M: Medium> {
     kind: Kind,
     pool: &'a Arc<Pool<M>>,
@@ -211,10 +214,10 @@ impl<K: Key, V: Value, M: Medium> ForKept for Salvaging<'_, K, V, M> {
     }
 }
 
-/// An index whose kind is chosen at run time; its keys and values have types as ever.
+/// An index whose kind is chosen at run time; its keys and values have static types.
 ///
-/// Everything costs what it costs in the index itself, a call through a table, and for other types than
-/// `u64` and `Vec<u8>` what encoding them takes: batches copy their byte strings.
+/// An operation costs what it costs in the index itself, plus a call through a table. Types other than
+/// `u64` and `Vec<u8>` are also encoded and decoded: batches copy their byte strings.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -246,7 +249,7 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
     /// Creates the index `name`.
     ///
     /// # Errors
-    /// [`IndexError::IndexExists`]; the pool's.
+    /// [`IndexError::IndexExists`], and the errors of the pool.
     pub fn create<M: Medium>(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -256,11 +259,11 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
         Ok(Self { kind, index })
     }
 
-    /// Opens the index `name`, of whatever kind it is; recovery is part of it.
+    /// Opens the index `name`, of any kind, and recovers it.
     ///
     /// # Errors
-    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`] (a kind this version does not know),
-    /// [`IndexError::WrongLayout`] (other types of keys or values); the pool's.
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`] (a kind that this version does not know),
+    /// [`IndexError::WrongLayout`] (other types of keys or values), and the errors of the pool.
     pub fn open<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         let Some(entry) = pool.find_index(name)? else {
             return Err(IndexError::NoSuchIndex { name: name.into() });
@@ -277,16 +280,16 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
         Ok(Self { kind, index: for_kept::<K, V, _>(make).noted(pool)? })
     }
 
-    /// Hands every record that can be read of the index `name` to `each`, until that says `false`,
-    /// without opening the index, which may be too damaged for that; what is wrong with it. `None`:
-    /// it is of a kind that opens without reading its nodes, and [`salvage`](crate::salvage) reads it.
-    /// Some records may be given twice, in any order.
+    /// Passes every record of the index `name` that can be read to `each`, until that returns `false`. Does
+    /// not open the index, which may be too damaged to open. Returns the errors that it found, or `None`
+    /// for a kind that opens without reading its nodes, which [`salvage`](crate::salvage) can read. May
+    /// pass some records twice, in any order.
     ///
-    /// `foreign` says of a block's offset whether another index owns it; with it, nodes are found
-    /// that nothing leads to.
+    /// `foreign` returns `true` if another index owns the block at an offset. With it, unreachable nodes
+    /// are found too.
     ///
     /// # Errors
-    /// As [`open`](Self::open); the root of the index cannot be read.
+    /// Those of [`open`](Self::open), and if the root of the index cannot be read.
     pub fn salvage_nodes<M: Medium>(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -300,33 +303,33 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
         for_kept::<K, V, _>(Salvaging { kind, pool, name, foreign, each })
     }
 
-    /// Its kind.
+    /// Returns its kind.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The index, without its kind.
+    /// Returns the index without its kind.
     #[cfg(feature = "store")]
     pub(crate) fn into_erased(self) -> Box<dyn ErasedIndex<K, V>> {
         self.index
     }
 
-    /// Waits for background work, saves what makes the next open fast, and ends.
+    /// Waits for background work, saves data that makes the next opening fast, and closes the index.
     pub fn close(self) -> Result<(), IndexError> {
         self.index.close()
     }
 
-    /// Removes the index `name`, of whatever kind it is, and frees all its blocks; `false` if there is
-    /// none. Nobody has it open. See [`PmIndex::destroy`](pmindex_index::PmIndex::destroy).
+    /// Removes the index `name`, of any kind, and frees all its blocks; returns `false` if it does not
+    /// exist. The index must not be open. See [`PmIndex::destroy`](pmindex_index::PmIndex::destroy).
     ///
     /// # Errors
-    /// Those of [`open`](Self::open), and of [`Pool::drop_index`]; the index stays.
+    /// Those of [`open`](Self::open) and of [`Pool::drop_index`]; then the index stays.
     pub fn destroy<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
         pool.drop_index(name, |name| Self::open(pool, name)?.blocks())
     }
 
-    /// The offsets of all blocks this index owns, for the allocator's audit.
+    /// Returns the offsets of all blocks that this index owns, for the allocator's audit.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         self.index.blocks()
     }

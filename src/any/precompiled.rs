@@ -1,7 +1,7 @@
 //! Indexes of words and of byte strings on a mapped pool, compiled in this library.
 //!
-//! Whatever depends on this crate with the feature `precompiled` calls them, and compiles none of its own:
-//! programs of many crates, or many test programs, compile each kind of index once.
+//! A crate that depends on this one with the feature `precompiled` calls them instead of compiling its own.
+//! So programs of many crates, or many test programs, compile each kind of index once.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ type KeyBytes = KeptBytes<KEYS>;
 type Value1 = KeptWords<VALUES, 1>;
 type ValueBytes = KeptBytes<VALUES>;
 
-/// Whether there is a compiled index for these types on this medium.
+/// Returns `true` if an index for these types on this medium is compiled here.
 pub(super) const fn has<K: Key, V: Value, M: Medium>() -> bool {
     M::IS_MAPPED && K::SHAPE.words() <= 1 && V::SHAPE.words() <= 1
 }
 
-/// Creates (`new`) or opens an index for which there [is](has) a compiled one.
+/// Creates (`new`) or opens an index for types that [have](has) a compiled one.
 pub(super) fn make<K: Key, V: Value, M: Medium>(
     kind: Kind,
     pool: &Arc<Pool<M>>,

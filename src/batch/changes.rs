@@ -5,9 +5,9 @@ use pmindex_index::{IndexError, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Stor
 
 use pmindex_index::{decoded, encoded};
 
-/// Changes of several records of one index that happen together: see [`Batched`](super::Batched).
+/// Changes of several records of one index that take effect together: see [`Batched`](super::Batched).
 ///
-/// Of several changes of one key the last one counts.
+/// Of several changes of one key only the last takes effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WriteBatch<K, V> {
     pub(super) changes: Vec<(K, Option<V>)>,
@@ -20,7 +20,7 @@ impl<K, V> Default for WriteBatch<K, V> {
 }
 
 impl<K: Key, V: Value> WriteBatch<K, V> {
-    /// No changes.
+    /// Returns an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -32,30 +32,30 @@ impl<K: Key, V: Value> WriteBatch<K, V> {
         self
     }
 
-    /// Removes a record, if it is there.
+    /// Removes a record, if the key is present.
     pub fn remove(&mut self, key: &K::Ref) -> &mut Self {
         self.changes.push((K::owned(key), None));
         self
     }
 
-    /// How many changes there are.
+    /// Returns the number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if it has no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Forgets them.
+    /// Removes all changes.
     pub fn clear(&mut self) {
         self.changes.clear();
     }
 
-    /// The last change of each key, by key.
+    /// Returns the last change of each key, in key order.
     pub(super) fn settled(&self) -> Vec<(K, Option<V>)> {
         let mut changes = self.changes.clone();
         changes.sort_by(|a, b| a.0.cmp(&b.0)); // stable: the last of equal keys is the last change
@@ -66,7 +66,7 @@ impl<K: Key, V: Value> WriteBatch<K, V> {
     }
 }
 
-/// What is wrong with changes that no index could take.
+/// Returns the error of changes that no index could make.
 pub(super) fn check<K: Key, V: Value>(changes: &[(K, Option<V>)]) -> Result<(), IndexError> {
     for (key, value) in changes {
         let len = bytes_of::<K>(key.borrowed());
@@ -81,7 +81,7 @@ pub(super) fn check<K: Key, V: Value>(changes: &[(K, Option<V>)]) -> Result<(), 
     Ok(())
 }
 
-/// The length of a byte string's encoding.
+/// Returns the length of a byte string's encoding.
 fn bytes_of<T: Storable>(value: &T::Ref) -> usize {
     match T::SHAPE {
         Shape::Inline(_) => 0,
@@ -89,8 +89,8 @@ fn bytes_of<T: Storable>(value: &T::Ref) -> usize {
     }
 }
 
-/// The record of a batch in the log: for each change `length + 1` of the value (0: removed), length of
-/// the key, key, value; lengths are 4 bytes, little-endian.
+/// Returns the record of a batch in the log. For each change it has the length of the value plus 1 (0:
+/// removed), the length of the key, the key, and the value; lengths are 4 bytes, little-endian.
 pub(super) fn to_record<K: Key, V: Value>(
     changes: &[(K, Option<V>)],
 ) -> Result<Vec<u8>, IndexError> {
@@ -98,7 +98,7 @@ pub(super) fn to_record<K: Key, V: Value>(
     for (key, value) in changes {
         let key = encoded::<K>(key.borrowed());
         let value = value.as_ref().map(|value| encoded::<V>(value.borrowed()));
-        // Both were checked against limits far below 4 GiB.
+        // Both lengths were checked against limits far below 4 GiB.
         let len = value.as_ref().map_or(0, |value| value.len() as u32 + 1);
         record.extend_from_slice(&len.to_le_bytes());
         record.extend_from_slice(&(key.len() as u32).to_le_bytes());
@@ -111,7 +111,7 @@ pub(super) fn to_record<K: Key, V: Value>(
     Ok(record)
 }
 
-/// Back from the record.
+/// Returns the changes in a record.
 pub(super) fn from_record<K: Key, V: Value>(
     mut record: &[u8],
 ) -> Result<Vec<(K, Option<V>)>, PmError> {

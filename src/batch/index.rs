@@ -15,59 +15,57 @@ use pmindex_index::{
 use super::changes::{self, WriteBatch};
 use super::log::Log;
 
-/// Locks of keys: `2^LOCKS`.
+/// There are `2^LOCKS` locks of keys.
 const LOCKS: u32 = 8;
 
-/// What [`Batched::compare_exchange`] came to.
+/// The outcome of [`Batched::compare_exchange`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange<V> {
-    /// The record was as expected, and is as wanted, durably.
+    /// The record was as expected, and now has the new value, durably.
     Done,
-    /// The record was this, and stays so.
+    /// The record differed and is unchanged; this is its value.
     Found(Option<V>),
 }
 
 /// An index with [`write`](Self::write), which changes several records or none, and
-/// [`compare_exchange`](Self::compare_exchange). It takes any index over, and is one itself.
+/// [`compare_exchange`](Self::compare_exchange). It wraps an index of any kind, and is an index itself.
 ///
 /// # How it works
 ///
-/// Writers lock the keys they write, in DRAM; one key or all those of a batch. A batch
+/// Writers lock the keys that they write, in DRAM: one key, or all keys of a batch. A batch
 ///
 /// | step | what | durable before |
 /// |------|------|----------------|
 /// | 1 | locks its keys | |
-/// | 2 | puts its record into the log, an index named `NAME.batch` (DUR) | 3 |
+/// | 2 | adds its record to the log, an index named `NAME.batch` (DUR) | 3 |
 /// | 3 | makes its changes one by one | 4 |
-/// | 4 | takes its record out of the log | 5 |
+/// | 4 | removes its record from the log | 5 |
 /// | 5 | unlocks its keys | |
 ///
-/// Taking the index over makes the changes of each record in the log again: the keys were locked
-/// until the record was gone, so what it finds there was not written by anybody later.
+/// Wrapping the index again after a crash repeats the changes of each record in the log. This is correct
+/// because the keys stay locked until the record is removed: no later write can have changed them.
 ///
 /// # Durability
-/// A batch is durable as a whole when `write` returns; after a crash before that it has happened
-/// wholly or not at all. Whoever reads a change of a batch reads what is durable already: no crash
-/// takes it back.
+/// A batch is durable as a whole when `write` returns. After a crash before that, all of its changes are
+/// there or none is. A reader never sees a change of a batch that a crash could take back.
 ///
-/// Batches are *failure-atomic*, not isolated: readers take no lock, and one that reads two records of
-/// a batch under way may see one changed and the other not yet. (Keep in one record what must be
-/// seen together.)
+/// Batches are *failure-atomic*, not isolated: readers take no lock, so a reader of two records may see one
+/// changed and the other not yet. (Keep data that must be seen together in one record.)
 ///
 /// # Errors
-/// A batch with too long a key or value, or one whose record is longer than
-/// [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES), is refused and changes nothing; so is one whose record
-/// finds no room. If a change finds no room after that, or fails otherwise, `write` returns the
-/// error, and the batch is durable but *unfinished*: its changes are made before the next write
-/// of whatever kind, or when the index is taken over again. Until they can be, [`remove`](Index::remove)
-/// is the only write that is not refused (to make room), but for keys of such a batch.
+/// A batch with too long a key or value, or whose record is longer than
+/// [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES) or does not fit into the pool, is refused and changes
+/// nothing. If a change fails after that, for lack of space or otherwise, `write` returns the error, and
+/// the batch is durable but *unfinished*: its changes are made before the next write of any kind, or when
+/// the index is wrapped again. While a batch cannot be finished, every write fails except
+/// [`remove`](Index::remove) of keys that are not in such a batch, which can make room.
 ///
 /// # Cost
-/// A plain write: an uncontended lock in DRAM. A batch: the insertion of a byte string into the log,
-/// the changes, and a removal from the log: with FPTree 2 + 1 fences more than the changes cost.
+/// A single write takes an uncontended lock in DRAM. A batch costs its changes, an insertion of a byte
+/// string into the log, and a removal from the log: with FPTree 2 + 1 fences more than the changes.
 ///
-/// Once an index has batches, write to it through `Batched` only: after a crash, the changes of
-/// interrupted batches are made by the next [`Batched::new`], on top of whatever is there then.
+/// Once an index has batches, write to it only through `Batched`: after a crash, the next [`Batched::new`]
+/// makes the changes of interrupted batches, and overwrites later values.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -93,15 +91,15 @@ pub struct Batched<K, V, I, M: Medium = Mapped> {
     index: I,
     pub(super) log: Log,
     keys: VersionTable,
-    /// Batches that are durable and whose changes could not all be made.
+    /// Durable batches whose changes could not all be made.
     unfinished: Mutex<Vec<Unfinished<K, V>>>,
-    /// Whether there are any.
+    /// `true` if there are any.
     is_unfinished: AtomicBool,
     #[cfg(test)]
     pub(super) faulty: super::tests::Faulty,
 }
 
-/// A batch in the log.
+/// A durable batch whose changes are not all made.
 struct Unfinished<K, V> {
     number: u64,
     changes: Vec<(K, Option<V>)>,
@@ -114,14 +112,14 @@ impl<K, V, I: fmt::Debug, M: Medium> fmt::Debug for Batched<K, V, I, M> {
 }
 
 impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
-    /// Takes over the index that is called `name` in the pool; finishes the batches that a crash
-    /// interrupted. The log is made if there is none; the name may have 58 bytes.
+    /// Wraps the index that is called `name` in the pool, and finishes the batches that a crash
+    /// interrupted. Creates the log if it does not exist; the name may have up to 58 bytes.
     ///
-    /// In a pool that is read only it serves reads, which see what interrupted batches change as well as
-    /// if the pool could be written to; every write is [`PmError::ReadOnly`](pmindex_core::PmError).
+    /// In a pool that is open for reading only it serves reads, which also see the changes of interrupted
+    /// batches; every write fails with [`PmError::ReadOnly`](pmindex_core::PmError).
     ///
     /// # Errors
-    /// The pool's: full, corrupt. A batch that cannot be finished is no error here, but see above.
+    /// The errors of the pool: full, corrupt. A batch that cannot be finished is no error here; see above.
     pub fn new(pool: &Arc<Pool<M>>, name: &str, index: I) -> Result<Self, IndexError> {
         let log = Log::open(pool, name)?;
         let mut unfinished = Vec::new();
@@ -140,22 +138,22 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
             faulty: super::tests::Faulty::default(),
         };
         let _recovery = pool.recovery();
-        // What cannot be finished now is tried again by the next write.
+        // If this fails, the next write tries again.
         let _ = batched.finish();
         Ok(batched)
     }
 
-    /// Whether the index that is called `name` in the pool has been taken over before: whoever writes to it
-    /// takes it over again.
+    /// Returns `true` if the index that is called `name` in the pool has been wrapped before: then every
+    /// writer must wrap it.
     ///
     /// # Errors
-    /// The pool's.
+    /// The errors of the pool.
     pub fn has_log(pool: &Pool<M>, name: &str) -> Result<bool, IndexError> {
         Log::exists(pool, name)
     }
 
-    /// Removes the log of an index that is gone, and the batches in it that a crash interrupted; whether there
-    /// was one.
+    /// Removes the log of a removed index, with the batches that a crash interrupted; returns `true` if it
+    /// existed.
     ///
     /// # Errors
     /// Those of [`AnyIndex::destroy`](crate::AnyIndex::destroy).
@@ -166,7 +164,7 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
     /// Makes all changes of a batch, or none of them.
     ///
     /// # Errors
-    /// See [`Batched`]; the pool's.
+    /// See [`Batched`]; the errors of the pool.
     pub fn write(&self, batch: &WriteBatch<K, V>) -> Result<(), IndexError> {
         self.pool.check_writable()?;
         let changes = batch.settled();
@@ -190,8 +188,8 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
         Ok(())
     }
 
-    /// Replaces a record if it is as expected; `None` stands for no record. Values are the same if their
-    /// encodings are. Linearizable, like every other operation.
+    /// Replaces a record if it is as expected; `None` stands for a missing record. Values are equal if
+    /// their encodings are. Linearizable, like every other operation.
     ///
     /// # Errors
     /// Those of the index.
@@ -221,8 +219,8 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
         Ok(Exchange::Done)
     }
 
-    /// Replaces a record by what `change` makes of it; `None` stands for no record. `change` runs
-    /// again if somebody else was faster. Returns what it made.
+    /// Replaces a record by the result of `change`; `None` stands for a missing record. If another thread
+    /// changes the record meanwhile, `change` runs again. Returns its last result.
     ///
     /// # Errors
     /// Those of the index.
@@ -241,7 +239,7 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
         }
     }
 
-    /// The value of a key; if there is none, that of `create`, which is there then.
+    /// Returns the value of a key; if it is missing, inserts the value of `create` and returns that.
     ///
     /// # Errors
     /// Those of the index.
@@ -260,23 +258,23 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
         }
     }
 
-    /// The offsets of the blocks of the log, for the allocator's audit.
+    /// Returns the offsets of the blocks of the log, for the allocator's audit.
     ///
     /// # Errors
-    /// The pool's.
+    /// The errors of the pool.
     pub fn log_blocks(&self) -> Result<Vec<u64>, IndexError> {
         self.log.blocks()
     }
 
-    /// The index that was taken over.
+    /// Returns the wrapped index.
     pub fn inner(&self) -> &I {
         &self.index
     }
 
-    /// Closes the log and gives the index back, to be closed.
+    /// Closes the log and returns the index, which the caller closes.
     ///
     /// # Errors
-    /// The pool's.
+    /// The errors of the pool.
     pub fn into_inner(self) -> Result<I, IndexError> {
         self.log.close()?;
         Ok(self.index)
@@ -292,7 +290,7 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
         Ok(())
     }
 
-    /// Locks these keys, in the order of the locks.
+    /// Locks these keys, in the order of the locks, which prevents deadlock.
     fn lock<'k>(&self, keys: impl Iterator<Item = &'k K::Ref>) -> Vec<VersionGuard<'_>>
     where
         K: 'k,
@@ -309,15 +307,15 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
         self.keys.of(hash_of::<K>(key)).lock(self.pool.pm())
     }
 
-    /// Locks a key for a plain write, with no batch unfinished.
+    /// Locks a key for a single write, when no batch is unfinished.
     fn lock_to_write(&self, key: &K::Ref) -> Result<VersionGuard<'_>, IndexError> {
         let locked = self.lock_one(key);
         self.finish()?;
         Ok(locked)
     }
 
-    /// Locks a key for a removal, which may make the room that is missing: batches may be unfinished,
-    /// but for those with this key.
+    /// Locks a key for a removal, which may free the missing space. Batches may be unfinished, but not one
+    /// with this key.
     fn lock_to_remove(&self, key: &K::Ref) -> Result<VersionGuard<'_>, IndexError> {
         let locked = self.lock_one(key);
         match self.finish() {
@@ -330,8 +328,8 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the changes of unfinished batches. Their keys are locked by their being unfinished: all
-    /// writes of them come through here first.
+    /// Makes the changes of unfinished batches. Their keys need no locks: every write of them first comes
+    /// through here.
     fn finish(&self) -> Result<(), IndexError> {
         if !self.is_unfinished.load(Relaxed) {
             return Ok(());
@@ -346,14 +344,14 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
         Ok(())
     }
 
-    /// Whether a key belongs to an unfinished batch.
+    /// Returns `true` if a key belongs to an unfinished batch.
     fn is_awaited(&self, key: &K::Ref) -> bool {
         let key = K::owned(key);
         let unfinished = self.unfinished();
         unfinished.iter().any(|batch| batch.changes.iter().any(|(of, _)| *of == key))
     }
 
-    /// A batch in a wrong order: what the crash simulator must find.
+    /// Writes a batch in a wrong order, which the crash simulator must find.
     #[cfg(test)]
     fn write_faultily(
         &self,
@@ -377,14 +375,14 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
     }
 }
 
-/// A batch in the log. If it does not come to its end, for whatever reason, it is unfinished.
+/// A batch in the log. If its changes are not all made when this is dropped, the batch becomes unfinished.
 struct UnderWay<'b, K: Key, V: Value, I: Index<K, V>, M: Medium> {
     batched: &'b Batched<K, V, I, M>,
     unfinished: Option<Unfinished<K, V>>,
 }
 
 impl<K: Key, V: Value, I: Index<K, V>, M: Medium> UnderWay<'_, K, V, I, M> {
-    /// Steps 3 and 4.
+    /// Performs steps 3 and 4.
     fn go_on(&mut self) -> Result<(), IndexError> {
         if let Some(batch) = &self.unfinished {
             self.batched.make(&batch.changes)?; // 3, durable before: the record is gone
@@ -399,7 +397,7 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Drop for UnderWay<'_, K, V, I,
     fn drop(&mut self) {
         if let Some(batch) = self.unfinished.take() {
             self.batched.unfinished().push(batch);
-            // Seen by whoever locks these keys next.
+            // The next thread that locks these keys sees it.
             self.batched.is_unfinished.store(true, Relaxed);
         }
     }

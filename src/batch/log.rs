@@ -1,7 +1,7 @@
-//! The log of batches: an index of its own beside the one they change.
+//! The log of batches: a second index beside the one that they change.
 //!
-//! A batch under way is one record there. Putting it in and taking it out are single operations of an
-//! index, so each happens wholly or not at all, whatever the record's length.
+//! A batch in progress is one record there. Adding and removing it are single operations of an index, so
+//! each takes effect completely or not at all, whatever the length of the record.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,17 +11,17 @@ use pmindex_index::{Index, IndexError};
 
 use crate::any::{AnyIndex, Kind};
 
-/// What the log of an index is called: its name and this.
+/// The suffix that an index's name gets for the name of its log.
 const SUFFIX: &str = ".batch";
 
 pub(super) struct Log {
-    /// `None` in a pool that is read only and has no log.
+    /// `None` in a pool that is open for reading only and has no log.
     index: Option<AnyIndex<u64, Vec<u8>>>,
     next: AtomicU64,
 }
 
 impl Log {
-    /// The log of the index `name`; made if there is none.
+    /// Opens the log of the index `name`; creates it if it does not exist.
     pub(super) fn open<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         let name = format!("{name}{SUFFIX}");
         let index = match AnyIndex::open(pool, &name) {
@@ -36,12 +36,12 @@ impl Log {
         Ok(Self { index, next })
     }
 
-    /// Whether there is a log of the index `name`.
+    /// Returns `true` if the index `name` has a log.
     pub(super) fn exists<M: Medium>(pool: &Pool<M>, name: &str) -> Result<bool, IndexError> {
         Ok(pool.find_index(&format!("{name}{SUFFIX}"))?.is_some())
     }
 
-    /// Removes the log of the index `name`; whether there was one.
+    /// Removes the log of the index `name`; returns `true` if it existed.
     pub(super) fn destroy<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
         AnyIndex::<u64, Vec<u8>>::destroy(pool, &format!("{name}{SUFFIX}"))
     }
@@ -50,10 +50,10 @@ impl Log {
         self.index.as_ref().ok_or(pmindex_core::PmError::ReadOnly.into())
     }
 
-    /// Makes a record durable; its number.
+    /// Makes a record durable; returns its number.
     pub(super) fn put(&self, record: &[u8]) -> Result<u64, IndexError> {
         loop {
-            // Not that of another record, though the numbers of a damaged file may have come to their end.
+            // Skips numbers that are in use: those of a damaged file may reach the greatest number.
             let number = self.next.fetch_add(1, Relaxed);
             if self.index()?.try_insert(&number, record)?.is_ok() {
                 return Ok(number);
@@ -61,13 +61,13 @@ impl Log {
         }
     }
 
-    /// Takes a record out, durably.
+    /// Removes a record, durably.
     pub(super) fn retire(&self, number: u64) -> Result<(), IndexError> {
         self.index()?.remove(&number)?;
         Ok(())
     }
 
-    /// What was under way.
+    /// Returns the records of batches in progress.
     pub(super) fn records(&self) -> Result<Vec<(u64, Vec<u8>)>, IndexError> {
         let Some(index) = &self.index else { return Ok(Vec::new()) };
         let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);

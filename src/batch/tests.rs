@@ -1,4 +1,4 @@
-//! Batches crashed in the simulator, in the right order of steps and in wrong ones; limits.
+//! Crashes batches in the simulator, in the right order of steps and in wrong ones; tests limits.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use pmindex_trees::FpTree;
 use super::changes::{from_record, to_record};
 use super::{Batched, WriteBatch};
 
-/// What `cargo xtask crash --index batched` crashes.
+/// The subject of `cargo xtask crash --index batched`.
 #[path = "../../tests/crash/batched.rs"]
 mod batched;
 
 use batched::{Batch, Batches, INDEX, Variant};
 
-/// Wrong orders of the steps.
+/// Orders of the steps, right and wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Faulty {
-    /// The right one.
+    /// The right order.
     #[default]
     Not,
     /// The changes are made before the record is in the log.
     ChangesFirst,
-    /// The record is gone before the changes are made.
+    /// The record is removed before the changes are made.
     RetiredFirst,
-    /// The keys are unlocked before the record is gone.
+    /// The keys are unlocked before the record is removed.
     UnlockedFirst,
 }
 
@@ -43,7 +43,7 @@ impl<const ORDER: usize> Variant for Order<ORDER> {
     }
 }
 
-/// Explores one thread and two; the first failure.
+/// Explores one thread and two; returns the first failure.
 fn crash<const ORDER: usize>(seed: u64, states: u64) -> Result<u64, String> {
     let mut all = 0;
     for threads in [1, 2] {
@@ -64,7 +64,7 @@ fn a_batch_happens_wholly_or_not_at_all() {
 
 #[test]
 fn wrong_orders_of_the_steps_are_caught() {
-    // The last one takes a second thread that writes a key between two steps: few schedules have it.
+    // The last one needs a second thread that writes a key between two steps: few schedules have it.
     type Crash = fn(u64, u64) -> Result<u64, String>;
     for (crash, what) in [
         (crash::<1> as Crash, "changes before the record"),
@@ -125,7 +125,7 @@ fn what_cannot_be_taken_changes_nothing() {
     assert!(matches!(full, IndexError::Pool(PmError::Full { .. } | PmError::TooLarge { .. })));
 }
 
-/// A batch whose record fits and whose changes do not is finished when there is room.
+/// A batch whose record fits and whose changes do not is finished when space is freed.
 #[test]
 fn an_unfinished_batch_is_finished_when_there_is_room() {
     let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
@@ -136,7 +136,7 @@ fn an_unfinished_batch_is_finished_when_there_is_room() {
     while index.try_insert(&filled, &value).is_ok() {
         filled += 1;
     }
-    // One record makes room for the log, none for the values.
+    // Removing one record makes room for the log's record, not for the values.
     index.remove(&0).unwrap();
     let mut batch = WriteBatch::new();
     batch.put(&1000, &[1; 9_000][..]).put(&1001, &[2; 9_000][..]);
@@ -160,7 +160,7 @@ fn an_unfinished_batch_is_finished_when_there_is_room() {
     assert_eq!(index.check(), Ok(filled - 2 + 3));
 }
 
-/// A number that no log ever came to, from a damaged file: the batches after it are logged all the same.
+/// A damaged file may contain a number that no log reaches: later batches are still logged.
 #[test]
 fn a_batch_is_logged_under_a_number_of_its_own_whatever_the_file_says() {
     let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
@@ -177,7 +177,8 @@ fn a_batch_is_logged_under_a_number_of_its_own_whatever_the_file_says() {
     assert_eq!(log.records().map(|records| records.len()), Ok(3));
 }
 
-/// Who may only read sees what a batch changes, whole, also if a crash interrupted it, and writes nothing.
+/// In a pool that is open for reading only, an interrupted batch is visible as a whole, and nothing is
+/// written.
 #[test]
 fn a_pool_that_is_read_only_shows_batches_and_takes_none() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,7 +188,7 @@ fn a_pool_that_is_read_only_shows_batches_and_takes_none() {
     let index = FpTree::<u64, u64>::create(&pool, INDEX).unwrap();
     let index = Batched::new(&pool, INDEX, index).unwrap();
     index.write(WriteBatch::new().put(&1, &10).put(&2, &20)).unwrap();
-    // Durable in the log, and interrupted before its changes were made.
+    // Durable in the log, but interrupted before its changes were made.
     index.log.put(&to_record::<u64, u64>(&[(2, None), (3, Some(30))]).unwrap()).unwrap();
     drop(index);
     Arc::into_inner(pool).unwrap().kill();
