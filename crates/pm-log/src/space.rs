@@ -7,11 +7,12 @@
 //!       in the order of their sequences, each durable before
 //!       the next one
 //! ```
+//!
 //! So after a crash a lane has lost entries only at its beginning: if an entry is found, all later ones are
 //! found. (A redo record is not found without the later entry that says it was applied.)
+//!
 //! The segment with the greatest sequence stays, even if its lane has left it: the table alone tells an
 //! opening which positions were used.
-//! which positions there were.
 
 use std::sync::Arc;
 

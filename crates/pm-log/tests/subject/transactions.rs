@@ -5,6 +5,7 @@
 //! P2    the words in place                           P3
 //! P3    in the same lane: all from there are applied any later change of the words
 //! ```
+//!
 //! Opening applies the unapplied changes again. So a space freed in the wrong order, an entry of another log,
 //! an abandoned entry or one behind a torn one shows as a word that no operation wrote. A reader follows the
 //! lanes and durably notes its progress: the entries it has read exist after a crash, and no later entry has
