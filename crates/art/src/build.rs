@@ -1,4 +1,4 @@
-//! A whole tree at once from leaves in order: for recovery and bulk loads.
+//! Building a whole tree at once from ordered leaves: for recovery and bulk loads.
 
 use pmindex_core::{Medium, PmCell, PmError};
 
@@ -7,24 +7,24 @@ use crate::child::{Child, Kind, LEAF_LIMIT, Target};
 use crate::node::{Meta, Node, Nodes, PREFIX_MAX, prefix_mask};
 use crate::tree::{Root, key_word};
 
-/// The most nodes of a size that a builder takes at a time.
+/// The largest number of nodes of a size that a builder takes at a time.
 const ROW: u32 = 64;
 
 /// Leaves in the order of their keys.
 pub trait Sorted {
-    /// How many there are.
+    /// Returns the number of leaves.
     fn len(&self) -> usize;
-    /// Whether there are none.
+    /// Whether there are no leaves.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The key of leaf `at`.
+    /// Returns the key of leaf `at`.
     fn key(&self, at: usize) -> &[u8];
-    /// Leaf `at`.
+    /// Returns leaf `at`.
     fn leaf(&self, at: usize) -> u64;
 }
 
-/// A part of the leaves that goes under one cell.
+/// A part of the leaves that one cell will lead to.
 struct Part<'n> {
     cell: &'n PmCell<Child>,
     from: usize,
@@ -32,46 +32,45 @@ struct Part<'n> {
     depth: usize,
 }
 
-/// A tree that is built and not yet anywhere: [install](Nodes::install) or [forget](Nodes::forget)
-/// it.
+/// A built tree that no root leads to yet: [install](Nodes::install) or [forget](Nodes::forget) it.
 #[derive(Debug)]
 #[must_use = "its nodes are taken"]
 pub struct Built(Child);
 
-/// Nodes of one size in a row that a builder has taken and not used.
+/// Consecutive nodes of one size that a builder has taken and not yet used.
 #[derive(Debug, Default)]
 struct Row {
     next: u32,
     end: u32,
-    /// How many the last row had.
+    /// The size of the last row.
     taken: u32,
 }
 
-/// Builds trees, one after the other. It takes nodes several at a time, so builders on several threads
-/// do not meet at each node; what is left it gives back when it is dropped.
+/// Builds trees, one after the other. It takes several nodes at a time, so builders on several threads rarely
+/// compete for the lock; dropping it gives unused nodes back.
 #[derive(Debug)]
 pub struct Builder<'n> {
     nodes: &'n Nodes,
     rows: [Row; 4],
-    /// Where the children of the node under way begin, and their bytes.
+    /// Where the children of the node in progress begin, and their bytes.
     starts: Vec<(u8, usize)>,
 }
 
 impl Nodes {
-    /// A builder of trees of these nodes.
+    /// Returns a builder of trees of these nodes.
     #[must_use]
     pub fn builder(&self) -> Builder<'_> {
         Builder { nodes: self, rows: Default::default(), starts: Vec::new() }
     }
 
-    /// Puts a built tree in the place of an empty one.
+    /// Puts a built tree in place of an empty one.
     pub fn install(&self, pm: &impl Medium, root: &Root, built: &Built) {
         let _guard = root.lock.lock(pm);
         debug_assert!(self.dram.load(&root.child).is_nothing());
         self.dram.store(&root.child, built.0); // LIN
     }
 
-    /// Gives the nodes of a built tree back.
+    /// Frees the nodes of a built tree.
     pub fn forget(&self, built: &Built) {
         let mut children = vec![built.0];
         while let Some(child) = children.pop() {
@@ -87,7 +86,7 @@ impl Nodes {
         }
     }
 
-    /// Takes a row of nodes that were never used, if no used one is free; else one that is.
+    /// Takes a row of nodes that were never used, if no used one is free; otherwise a free one.
     fn row(&self, kind: Kind, count: u32) -> Result<(u32, u32), PmError> {
         macro_rules! row {
             ($arena:expr) => {{
@@ -115,11 +114,11 @@ impl<'n> Builder<'n> {
     /// Builds a tree from leaves whose keys strictly ascend.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if the keys do not ascend (with a leaf as the offset), and as
-    /// [`Tree::insert`](crate::Tree::insert); nothing is taken then.
+    /// [`PmError::Corrupt`] if the keys do not ascend (with a leaf as the offset), and those of
+    /// [`Tree::insert`](crate::Tree::insert); no node is taken then.
     ///
     /// # Cost
-    /// O(n) in the leaves and the bytes that tell them apart; each node is made once, at its size.
+    /// O(n) in the leaves and the bytes that distinguish them; each node is made once, in its final size.
     pub fn build(&mut self, leaves: &impl Sorted) -> Result<Built, PmError> {
         if leaves.is_empty() {
             return Ok(Built(Child::NOTHING));
@@ -138,7 +137,7 @@ impl<'n> Builder<'n> {
         Ok(built)
     }
 
-    /// A node that nobody has.
+    /// Takes a node that no other thread can reach.
     #[inline(always)]
     fn take(&mut self, kind: Kind) -> Result<Child, PmError> {
         let row = &mut self.rows[kind as usize];
@@ -152,7 +151,7 @@ impl<'n> Builder<'n> {
         Ok(Child::node(kind, index))
     }
 
-    /// A leaf, or a node for several; what goes under the node is added to `parts`.
+    /// Makes a leaf, or a node for several leaves; adds the parts under the node to `parts`.
     fn child(
         &mut self,
         leaves: &impl Sorted,
@@ -174,7 +173,7 @@ impl<'n> Builder<'n> {
             end = leaf(leaves, from)?;
             from += 1;
         }
-        // Where the next byte changes.
+        // Find where the next byte changes.
         self.starts.clear();
         let mut before = None;
         for at in from..to {
@@ -212,7 +211,7 @@ impl<'n> Builder<'n> {
         Ok(made)
     }
 
-    /// Fills a node with children, and says what its meta word is but for the prefix.
+    /// Fills a node with children, and returns its meta word without the prefix.
     fn fill(
         &self,
         made: Child,
@@ -291,7 +290,7 @@ impl Drop for Builder<'_> {
     }
 }
 
-/// Leaf `at`, if it may be one.
+/// Returns leaf `at`, if its number is in range.
 #[inline(always)]
 fn leaf(leaves: &impl Sorted, at: usize) -> Result<Child, PmError> {
     let leaf = leaves.leaf(at);

@@ -1,4 +1,4 @@
-//! Changing a locked node: adding and taking a child, the next larger and the next smaller node.
+//! Changing a locked node: adding and removing a child, changing its size.
 
 use pmindex_core::{Medium, PmError};
 
@@ -6,8 +6,8 @@ use crate::child::{Child, Kind};
 use crate::node::{Meta, Node, Nodes};
 
 impl Nodes {
-    /// Adds a child for a byte that has none to a node with room; its lock is held, or nobody can
-    /// reach it.
+    /// Adds a child for a byte that has none to a node with room; the caller holds the node's lock, or no
+    /// other thread can reach the node.
     pub(crate) fn add(&self, node: Node<'_>, byte: u8, child: Child) {
         let dram = &self.dram;
         let meta = self.meta(node);
@@ -38,7 +38,7 @@ impl Nodes {
                 dram.store(&node.children[at], child);
             }
             Node::N48(node) => {
-                // The slots in use are the first ones: taking a child moves the last one.
+                // The slots in use are the first ones: removing a child moves the last one.
                 dram.store(&node.children[count], child);
                 self.put_index48(node, byte, count as u8 + 1);
             }
@@ -47,7 +47,7 @@ impl Nodes {
         dram.store(&node.head().meta, grown);
     }
 
-    /// Takes the child for `byte` out of a locked node that has one.
+    /// Removes the child for `byte` from a locked node.
     pub(crate) fn take(&self, node: Node<'_>, byte: u8) {
         let dram = &self.dram;
         let meta = self.meta(node);
@@ -99,7 +99,7 @@ impl Nodes {
         self.dram.store(cell, u64::from_le_bytes(slots));
     }
 
-    /// A copy of a locked node as a node of another size that has room for its children.
+    /// Copies a locked node into a new node of another size that has room for its children.
     pub(crate) fn copy(&self, node: Node<'_>, kind: Kind) -> Result<Child, PmError> {
         let head = node.head();
         let meta: Meta = self.dram.load(&head.meta);
@@ -114,7 +114,7 @@ impl Nodes {
         Ok(copy)
     }
 
-    /// The node of a child word that is one.
+    /// Returns the node that a child word leads to.
     pub(crate) fn resolve(&self, child: Child) -> Node<'_> {
         match child.target() {
             crate::child::Target::Node(kind, index) => self.get(kind, index),
@@ -123,13 +123,13 @@ impl Nodes {
     }
 }
 
-/// The words of the bytes of a [`Node16`](crate::node::Node16).
+/// Packs the bytes of a [`Node16`](crate::node::Node16) into words.
 pub(crate) fn keys16_words(keys: [u8; 16]) -> [u64; 2] {
     let keys = u128::from_le_bytes(keys);
     [keys as u64, (keys >> 64) as u64]
 }
 
-/// The size above.
+/// Returns the next larger size.
 pub(crate) fn larger(kind: Kind) -> Kind {
     match kind {
         Kind::N4 => Kind::N16,
@@ -138,7 +138,8 @@ pub(crate) fn larger(kind: Kind) -> Kind {
     }
 }
 
-/// The size below, if a node with `count` children should have it: with room to grow again.
+/// Returns the next smaller size if a node with `count` children should have it, with some room to grow
+/// again.
 pub(crate) fn smaller(kind: Kind, count: usize) -> Option<Kind> {
     match kind {
         Kind::N256 if count <= 37 => Some(Kind::N48),

@@ -10,12 +10,12 @@ use crate::tree::Tree;
 impl<L: Leaves> Tree<'_, L> {
     /// Verifies the tree; returns the number of leaves.
     ///
-    /// Every way down spells the beginning of the keys below it; the bytes of a node ascend, and its
-    /// count is right; no node has only one child unless both are parts of a long common part of
-    /// keys; nodes are as small as removals leave them.
+    /// Every path spells the beginning of the keys below it; the bytes of a node ascend, and its count is
+    /// right; a node has only one child only if both are parts of a long common part of keys; nodes are as
+    /// small as removals leave them.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] names the first thing that is wrong; those of [`Leaves::load_key`].
+    /// [`PmError::Corrupt`] names the first fault; those of [`Leaves::load_key`].
     pub fn check(&self) -> Result<u64, PmError> {
         let mut leaves = 0;
         let mut ways: Vec<(Child, Vec<u8>)> =
@@ -24,13 +24,13 @@ impl<L: Leaves> Tree<'_, L> {
         while let Some((child, way)) = ways.pop() {
             match child.target() {
                 Target::Nothing if way.is_empty() => {}
-                Target::Nothing => return Err(wrong("a child that is none", 0)),
+                Target::Nothing => return Err(wrong("an empty child in a node", 0)),
                 Target::Leaf(leaf) => {
                     leaves += 1;
                     key.clear();
                     self.leaves.load_key(leaf, &mut key)?;
                     if !key.bytes().starts_with(&way) {
-                        return Err(wrong("a leaf whose key is not its way", leaf));
+                        return Err(wrong("a leaf whose key differs from its path", leaf));
                     }
                 }
                 Target::Node(kind, index) => {
@@ -60,7 +60,7 @@ impl<L: Leaves> Tree<'_, L> {
             let mut key = KeyBuf::new();
             self.leaves.load_key(leaf, &mut key)?;
             if key.bytes() != way {
-                return Err(wrong("a leaf that ends elsewhere than its key", leaf));
+                return Err(wrong("a leaf at another depth than its key's end", leaf));
             }
             ways.push((end, way.clone()));
         }
@@ -75,7 +75,7 @@ impl<L: Leaves> Tree<'_, L> {
             from = byte.checked_add(1);
         }
         if count != meta.count() {
-            return Err(wrong("a node's children are not as many as it counts", 0));
+            return Err(wrong("a node whose count differs from its children", 0));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use pmindex_core::Word;
 
-/// The greatest value that a leaf can have, plus one.
+/// Leaves are numbers below this.
 pub const LEAF_LIMIT: u64 = 1 << 61;
 
 /// The four sizes of nodes.
@@ -14,7 +14,7 @@ pub(crate) enum Kind {
     N256,
 }
 
-/// A word that leads on.
+/// A word that leads to a child.
 ///
 /// ```text
 /// bits 0..3    0: nothing; 1 to 4: a node of 4, 16, 48, 256 children; 7: a leaf
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Child(u64);
 
-/// What a child word says.
+/// The content of a child word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Nothing,
@@ -63,20 +63,20 @@ impl Child {
         self.0 & 7 > 4
     }
 
-    /// How many leaves it leads to, about: a node has two or more, but for one at the end of a long
-    /// common part of keys that are gone.
+    /// Estimates the number of leaves below: a node has two or more, except one at the end of a long common
+    /// part whose other keys were removed.
     #[inline(always)]
     pub(crate) fn likely_leaves(self) -> usize {
         usize::from(!self.is_nothing()) + usize::from((self.0 & 7).wrapping_sub(1) < 4)
     }
 
-    /// The index of a node of 4 children.
+    /// Returns the index of a node of 4 children.
     #[inline(always)]
     pub(crate) const fn n4(self) -> Option<u32> {
         if self.0 & 7 == Kind::N4 as u64 + 1 { Some((self.0 >> 3) as u32) } else { None }
     }
 
-    /// The value of a leaf; of anything else something.
+    /// Returns the value of a leaf; the result for any other child is unspecified.
     #[inline(always)]
     pub(crate) const fn leaf_value(self) -> u64 {
         self.0 >> 3

@@ -1,24 +1,24 @@
-//! The children of a node in order, all at once.
+//! Reading the children of a node in order, all at once.
 
 use pmindex_core::{Medium, PmCell, PmU64};
 
 use crate::child::Child;
 use crate::node::{Node, Node48, Nodes};
 
-/// Cells that are looked at together, without a branch for each: which are in use nothing predicts.
+/// The number of cells tested together, without a branch for each: which cells are in use is unpredictable.
 const GROUP: usize = 16;
 
-/// Where a walk puts the children that it comes by.
+/// Collects the children that a walk finds.
 pub(crate) trait Basket {
-    /// Appends those that are there, in their order.
+    /// Appends the existing ones among these children, in their order.
     fn put<const N: usize>(&mut self, children: [Child; N]);
-    /// How many leaves what it has leads to, about.
+    /// Estimates the number of leaves below the children collected.
     fn leaves(&self) -> usize;
 }
 
 impl Nodes {
-    /// Appends children with bytes from `from` on, in order (`up`: ascending), to `basket`: all, or so
-    /// many that it has about `enough` leaves; whether some may be left out. Racing: validate.
+    /// Appends children with bytes from `from` on, in order (`up`: ascending), to `basket`: all, or enough
+    /// for about `enough` leaves. Returns whether some may be left out. Racing: validate.
     #[inline(always)]
     pub(crate) fn children(
         &self,
@@ -46,7 +46,7 @@ impl Nodes {
         }
     }
 
-    /// Of children in the order of their bytes; nothing in place of those that are not wanted.
+    /// Returns children in the order of their bytes, with empty words in place of unwanted ones.
     #[inline(always)]
     fn in_order<const N: usize>(
         &self,
@@ -75,7 +75,7 @@ impl Nodes {
             if basket.leaves() >= enough {
                 return true;
             }
-            // Eight bytes of the index at a time.
+            // Reads the index eight bytes at a time.
             let (at, within) = (usize::from(start / 8), u32::from(start % 8));
             let mask = if up { u64::MAX << (8 * within) } else { u64::MAX >> (56 - 8 * within) };
             let mut word = self.dram.load(&node.index[at]) & mask;
@@ -101,7 +101,7 @@ impl Nodes {
         basket: &mut impl Basket,
     ) -> bool {
         let from = usize::from(from);
-        // In whole groups: what is not wanted of the first one is left out.
+        // Reads whole groups, and skips the unwanted children of the first one.
         let (first, last) = (from / GROUP, children.len() / GROUP - 1);
         let groups = children.as_chunks::<GROUP>().0;
         for at in if up { first..=last } else { 0..=first } {
@@ -123,8 +123,8 @@ impl Nodes {
         false
     }
 
-    /// Fetches what [`children`](Self::children) reads, as far as it is known before the node is read:
-    /// the line of `byte` and those after it, for about `wanted` children. A hint.
+    /// Prefetches what [`children`](Self::children) reads, as far as that is known before the node is read:
+    /// the line of `byte` and the following ones, for about `wanted` children. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_children(&self, node: Node<'_>, byte: u8, up: bool, wanted: usize) {
         let wanted = wanted.min(256);
@@ -140,7 +140,7 @@ impl Nodes {
         }
     }
 
-    /// Fetches the lines of `count` cells.
+    /// Prefetches the lines of `count` cells.
     #[inline(always)]
     fn prefetch_lines<T: pmindex_core::PmType>(
         &self,

@@ -1,4 +1,4 @@
-//! The way down for many keys at once: their cache misses overlap.
+//! Searching for many keys at once, so that their cache misses overlap.
 
 use pmindex_core::Medium;
 
@@ -9,27 +9,26 @@ use crate::tree::{At, Place, Root};
 /// A search in a batch: the root of its tree, and the key.
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'t, 'k> {
-    /// Where it begins.
+    /// The root where it begins.
     pub root: &'t Root,
-    /// What it looks for.
+    /// The key to find.
     pub key: &'k [u8],
 }
 
-/// One search's way.
+/// The state of one search.
 struct Cursor<'t> {
     at: At<'t>,
     child: Child,
 }
 
 impl Nodes {
-    /// As [`Tree::find`](crate::Tree::find) for many keys, possibly of many trees; `found` is told of each place as it is
-    /// known, and may prefetch the leaf.
+    /// As [`Tree::find`](crate::Tree::find) for many keys, possibly of many trees; `found` is called with
+    /// each place as soon as it is known, and may prefetch the leaf.
     ///
-    /// `places` are those of the searches, in order; `None` where no leaf can have the key.
+    /// `places` are those of the searches, in order; `None` if no leaf can have the key.
     ///
     /// # Cost
-    /// One or two cache misses per level of nodes for all searches together, as far as the CPU
-    /// overlaps them.
+    /// One or two cache misses per level of nodes for all searches together, as far as the CPU overlaps them.
     pub fn find_many<'t>(
         &'t self,
         pm: &impl Medium,
@@ -73,7 +72,7 @@ impl Nodes {
         Cursor { at, child }
     }
 
-    /// Fetches what the next step reads, as far as it is known before the node is read.
+    /// Prefetches what the next step reads, as far as that is known before the node is read.
     #[inline(always)]
     pub(crate) fn prefetch_child(&self, child: Child, key: &[u8], depth: usize) {
         if let Target::Node(kind, index) = child.target() {
@@ -126,7 +125,7 @@ impl Nodes {
     }
 }
 
-/// What became of a step.
+/// The outcome of a step.
 enum Step<'t> {
     On,
     Again,

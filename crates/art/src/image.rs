@@ -1,12 +1,12 @@
-//! An image of all nodes, so that trees need not be built from their leaves: saved in parts, and
-//! restored in any order, on any threads, into [`Nodes`] of which none was used.
+//! An image of all nodes, so that trees need not be built from their leaves: saved in parts, and restored in
+//! any order, by any threads, into unused [`Nodes`].
 //!
-//! Nodes name each other by index; an image has the nodes in use, numbered anew, and but for that and
-//! the locks, which are void, their words as they are. So it is as large as what is in use, and so are
-//! the nodes that are restored, however many there once were. An image may come from a file, and is believed only after this much of it is verified:
-//! counts and bytes of each node are in order, every child that is a node was restored, and no node
-//! is a child twice. So every way ends, and everything is where a search looks. Whether the leaves
-//! are those of the keys is left to the checksum of whoever keeps the image.
+//! Nodes name each other by index. An image holds the nodes in use, renumbered, with their words otherwise
+//! unchanged, except the locks, which are void. So the image, and the restored nodes, are as large as the
+//! nodes in use, however many there once were. An image may come from a damaged file, so restoring verifies
+//! it: counts and bytes of each node are in order, every child that is a node was restored, and no node is a
+//! child twice. So every path ends, and every child is where a search looks. Whether the leaves belong to the
+//! keys is left to the checksum of the caller that stores the image.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -21,17 +21,17 @@ use crate::tree::Root;
 const KINDS: [Kind; 4] = [Kind::N4, Kind::N16, Kind::N48, Kind::N256];
 /// Words of a header.
 const HEAD: usize = size_of::<Header>() / 8;
-/// Nodes per word of a bitmap: a part begins at a multiple, so that each word is one part's.
+/// Nodes per word of a bitmap: a part begins at a multiple, so that each word belongs to one part.
 const GROUP: u32 = 64;
 
-/// Some nodes of one size in a row.
+/// Consecutive nodes of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which size: 0 to 3.
+    /// Their size: 0 to 3.
     pub kind: u32,
     /// The first node.
     pub first: u32,
-    /// How many.
+    /// Their number.
     pub count: u32,
 }
 
@@ -46,7 +46,7 @@ fn node_words(kind: Kind) -> usize {
 }
 
 impl Part {
-    /// Words of the part in an image; `None` if there can be no such part.
+    /// Returns the number of words of the part in an image; `None` if no such part can exist.
     #[must_use]
     pub fn words(&self) -> Option<usize> {
         let kind = *KINDS.get(self.kind as usize)?;
@@ -64,14 +64,14 @@ impl Bitmap {
         Self((0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Sets the bits of word `at`; whether they were clear, and there is such a word.
+    /// Sets the bits of word `at`; returns whether the word exists and the bits were clear.
     fn set_word(&self, at: u32, bits: u64) -> bool {
         let word = self.0.get(at as usize);
         word.is_some_and(|word| word.fetch_or(bits, Relaxed) & bits == 0)
     }
 }
 
-/// Which nodes of one size are in use; each has the number of those before it in the image.
+/// The nodes of one size that are in use; a node's number in the image is the number of used nodes before it.
 #[derive(Debug)]
 struct Live {
     bits: Box<[u64]>,
@@ -98,13 +98,13 @@ impl Live {
         Self { bits, before, count }
     }
 
-    /// The number in the image of a node in use.
+    /// Returns the number in the image of a node in use.
     fn number(&self, index: u32) -> u32 {
         let at = index as usize / 64;
         self.before[at] + (self.bits[at] & ((1 << (index % 64)) - 1)).count_ones()
     }
 
-    /// The nodes in use, from that with this number on.
+    /// Returns the nodes in use, from the one with this number on.
     fn from(&self, number: u32) -> impl Iterator<Item = u32> {
         let start = self.before.partition_point(|&before| before <= number).saturating_sub(1);
         let skipped = number - self.before.get(start).copied().unwrap_or(0);
@@ -117,8 +117,8 @@ impl Live {
 }
 
 impl Nodes {
-    /// An image of the nodes in use, in parts of at most `words` words but at least 64 nodes. They
-    /// are numbered anew, so that it has nothing of those that are free. No writer is under way.
+    /// Makes an image of the nodes in use, in parts of at most `words` words but at least 64 nodes. They are
+    /// renumbered, so free nodes take no space in it. No writer may be active.
     #[must_use]
     pub fn save(&self, words: usize) -> Saved<'_> {
         let live = [
@@ -148,19 +148,19 @@ pub struct Saved<'n> {
 }
 
 impl Saved<'_> {
-    /// Its parts.
+    /// Returns its parts.
     #[must_use]
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// Its nodes of each size: what [`Restore::new`] wants to know.
+    /// Returns the number of its nodes of each size, for [`Restore::new`].
     #[must_use]
     pub fn used(&self) -> [u32; 4] {
         self.live.each_ref().map(|live| live.count)
     }
 
-    /// What is to be kept of a tree: a word, 0 for an empty one.
+    /// Returns the word to store for a tree; 0 for an empty one.
     #[must_use]
     pub fn root(&self, root: &Root) -> u64 {
         self.renumbered(pmindex_core::Word::into_word(self.nodes.dram.load(&root.child)))
@@ -195,13 +195,13 @@ impl Saved<'_> {
             let meta: Meta = pmindex_core::Word::from_word(words[1]);
             let all = children.len() == 256;
             for (at, word) in words[children.clone()].iter_mut().enumerate() {
-                // What is behind the count is nobody's.
+                // Slots behind the count are unused.
                 *word = if all || at < meta.count() { self.renumbered(*word) } else { 0 };
             }
         }
     }
 
-    /// A child word as the image has it.
+    /// Returns a child word as it is in the image.
     fn renumbered(&self, word: u64) -> u64 {
         match <Child as pmindex_core::Word>::from_word(word).target() {
             Target::Node(kind, index) => {
@@ -213,7 +213,7 @@ impl Saved<'_> {
     }
 }
 
-/// An image on its way back.
+/// An image that is being restored.
 #[derive(Debug)]
 pub struct Restore<'n> {
     nodes: &'n Nodes,
@@ -222,28 +222,28 @@ pub struct Restore<'n> {
     live: [Bitmap; 4],
 }
 
-/// What one thread restores of an image.
+/// One thread's share in restoring an image.
 #[derive(Debug)]
 pub struct Share<'r, 'n> {
     restore: &'r Restore<'n>,
     named: Named,
 }
 
-/// Nodes that are somebody's child in one thread's share: children lie anywhere, so a bitmap of all
-/// threads would go from core to core with every bit.
+/// Nodes that are children in one thread's share: children lie anywhere, so one bitmap for all threads would
+/// move between the cores with every bit.
 #[derive(Debug)]
 pub struct Named([Box<[u64]>; 4]);
 
-/// An image that no tree left.
+/// Makes the error for an image that no tree wrote.
 fn wrong(what: &'static str) -> PmError {
     PmError::Corrupt { what, offset: 0 }
 }
 
 impl<'n> Restore<'n> {
-    /// Room for the nodes of an image, so many [of each size](Saved::used), where no node was used yet.
+    /// Makes room for the nodes of an image, this many [of each size](Saved::used); no node may be in use.
     ///
     /// # Errors
-    /// [`PmError::Full`] if there cannot be so many.
+    /// [`PmError::Full`] if there is no room for that many.
     pub fn new(nodes: &'n Nodes, used: [u32; 4]) -> Result<Self, PmError> {
         let firsts = [
             nodes.n4.alloc_fresh(used[0])?,
@@ -257,17 +257,18 @@ impl<'n> Restore<'n> {
         Ok(Self { nodes, used, live: used.map(Bitmap::new) })
     }
 
-    /// For one thread, that restores some of the parts and roots.
+    /// Returns a share for one thread, which restores some of the parts and roots.
     #[must_use]
     pub fn share(&self) -> Share<'_, 'n> {
         let words = |bits: u32| vec![0; bits.div_ceil(64) as usize].into_boxed_slice();
         Share { restore: self, named: Named(self.used.map(words)) }
     }
 
-    /// Ends: what is in use is what the shares have named, each once. Nodes that are neither are free.
+    /// Ends the restoring: the nodes in use must be those that the shares named, each once. All others are
+    /// free.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if something is missing, or named twice.
+    /// [`PmError::Corrupt`] if a node is missing, or named twice.
     pub fn finish(self, shares: &[Named]) -> Result<(), PmError> {
         for (kind, live) in KINDS.into_iter().zip(&self.live) {
             for (at, live) in live.0.iter().enumerate() {
@@ -280,7 +281,7 @@ impl<'n> Restore<'n> {
                     named |= more;
                 }
                 if live != named {
-                    return Err(wrong("a node that is missing, or nobody's"));
+                    return Err(wrong("a node that is missing, or that no other names"));
                 }
                 let at = 64 * at as u32;
                 let end = self.used[kind as usize] - at;
@@ -306,7 +307,7 @@ impl Share<'_, '_> {
     /// Restores a part from its words.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if no tree left these.
+    /// [`PmError::Corrupt`] if no tree wrote these words.
     pub fn part(&mut self, part: &Part, words: &[u64]) -> Result<(), PmError> {
         let end = part.words().filter(|&len| len == words.len());
         let used = self.restore.used.get(part.kind as usize).copied().unwrap_or(0);
@@ -340,7 +341,7 @@ impl Share<'_, '_> {
             for (at, words) in (0..).zip(group.chunks_exact(len)) {
                 let meta: Meta = pmindex_core::Word::from_word(words[1]);
                 if words[1] == 0 {
-                    continue; // nobody's
+                    continue; // not in use
                 }
                 let head = meta.prefix_len() <= PREFIX_MAX && meta.count() > 0;
                 let end = head && Self::is_end(words[3]);
@@ -359,7 +360,7 @@ impl Share<'_, '_> {
         Ok(())
     }
 
-    /// Notes a child; `None` if it is none, or no node of the image, or somebody else's too.
+    /// Notes a child; `None` if it is empty, no node of the image, or the child of another node too.
     #[inline(always)]
     fn child(&mut self, word: u64) -> Option<()> {
         match <Child as pmindex_core::Word>::from_word(word).target() {
@@ -375,7 +376,7 @@ impl Share<'_, '_> {
         }
     }
 
-    /// A leaf, or nothing.
+    /// Whether the word is a leaf or empty.
     #[inline(always)]
     fn is_end(word: u64) -> bool {
         word == 0 || word & 7 == 7
@@ -411,10 +412,10 @@ impl Share<'_, '_> {
         all.then(|| children[..meta.count()].iter().try_for_each(|&word| self.child(word)))?
     }
 
-    /// Which of its words are leaves, nodes or nothing no branch predictor knows: all of them are
-    /// looked at without a branch, then those that are nodes.
+    /// No branch predictor can tell which words are leaves, nodes or empty: so all are tested without a
+    /// branch, then those that are nodes.
     fn check256(&mut self, words: &[u64], meta: Meta) -> Option<()> {
-        // By the low three bits: those of words that are something, and those of nodes.
+        // By the low three bits: the masks of non-empty words, and of nodes.
         const THERE: u64 = 0b1001_1110;
         const NODE: u64 = 0b0001_1110;
         let mut nodes = [0; 256];
@@ -430,7 +431,8 @@ impl Share<'_, '_> {
         nodes[..found as usize].iter().try_for_each(|&word| self.child(word))
     }
 
-    /// Restores an empty tree from the word that [`Saved::root`] gave. Nobody uses it yet.
+    /// Restores an empty tree from the word that [`Saved::root`] returned. No other thread may use the tree
+    /// yet.
     ///
     /// # Errors
     /// As [`part`](Self::part).
@@ -452,7 +454,7 @@ mod tests {
 
     const KEYS: u64 = 3000;
 
-    /// Two bytes that say least come first, so that there are nodes of all sizes.
+    /// The two bytes with the fewest values come first, so that there are nodes of all sizes.
     fn key(n: u64) -> [u8; 3] {
         [(n % 7) as u8, (n / 7 % [256, 40, 10, 4, 3, 2, 1][(n % 7) as usize]) as u8, (n / 91) as u8]
     }
@@ -463,7 +465,7 @@ mod tests {
         Ok(())
     }
 
-    /// What an image is made of: its parts with their words, and the root.
+    /// A saved image: its parts with their words, and the root.
     struct Image {
         used: [u32; 4],
         parts: Vec<(Part, Vec<u64>)>,
@@ -475,7 +477,7 @@ mod tests {
         saved_of(|_| true)
     }
 
-    /// An image of a tree of which the keys that are not `kept` are removed again.
+    /// Saves a tree after removing the keys that are not `kept`.
     fn saved_of(kept: impl Fn(u64) -> bool) -> Image {
         let (pool, nodes) = (Pool::volatile(1 << 16).unwrap(), Nodes::new(KEYS).unwrap());
         let roots: Arena<Root> = Arena::new(1).unwrap();
@@ -498,7 +500,7 @@ mod tests {
         Image { used: saved.used(), parts, root: saved.root(root), leaves }
     }
 
-    /// Restores an image by two shares in turns; how many leaves the tree has then.
+    /// Restores an image by two shares in turns; returns the tree's number of leaves.
     fn restored(image: &Image) -> Result<u64, PmError> {
         restored_of(image, |_| true)
     }
@@ -533,7 +535,7 @@ mod tests {
 
     #[test]
     fn an_image_has_only_the_nodes_in_use() {
-        // Keys of the same bytes stay or go together.
+        // Keys with the same bytes are kept or removed together.
         let kept = |n: u64| key(n)[0] == 1 || key(n)[2].is_multiple_of(9);
         let (all, image) = (saved(), saved_of(kept));
         let words = |image: &Image| image.parts.iter().map(|(_, words)| words.len()).sum::<usize>();
@@ -557,7 +559,7 @@ mod tests {
         }
     }
 
-    /// Every child word of every node, made into what is no child of it.
+    /// Every child word of every node is changed to an invalid child.
     #[test]
     fn a_child_that_cannot_be_is_noticed() {
         let image = saved();

@@ -1,8 +1,8 @@
-//! Inserting: the node that has room gets a child, a full one is replaced by a larger one, a prefix
-//! or a leaf that says too much gets a node above it.
+//! Inserting: a node with room gets a child, a full node is replaced by a larger one, and a new node goes
+//! above a prefix or a leaf that has more bytes in common than the key.
 //!
-//! Locks are taken from the root down, and never waited for: a version that was read becomes the
-//! lock, or the search begins again.
+//! Locks are taken from the root down, without waiting: the version that was read is upgraded to the lock, or
+//! the search begins again.
 
 use pmindex_core::{Medium, PmCell, PmError};
 
@@ -12,15 +12,15 @@ use crate::leaves::{KeyBuf, Leaves};
 use crate::node::{Node, Nodes, PREFIX_MAX};
 use crate::tree::{At, Prefix, Spot, Tree, key_word};
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 enum Attempt {
-    /// Something changed meanwhile.
+    /// Something changed meanwhile: begin again.
     Again,
     Inserted,
     Exists(u64),
 }
 
-/// What to do with a key that is there.
+/// What to do if the key exists.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
     Keep,
@@ -28,13 +28,13 @@ enum Mode {
 }
 
 impl<'t, L: Leaves> Tree<'t, L> {
-    /// Adds `leaf` under `key`; if the key is there, does nothing and returns its leaf.
+    /// Adds `leaf` under `key`; if the key exists, changes nothing and returns its leaf.
     ///
-    /// `key` is the key of `leaf` as [`Leaves::load_key`] tells it.
+    /// `key` must be the key that [`Leaves::load_key`] returns for `leaf`.
     ///
     /// # Errors
-    /// [`PmError::Full`] if no memory is reserved for more nodes; [`PmError::BadOption`] for a leaf
-    /// that is no number below [`LEAF_LIMIT`]; those of [`Leaves::load_key`]. Nothing is changed then.
+    /// [`PmError::Full`] if no memory is reserved for more nodes; [`PmError::BadOption`] for a leaf that is
+    /// no number below [`LEAF_LIMIT`]; those of [`Leaves::load_key`]. Nothing has changed then.
     ///
     /// # Cost
     /// As a search; one or two nodes locked.
@@ -42,8 +42,8 @@ impl<'t, L: Leaves> Tree<'t, L> {
         self.put(pm, key, leaf, Mode::Keep, self.top(pm))
     }
 
-    /// As [`insert`](Self::insert), from where a search for `key` [has ended](Tree::find_spot); from
-    /// the root if something has changed there.
+    /// As [`insert`](Self::insert), from where a search for `key` [ended](Tree::find_spot); from the root if
+    /// that place has changed.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -60,7 +60,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         self.put(pm, key, leaf, Mode::Keep, spot)
     }
 
-    /// Adds `leaf` under `key`, or puts it in the place of the leaf there is, which is returned.
+    /// Adds `leaf` under `key`, or replaces the existing leaf, which is returned.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -143,7 +143,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// The key ends at a node.
+    /// Inserts a key that ends at a node.
     fn at_end(
         &self,
         pm: &impl Medium,
@@ -174,7 +174,8 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// The search meets another leaf: nodes for all that both keys share, then one for both.
+    /// Inserts where the search meets another leaf: nodes for the common part of both keys, then one for
+    /// both.
     fn at_leaf(
         &self,
         pm: &impl Medium,
@@ -199,7 +200,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
             self.nodes.dram.store(cell, leaf); // LIN
             return Ok(Attempt::Exists(old));
         }
-        // What was read is still so if the lock is taken at the same version.
+        // The loaded values are still current if the lock is taken at the same version.
         let Some(_guard) = at.lock.try_upgrade(pm, at.version) else {
             return Ok(Attempt::Again);
         };
@@ -209,7 +210,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         Ok(Attempt::Inserted)
     }
 
-    /// The key leaves a node's prefix in its middle: a node above takes the common part.
+    /// Inserts a key that differs from a node's prefix in its middle: a node above takes the common part.
     fn split_prefix(
         &self,
         pm: &impl Medium,
@@ -242,7 +243,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         Ok(Attempt::Inserted)
     }
 
-    /// A full node is replaced by a larger one.
+    /// Replaces a full node by a larger one.
     fn grow(
         &self,
         pm: &impl Medium,
@@ -266,7 +267,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
 }
 
 impl Nodes {
-    /// Nodes for two different keys that agree up to `depth`: their common part, and the fork.
+    /// Makes nodes for two different keys that agree up to `depth`: their common part, and the fork.
     fn fork(&self, mut depth: usize, both: [(&[u8], Child); 2]) -> Result<Child, PmError> {
         let [(a, _), (b, _)] = both;
         let mut top: Option<Child> = None;
@@ -306,7 +307,7 @@ impl Nodes {
         }
     }
 
-    /// Gives back a chain of nodes that was never linked.
+    /// Frees a chain of nodes that was never linked.
     fn free_chain(&self, mut top: Option<Child>) {
         while let Some(child) = top {
             let Target::Node(kind, index) = child.target() else { return };

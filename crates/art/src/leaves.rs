@@ -1,11 +1,11 @@
-//! Where the keys of leaves are: outside the tree, or wherever its user keeps them.
+//! The keys of leaves: kept outside the tree, by its user.
 
 use pmindex_core::PmError;
 
-/// Bytes of a key that a [`KeyBuf`] keeps without a heap allocation.
+/// The bytes of a key that a [`KeyBuf`] holds without a heap allocation.
 const SHORT: usize = 40;
 
-/// A key copied out: short ones need no heap allocation.
+/// A copy of a key; short ones need no heap allocation.
 #[derive(Clone, Debug)]
 pub struct KeyBuf {
     short: [u8; SHORT],
@@ -21,20 +21,20 @@ impl Default for KeyBuf {
 }
 
 impl KeyBuf {
-    /// An empty key.
+    /// Makes an empty key.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         if self.long.is_empty() { &self.short[..self.len] } else { &self.long }
     }
 
-    /// Empties it.
+    /// Removes all bytes.
     #[inline(always)]
     pub fn clear(&mut self) {
         self.len = 0;
@@ -55,7 +55,7 @@ impl KeyBuf {
         self.long.extend_from_slice(bytes);
     }
 
-    /// Room for `len` zero bytes, to be filled.
+    /// Returns `len` zero bytes, to be filled.
     pub fn zeroed(&mut self, len: usize) -> &mut [u8] {
         self.clear();
         if len <= SHORT {
@@ -69,21 +69,21 @@ impl KeyBuf {
     }
 }
 
-/// How a tree learns the keys of its leaves.
+/// Loads the keys of a tree's leaves.
 ///
-/// A leaf's value identifies a key that is kept elsewhere: in a persistent leaf, in a node of the
-/// layer below. The tree keeps of it only what tells it from its neighbours (lazy expansion), and
-/// asks for the rest when a new key arrives that shares all of that.
+/// A leaf's value identifies a key that is kept elsewhere: in a persistent leaf, or in a node of the layer
+/// below. The tree keeps only the bytes that distinguish the key from its neighbours (lazy expansion), and
+/// loads the rest when a new key shares all of these.
 ///
-/// The key of a leaf must not change while the leaf is in the tree. A call may race with the leaf's
-/// removal and reuse; what it returns then is not believed, errors included.
+/// The key of a leaf must not change while the leaf is in the tree. A call may race with the leaf's removal
+/// and reuse; its result is discarded then, errors included.
 ///
 /// Any `Fn(u64, &mut KeyBuf) -> Result<(), PmError>` is a `Leaves`.
 pub trait Leaves {
     /// Appends the key of `leaf` to `key`, which is empty.
     ///
     /// # Errors
-    /// Whatever reading it fails with; the tree's operation fails with it, and changes nothing.
+    /// The errors of reading it; the tree's operation returns them, and changes nothing.
     fn load_key(&self, leaf: u64, key: &mut KeyBuf) -> Result<(), PmError>;
 
     /// Whether the key of `leaf` is `key`.

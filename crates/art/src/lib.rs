@@ -4,8 +4,8 @@
 //! (ICDE 2013), with the optimistic lock coupling of Leis, Scheibner, Kemper, Neumann: *The ART of
 //! Practical Synchronization* (`DaMoN` 2016).
 //!
-//! It maps byte strings to numbers, which stand for leaves that are kept elsewhere; so is the part
-//! of a leaf's key that the tree does not need ([`Leaves`]).
+//! It maps byte strings to numbers that stand for leaves. The leaves are kept elsewhere, and so are the bytes
+//! of their keys that the tree does not need ([`Leaves`]).
 //!
 //! ```
 //! use pmindex_art::{KeyBuf, Nodes, Root, Tree};
@@ -34,23 +34,22 @@
 //!
 //! # Nodes
 //!
-//! Nodes have room for 4, 16, 48 or 256 children, and are replaced by the next size as they fill and
-//! empty. A node's **prefix** (path compression) is what all keys below it share, up to 8 bytes; a
-//! longer common part takes several nodes, so every node can be compared with a key without reading
-//! a leaf. A key that is the beginning of others ends at a node, in a place of its own beside the
-//! children. A key that shares its way with no other has no nodes of its own (lazy expansion).
+//! Nodes have room for 4, 16, 48 or 256 children, and are replaced by the next size as they fill and empty. A
+//! node's **prefix** (path compression) is the common part of all keys below it, up to 8 bytes; a longer
+//! common part takes several nodes, so every node can be compared with a key without reading a leaf. A key
+//! that is a prefix of others ends at a node, in a place of its own beside the children. A key has nodes only
+//! up to the byte that distinguishes it from all others (lazy expansion).
 //!
 //! # Reading and writing concurrently
 //!
-//! Each node has a version lock. A reader takes a node's version, reads, takes the child's version,
-//! and validates the node: so the child was linked there when its version was taken. It executes no
-//! fence and no locked instruction and writes nothing. A writer turns versions that it has read into
-//! locks: those of the node that changes and, if the node itself is replaced, of its parent; it
-//! never waits for one, but begins again.
+//! Each node has a version lock. A reader takes a node's version, reads, takes the child's version, and
+//! validates the node: so the child was linked there when its version was taken. It executes no fence and no
+//! locked instruction and writes nothing. A writer upgrades versions that it has read to locks: of the node
+//! that changes and, if the node itself is replaced, of its parent; it never waits for one, but begins again.
 //!
-//! A node's memory is only ever a node of the same size and its version never goes back, across
-//! reuse too, so nobody waits for readers before a node is reused: a reader in a node that was
-//! replaced fails its validation. Node references are indices; nothing here is durable.
+//! A node's memory always holds a node of the same size, and its version never goes back, even across reuse.
+//! So a node can be reused without waiting for readers: a reader in a node that was replaced fails its
+//! validation. Node references are indices; nothing here is durable.
 //!
 //! # Lock order
 //!

@@ -1,8 +1,8 @@
-//! The way to the neighbourhood of a key: for trees of low keys, whose leaves are ranges.
+//! Finding the neighbourhood of a key: for trees of low keys, whose leaves are ranges.
 //!
-//! Where the key's own way ends, the nearest lesser child is taken and its greatest leaf, or, if there
-//! is none, the least leaf of the node. So what is found is the leaf of the greatest key that is at
-//! most the sought one, or of the next one after that. One search, and no leaf's key is read.
+//! Where the key's own path ends, the search takes the nearest smaller child and its greatest leaf, or, if
+//! there is none, the least leaf of the node. So it finds the leaf of the greatest key that is at most the
+//! sought one, or of the next greater key. It takes one search, and reads no leaf's key.
 
 use pmindex_core::Medium;
 
@@ -11,7 +11,7 @@ use crate::leaves::Leaves;
 use crate::node::{Node, Nodes};
 use crate::tree::{At, Changed, Root, Tree, key_word};
 
-/// Which child of a node a search takes.
+/// The child of a node that a search takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     /// The key's own, or one beside it.
@@ -22,7 +22,7 @@ enum Side {
     Greatest,
 }
 
-/// How far a search is.
+/// The state of a search.
 struct Way<'t> {
     at: At<'t>,
     child: Child,
@@ -30,11 +30,11 @@ struct Way<'t> {
 }
 
 impl<L: Leaves> Tree<'_, L> {
-    /// The leaf of the greatest key that is at most `key`, or of the next greater one; `None` if the
+    /// Returns the leaf of the greatest key that is at most `key`, or of the next greater one; `None` if the
     /// tree is empty.
     ///
-    /// Of which of the two the caller tells by reading the leaf; if other threads change the tree, by
-    /// going along the leaves: what is returned was there, and is a hint.
+    /// The caller finds out which of the two it is by reading the leaf; if other threads change the tree, by
+    /// walking along the leaves: the result was there at some moment, and is a hint.
     ///
     /// # Cost
     /// One or two cache misses per node, at most one node per byte. No fence, no locked instruction.
@@ -63,8 +63,8 @@ impl<L: Leaves> Tree<'_, L> {
         }
     }
 
-    /// As [`near`](Self::near) for many keys at once, so that their cache misses overlap. `found` is
-    /// told of each leaf, by the place of its key, as it is known, and may prefetch it.
+    /// As [`near`](Self::near) for many keys at once, so that their cache misses overlap. `found` is called
+    /// with each leaf, and the place of its key, as soon as it is known, and may prefetch it.
     pub fn near_many<'k>(
         &self,
         pm: &impl Medium,
@@ -109,7 +109,7 @@ impl Nodes {
         Way { at, child, side: Side::Key }
     }
 
-    /// Into the node that is the way's child, to one of its children.
+    /// Enters the current child, a node, and chooses one of its children.
     #[inline(always)]
     fn go_on<'t>(&'t self, pm: &impl Medium, key: &[u8], way: &mut Way<'t>) -> Result<(), Changed> {
         let Target::Node(kind, index) = way.child.target() else { return Err(Changed) };
@@ -126,7 +126,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// The child of a node to go to. Racing: validate.
+    /// Returns the child of a node to continue with. Racing: validate.
     #[inline(always)]
     fn beside(&self, node: Node<'_>, key: &[u8], depth: usize, side: Side) -> (Child, Side) {
         let head = node.head();
@@ -155,7 +155,7 @@ impl Nodes {
         (self.outermost(node, Side::Least), Side::Least)
     }
 
-    /// The first or the last child of a node, a leaf that ends there included.
+    /// Returns the first or the last child of a node, a leaf that ends there included.
     fn outermost(&self, node: Node<'_>, side: Side) -> Child {
         let end = self.dram.load(&node.head().end);
         if side == Side::Least {

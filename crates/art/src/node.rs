@@ -1,4 +1,4 @@
-//! Nodes: four sizes, the memory they come from, and reading one.
+//! Nodes: four sizes, their memory, and reading one.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -8,11 +8,11 @@ use pmindex_core::{Arena, Mapped, Medium, PmCell, PmError, PmU64, Word, pm_struc
 
 use crate::child::{Child, Kind};
 
-/// The most bytes of a node's prefix: a longer common part takes several nodes.
+/// The largest number of bytes in a node's prefix: a longer common part takes several nodes.
 pub(crate) const PREFIX_MAX: usize = 8;
 
 pm_struct! {
-    /// What every node begins with.
+    /// The beginning of every node.
     ///
     /// ```text
     /// 0       8       16       24
@@ -24,7 +24,8 @@ pm_struct! {
         pub lock @ 0: VersionLock,
         /// See [`Meta`].
         pub meta @ 8: PmCell<Meta>,
-        /// What all keys of this node have before the byte that tells them apart, first byte lowest.
+        /// The bytes that all keys of this node share before the byte that distinguishes them, first byte
+        /// lowest.
         pub prefix @ 16: PmU64,
         /// The leaf whose key ends behind the prefix, or nothing.
         pub end @ 24: PmCell<Child>,
@@ -57,7 +58,7 @@ pm_struct! {
     pub struct Node48: size 672 {
         /// The header.
         pub head @ 0: Header,
-        /// For each byte, which child plus 1, or 0.
+        /// For each byte, the child's slot plus 1, or 0.
         pub index @ 32: [PmU64; 32],
         /// The children, in no order.
         pub children @ 288: [PmCell<Child>; 48],
@@ -103,12 +104,12 @@ impl Meta {
     pub(crate) fn prefix_len(self) -> usize {
         (self.0 >> 48 & 0xff) as usize
     }
-    /// Whether it is that of a [`Node4`] without a prefix, with a child.
+    /// Whether this is the meta word of a [`Node4`] without a prefix, with a child.
     #[inline(always)]
     pub(crate) fn is_bare(self) -> bool {
         ((self.0 >> 32) as u32).wrapping_sub(1) < 4
     }
-    /// The bytes of a [`Node4`].
+    /// Returns the bytes of a [`Node4`].
     #[inline(always)]
     pub(crate) fn keys(self) -> u32 {
         self.0 as u32
@@ -147,7 +148,7 @@ impl<'n> Node<'n> {
         }
     }
 
-    /// The most children.
+    /// Returns the largest number of children.
     pub(crate) fn room(self) -> usize {
         match self {
             Self::N4(_) => 4,
@@ -160,16 +161,16 @@ impl<'n> Node<'n> {
 
 /// The memory of any number of trees: type-stable nodes in DRAM.
 ///
-/// A node's memory is only ever a node of the same size and its version never goes back, so that a
-/// reader with a stale way fails its validation, whatever became of the node.
+/// A node's memory always holds a node of the same size and its version never goes back, so a reader with a
+/// stale path fails its validation, whatever the node was reused for.
 ///
-/// That holds across memory that is given back to the system, too. A node that can be reached has never
-/// version 0, so whoever has a version of it finds another one in the zeros; and when the memory is a
-/// node again, it begins above every version of the nodes that went. Who comes to zeros on a stale way
-/// takes version 0, and finds that the node above has changed: that is always looked at behind it.
+/// That holds across memory given back to the system, too. A node that can be reached never has version 0, so
+/// a reader with an older version notices the zeros; and when the memory becomes a node again, its version
+/// begins above those of all released nodes. A reader that reaches zeros on a stale path takes version 0, and
+/// its following validation of the node above fails.
 #[derive(Debug)]
 pub struct Nodes {
-    /// Above the versions of all nodes whose memory was given back; even, not 0.
+    /// A version above those of all nodes whose memory was given back; even, not 0.
     floor: AtomicU64,
     pub(crate) dram: Mapped,
     pub(crate) n4: Arena<Node4>,
@@ -179,14 +180,14 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Memory for trees with up to about `leaves` leaves in all. Address space is reserved at once,
-    /// memory is used as nodes are.
+    /// Reserves memory for trees with up to about `leaves` leaves in all. Address space is reserved at once;
+    /// memory is used as nodes are used.
     ///
     /// # Errors
-    /// [`PmError::Os`] if there is not so much address space.
+    /// [`PmError::Os`] if the system cannot reserve that much address space.
     pub fn new(leaves: u64) -> Result<Self, PmError> {
-        // A node has more children than the next smaller size has room for when it is made, and
-        // shrinks before it has half of them. Common parts of keys take nodes too.
+        // When a node is made it has more children than the next smaller size has room for, and it shrinks
+        // before it has half of them. Common parts of keys take nodes too.
         let capacity = |least: u64| -> u32 {
             let nodes = 64 + (leaves / least).min(1 << 30);
             u32::try_from(nodes).unwrap_or(1 << 30)
@@ -201,13 +202,13 @@ impl Nodes {
         })
     }
 
-    /// DRAM in use, in bytes.
+    /// Returns the DRAM in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.n4.bytes() + self.n16.bytes() + self.n48.bytes() + self.n256.bytes()
     }
 
-    /// Nodes in use, by size: of 4, 16, 48 and 256 children.
+    /// Returns the numbers of nodes in use, by size: of 4, 16, 48 and 256 children.
     #[must_use]
     pub fn counts(&self) -> [usize; 4] {
         [self.n4.len(), self.n16.len(), self.n48.len(), self.n256.len()]
@@ -223,7 +224,7 @@ impl Nodes {
         }
     }
 
-    /// An empty node with this prefix (of 8 bytes at most), that nobody can reach.
+    /// Allocates an empty node with this prefix (of at most 8 bytes) that no other thread can reach.
     pub(crate) fn alloc(&self, kind: Kind, prefix: u64, len: usize) -> Result<Child, PmError> {
         let index = match kind {
             Kind::N4 => self.n4.alloc()?,
@@ -238,7 +239,7 @@ impl Nodes {
         self.dram.store(&head.prefix, prefix & prefix_mask(len));
         self.dram.store(&head.end, Child::NOTHING);
         match node {
-            Node::N4(_) | Node::N16(_) => {} // what counts is below the count
+            Node::N4(_) | Node::N16(_) => {} // only slots below the count matter
             Node::N48(node) => node.index.iter().for_each(|cell| self.dram.store(cell, 0)),
             Node::N256(node) => {
                 node.children.iter().for_each(|cell| self.dram.store(cell, Child::NOTHING));
@@ -247,15 +248,15 @@ impl Nodes {
         Ok(Child::node(kind, index))
     }
 
-    /// The version that a node begins with in memory that is zero.
+    /// Returns the version of a new node in memory that is zero.
     #[inline(always)]
     pub(crate) fn floor(&self) -> u64 {
-        // Raised before memory goes and under the lock under which it is taken again.
+        // Raised before memory is released, under the lock under which it is taken again.
         self.floor.load(Relaxed)
     }
 
-    /// Gives a node back, and its memory to the system where there is much to give. No path leads to
-    /// it, its version has changed since one did, and no node's lock is held.
+    /// Frees a node, and gives memory back to the system if much of it is free. No path leads to the node,
+    /// its version has changed since one did, and no node's lock is held.
     pub(crate) fn free(&self, kind: Kind, index: u32) {
         let leaving = |head: &Header| {
             self.floor.fetch_max(head.lock.above(), Relaxed);
@@ -273,7 +274,7 @@ impl Nodes {
         self.dram.load(&node.head().meta)
     }
 
-    /// The cell of the child for `byte`. Racing: validate.
+    /// Returns the cell of the child for `byte`. Racing: validate.
     #[inline(always)]
     pub(crate) fn find<'n>(
         &self,
@@ -298,7 +299,7 @@ impl Nodes {
         }
     }
 
-    /// Whether there is a child for `byte`. Racing: validate.
+    /// Whether the node has a child for `byte`. Racing: validate.
     #[inline(always)]
     pub(crate) fn has_child(&self, node: Node<'_>, byte: u8) -> bool {
         let cell = self.find(node, self.meta(node), byte);
@@ -311,7 +312,7 @@ impl Nodes {
         usize::from(word.to_le_bytes()[usize::from(byte % 8)])
     }
 
-    /// The first child with a byte of at least `from` (`up`), or the last with at most `from`.
+    /// Returns the first child with a byte of at least `from` (`up`), or the last with at most `from`.
     /// Racing: validate.
     pub(crate) fn next(&self, node: Node<'_>, from: u8, up: bool) -> Option<(u8, Child)> {
         let meta = self.meta(node);
@@ -371,7 +372,7 @@ impl Nodes {
         (low | high << 64).to_le_bytes()
     }
 
-    /// The byte whose child is in a slot of a locked node.
+    /// Returns the byte whose child is in a slot of a locked node.
     pub(crate) fn byte_of_slot48(&self, node: &Node48, slot: usize) -> Option<u8> {
         node.index.chunks(8).enumerate().find_map(|(at, words)| {
             let found = self.dram.match_byte(words, slot as u8 + 1);
@@ -379,7 +380,7 @@ impl Nodes {
         })
     }
 
-    /// Fetches the line of `node` that a search for `byte` reads after the header. A hint.
+    /// Prefetches the line of `node` that a search for `byte` reads after the header. A hint.
     #[inline(always)]
     pub(crate) fn prefetch(&self, kind: Kind, index: u32, byte: Option<u8>) {
         match kind {
@@ -405,19 +406,19 @@ impl Nodes {
     }
 }
 
-/// The low `n` bits, `n` below 64.
+/// Returns the low `n` bits set, `n` below 64.
 #[inline(always)]
 fn low_bits(n: usize) -> u64 {
     (1 << n) - 1
 }
 
-/// The bits of a prefix of `len` bytes.
+/// Returns the mask of a prefix of `len` bytes.
 #[inline(always)]
 pub(crate) fn prefix_mask(len: usize) -> u64 {
     if len >= PREFIX_MAX { u64::MAX } else { (1 << (8 * len)) - 1 }
 }
 
-/// Which of four bytes equal `byte`: one bit each.
+/// Returns a mask of the four bytes that equal `byte`.
 #[inline(always)]
 fn match4(keys: u32, byte: u8) -> u64 {
     const LOW: u32 = 0x0101_0101;
@@ -427,7 +428,7 @@ fn match4(keys: u32, byte: u8) -> u64 {
     u64::from((zero >> 7).wrapping_mul(0x0020_4081) >> 21 & 0xf)
 }
 
-/// In ascending bytes the place of the first of at least `from`, or the last of at most `from`.
+/// Returns, in ascending bytes, the place of the first of at least `from`, or the last of at most `from`.
 fn place(keys: &[u8], from: u8, up: bool) -> Option<usize> {
     if up {
         keys.iter().position(|&key| key >= from)

@@ -1,5 +1,5 @@
-//! Removing: a node loses a child, one with few is replaced by a smaller one, one with a single
-//! child by that child, and nodes that led to the leaf alone go with it.
+//! Removing: a node loses a child; a node with few children is replaced by a smaller one; a node with a
+//! single child is replaced by that child; and nodes that led only to the removed leaf are removed with it.
 
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Medium, PmCell, PmError};
@@ -10,7 +10,7 @@ use crate::leaves::Leaves;
 use crate::node::{Meta, Node, PREFIX_MAX, prefix_mask};
 use crate::tree::{At, Changed, Place, Spot, Tree};
 
-/// A node on the way down, with how it was reached.
+/// A node on the path of a search, and how it was reached.
 #[derive(Clone, Copy)]
 struct Step<'t> {
     /// The parent, and its cell that leads here.
@@ -22,33 +22,33 @@ struct Step<'t> {
     kind: Kind,
     index: u32,
     meta: Meta,
-    /// What leads on: a byte, or the end of the key.
+    /// The byte that the search follows from here, or the end of the key.
     byte: Option<u8>,
 }
 
-/// The way to a leaf, from the last place where it forks: what its removal begins with.
+/// The path to a leaf, from the last fork on: the input of its removal.
 #[derive(Default)]
 pub struct Way<'t> {
     root: Option<At<'t>>,
-    /// The last node with two children or more (a leaf that ends there counted).
+    /// The last node with two or more children (a leaf that ends there counts).
     fork: Option<Step<'t>>,
-    /// The nodes below it, each with nothing but this way.
+    /// The nodes below it, each with a single child or leaf.
     single: Vec<(At<'t>, Kind, u32)>,
 }
 
-/// What takes the leaf out, when all nodes that change are locked.
+/// The change that removes the leaf, when all nodes that change are locked.
 struct Removal<'t> {
-    /// The node that loses its child for a byte; or else the cell that gets what is left.
+    /// The node that loses its child for a byte; or else the cell that gets the remaining child.
     take: Option<(Node<'t>, u8)>,
     cell: &'t PmCell<Child>,
     left: Child,
-    /// What becomes of the prefix of the node below.
+    /// The new prefix of the node below.
     merged: Option<Merged<'t>>,
-    /// The node that goes.
+    /// The node that is removed.
     gone: Option<(Kind, u32)>,
 }
 
-/// A node's prefix with that of a node above it before it.
+/// A node's prefix, extended by that of the node above it.
 struct Merged<'t> {
     node: Node<'t>,
     prefix: u64,
@@ -59,7 +59,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
     /// Removes `key`; returns its leaf.
     ///
     /// # Errors
-    /// Those of [`Leaves::key_is`]; nothing is changed then.
+    /// Those of [`Leaves::key_is`]; nothing has changed then.
     ///
     /// # Cost
     /// As a search; one to three nodes locked, more behind a long common part of keys.
@@ -67,11 +67,11 @@ impl<'t, L: Leaves> Tree<'t, L> {
         self.remove_if(pm, key, |leaf| self.leaves.key_is(leaf, key))
     }
 
-    /// Removes `leaf`, whose key is `key`; whether it was there. As [`remove`](Self::remove), but no
-    /// leaf's key is read: the caller knows it.
+    /// Removes `leaf`, whose key is `key`; returns whether it was there. As [`remove`](Self::remove), but
+    /// reads no leaf's key: the caller knows it.
     ///
     /// # Errors
-    /// None that the leaves fail with.
+    /// None of the leaves' errors.
     #[cold]
     #[inline(never)]
     pub fn remove_leaf(&self, pm: &impl Medium, key: &[u8], leaf: u64) -> Result<bool, PmError> {
@@ -100,8 +100,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// As [`find`](Self::find); [`remove_way`](Self::remove_way) knows from `way` how the leaf was
-    /// reached.
+    /// As [`find`](Self::find); `way` gets the path to the leaf, for [`remove_way`](Self::remove_way).
     #[inline(always)]
     pub fn find_way(&self, pm: &impl Medium, key: &[u8], way: &mut Way<'t>) -> Option<Place<'t>> {
         loop {
@@ -123,7 +122,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         (way.root, way.fork) = (Some(at), None);
         way.single.clear();
         self.nodes.prefetch_child(child, key, 0);
-        // Whether nodes were passed since the fork that is noted; each was one.
+        // Whether nodes were passed since the noted fork; each of these had a single child.
         let mut passed = false;
         loop {
             let (kind, index) = match child.target() {
@@ -168,7 +167,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
                 Spot { at, cell, child } = self.nodes.along(pm, key, Spot { at, cell, child })?;
                 passed = at.depth > depth;
             }
-            // A large node's header and child lie on different lines: both at once.
+            // A large node's header and child lie on different lines: prefetch both at once.
             self.nodes.prefetch_child(child, key, at.depth);
         }
     }
@@ -179,16 +178,16 @@ impl<'t, L: Leaves> Tree<'t, L> {
         !self.nodes.dram.load(&node.head().end).is_nothing()
     }
 
-    /// Takes the leaf at the end of the way out, in one step with `commit`, which is called when every
-    /// node that changes is locked: nobody sees the leaf gone before it has succeeded, and then there
-    /// is no locked instruction any more (which would wait for what it flushed), but for memory that
-    /// is given back.
+    /// Removes the leaf at the end of the path, in one step with `commit`, which is called when every node
+    /// that changes is locked. No reader sees the leaf gone before `commit` has succeeded. After that no
+    /// locked instruction is executed (it would wait for the flushes of `commit`), except for giving back
+    /// memory.
     ///
-    /// `None` if something on the way has changed since it was found, or is locked: nothing was
-    /// called, nothing is changed.
+    /// Returns `None` if something on the path has changed since it was found, or is locked: then `commit`
+    /// was not called and nothing has changed.
     ///
     /// # Errors
-    /// Those of `commit`; nothing is changed then.
+    /// Those of `commit`; nothing has changed then.
     #[inline(always)]
     pub fn remove_way(
         &self,
@@ -220,7 +219,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
         commit()?;
         self.apply(&removal); // LIN
-        // With new versions, before the node is anything else.
+        // With new versions, before the node is reused.
         drop((above, here, below));
         if let Some((kind, index)) = removal.gone {
             self.nodes.free(kind, index);
@@ -228,7 +227,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         Ok(Some(()))
     }
 
-    /// The node of a step loses its child, or the leaf that ends there.
+    /// Makes the removal of a step's child from its node, or of the leaf that ends there.
     #[inline(always)]
     fn without(step: &Step<'t>) -> Removal<'t> {
         Removal {
@@ -253,8 +252,8 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// As [`remove_way`](Self::remove_way), of a leaf that some nodes lead to alone: they go too. Or of
-    /// the only leaf.
+    /// As [`remove_way`](Self::remove_way), for the only leaf, or a leaf that some nodes lead to alone: they
+    /// are removed too.
     #[inline(never)]
     fn remove_single(
         &self,
@@ -280,7 +279,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
             removal = Self::without(step);
             tops = [collapses.then_some(step.above), Some(step.here)];
         }
-        // The nodes that go are locked so that nobody adds to them any more.
+        // The nodes to be removed are locked so that no other thread adds to them.
         let single = way.single.iter().map(|(at, _, _)| at);
         for at in tops.iter().flatten().chain(single) {
             let Some(guard) = lock(at) else { return Ok(None) };
@@ -299,8 +298,8 @@ impl<'t, L: Leaves> Tree<'t, L> {
         Ok(Some(()))
     }
 
-    /// As [`remove_way`](Self::remove_way), replacing the node by a smaller one without the leaf.
-    /// Without memory for it, it stays as large as it is.
+    /// As [`remove_way`](Self::remove_way), replacing the node by a smaller one without the leaf. If there is
+    /// no memory for one, the node keeps its size.
     #[cold]
     #[inline(never)]
     fn shrink(
@@ -322,8 +321,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         Ok(Some(()))
     }
 
-    /// What is left of a node beside the leaf takes its place: its only child, or the leaf that ends
-    /// there.
+    /// Replaces a node by its only other child, or by the leaf that ends there.
     #[inline(always)]
     fn collapse(
         &self,
@@ -344,7 +342,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
             Some((byte, child)) => {
                 if let Target::Node(kind, index) = child.target() {
                     let below = nodes.get(kind, index);
-                    // It is reached through this node only: its lock is waited for from above.
+                    // It is reached through this node only: waiting for its lock keeps the order from above.
                     *guard = Some(below.head().lock.lock(pm));
                     removal.merged = self.merge(step.node, byte, below);
                     if removal.merged.is_none() {
@@ -358,7 +356,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         removal.gone = Some((step.kind, step.index));
     }
 
-    /// The prefix of a locked node and the byte of a locked child before the child's prefix; `None` if
+    /// Returns the prefix of a locked node followed by the byte and the prefix of a locked child; `None` if
     /// that is too long.
     fn merge(&self, node: Node<'t>, byte: u8, child: Node<'t>) -> Option<Merged<'t>> {
         let dram = &self.nodes.dram;

@@ -1,18 +1,18 @@
-//! What a walk needs besides the tree: memory, which a thread uses again for its next walk.
+//! The memory of walks, which a thread reuses for its next walk.
 //!
-//! A short scan makes half a dozen lists of some thousand bytes; to allocate them and give them back
-//! takes a fifth of its time.
+//! A short scan needs half a dozen lists of some thousand bytes; allocating and freeing them would take a
+//! fifth of its time.
 
 use std::cell::Cell;
 
 use crate::child::Child;
 use crate::tree::{At, Place};
 
-/// Links beyond which a list is not kept for the next walk.
+/// Lists with more links than this are not kept for the next walk.
 const KEPT: usize = 4096;
 
 thread_local! {
-    /// That of the last walk of this thread.
+    /// The memory of this thread's last walk.
     static LAST: Cell<Option<Memory<'static>>> = const { Cell::new(None) };
 }
 
@@ -20,7 +20,7 @@ thread_local! {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub(crate) child: Child,
-    /// Which of [`Memory::ats`] it was read at.
+    /// Its index in [`Memory::ats`], which says where it was read.
     pub(crate) at: u32,
 }
 
@@ -28,9 +28,9 @@ pub(crate) struct Link {
 #[derive(Debug, Default)]
 pub(crate) struct List {
     pub(crate) links: Vec<Link>,
-    /// Which of them are nodes.
+    /// The links that are nodes.
     pub(crate) nodes: Vec<u32>,
-    /// Leaves that the walk's caller is still to be told of.
+    /// Leaves that the walk's caller has not been told of yet.
     pub(crate) untold: Vec<u64>,
 }
 
@@ -41,12 +41,12 @@ impl List {
         self.untold.clear();
     }
 
-    /// How many leaves it leads to, about, if what is noted are all of its nodes.
+    /// Estimates the number of leaves below, if all of its nodes are noted.
     pub(crate) fn likely_leaves(&self) -> usize {
         self.links.len() + self.nodes.len()
     }
 
-    /// Keeps the first links; whether there were more.
+    /// Keeps the first links; returns whether there were more.
     pub(crate) fn cut(&mut self, len: usize) -> bool {
         let more = self.links.len() > len;
         self.links.truncate(len);
@@ -69,7 +69,7 @@ pub(crate) struct Memory<'t> {
 }
 
 impl Memory<'_> {
-    /// The same memory, empty, for walks of another tree.
+    /// Returns the same memory, empty, for walks of another tree.
     fn renew<'n>(self) -> Memory<'n> {
         let Self { mut list, mut next, ats, places } = self;
         list.clear();
@@ -83,32 +83,32 @@ impl Memory<'_> {
     }
 }
 
-/// An empty vector with the memory of another one, if their items are alike.
+/// Returns an empty vector that reuses the memory of another one, if their items have the same layout.
 fn renew<A, B>(mut items: Vec<A>) -> Vec<B> {
     items.clear();
     items.into_iter().filter_map(|_| None).collect()
 }
 
-/// What a walk needs besides the tree, and the places that it has found.
+/// The memory of a walk, and the places that it has found.
 #[derive(Debug)]
 pub struct Scratch<'t>(pub(crate) Memory<'t>);
 
 impl<'t> Scratch<'t> {
-    /// Without places, with the memory of a walk of this thread that has ended.
+    /// Makes an empty scratch that reuses the memory of an earlier walk of this thread.
     #[must_use]
     pub fn new() -> Self {
         let last = LAST.try_with(Cell::take).ok().flatten();
         Self(last.unwrap_or_default().renew())
     }
 
-    /// The places that walks have found, in order.
+    /// Returns the places that walks have found, in order.
     #[inline(always)]
     #[must_use]
     pub fn places(&self) -> &[Place<'t>] {
         &self.0.places
     }
 
-    /// Forgets the places.
+    /// Removes the places.
     pub fn clear(&mut self) {
         self.0.places.clear();
     }
@@ -124,7 +124,7 @@ impl Drop for Scratch<'_> {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.0);
         if !memory.is_large() {
-            // When the thread ends there is nothing to keep it for.
+            // A thread that is ending needs no memory for later walks.
             let _ = LAST.try_with(|last| last.set(Some(memory.renew())));
         }
     }

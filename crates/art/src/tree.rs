@@ -1,4 +1,4 @@
-//! One tree, and the way down to a leaf.
+//! A tree, and the search for a leaf.
 
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{Medium, PmCell, PmError, pm_struct};
@@ -8,7 +8,7 @@ use crate::leaves::Leaves;
 use crate::node::{Header, Meta, Node, Node4, Nodes, PREFIX_MAX, prefix_mask};
 
 pm_struct! {
-    /// The root of a tree, in DRAM: any number of them share their [`Nodes`]. Zero is an empty tree.
+    /// The root of a tree, in DRAM: any number of trees share their [`Nodes`]. Zero is an empty tree.
     #[align(16)]
     pub struct Root: size 16 {
         /// Held while the root's child changes.
@@ -18,11 +18,11 @@ pm_struct! {
     }
 }
 
-/// A tree: a root, the nodes it shares with others, and where its leaves' keys are.
+/// A tree: a root, the nodes it shares with others, and the source of its leaves' keys.
 ///
-/// Keys are byte strings, ordered lexicographically, one possibly the beginning of another. Leaves
-/// are numbers below [`LEAF_LIMIT`](crate::LEAF_LIMIT). All operations may be called on any thread
-/// at any time; `pm` is what they wait through (a deterministic scheduler's medium in tests).
+/// Keys are byte strings, ordered lexicographically; one may be a prefix of another. Leaves are numbers below
+/// [`LEAF_LIMIT`](crate::LEAF_LIMIT). Any thread may call any operation at any time; they wait through `pm`
+/// (in tests, a deterministic scheduler's medium).
 #[derive(Debug)]
 pub struct Tree<'t, L> {
     pub(crate) nodes: &'t Nodes,
@@ -47,8 +47,8 @@ pub struct Place<'t> {
 }
 
 impl Place<'_> {
-    /// Whether the leaf has been linked here without a break until now. What was read of the leaf
-    /// before this is of that leaf, not of whatever its memory was used for later.
+    /// Whether the leaf has been linked here continuously until now. Then everything read of the leaf before
+    /// this call belongs to it, and not to a later use of its memory.
     #[inline(always)]
     #[must_use]
     pub fn validate(&self, pm: &impl Medium) -> bool {
@@ -56,8 +56,8 @@ impl Place<'_> {
     }
 }
 
-/// Where a search ended, for an [insert](Tree::insert_at) to go on from: the last node it came to, and
-/// what led there.
+/// Where a search ended, for an [insert](Tree::insert_at) to continue from: the last node that it reached,
+/// and the cell that led there.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot<'t> {
     pub(crate) at: At<'t>,
@@ -68,12 +68,12 @@ pub struct Spot<'t> {
 /// Something changed meanwhile: begin again.
 pub(crate) struct Changed;
 
-/// Where a search stands: the child it reads next, and the version under which it may.
+/// The state of a search: the version under which the next child was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At<'t> {
     pub(crate) lock: &'t VersionLock,
     pub(crate) version: u64,
-    /// Bytes of the key behind it.
+    /// The number of the key's bytes behind it.
     pub(crate) depth: usize,
 }
 
@@ -84,7 +84,7 @@ impl At<'_> {
     }
 }
 
-/// Up to 8 bytes of `key` from `depth` on, first byte lowest, and how many there are.
+/// Returns up to 8 bytes of `key` from `depth` on, first byte lowest, and their number.
 #[inline(always)]
 pub(crate) fn key_word(key: &[u8], depth: usize) -> (u64, usize) {
     let rest = key.get(depth..).unwrap_or(&[]);
@@ -98,10 +98,10 @@ pub(crate) fn key_word(key: &[u8], depth: usize) -> (u64, usize) {
     (word, rest.len())
 }
 
-/// Bytes of a key behind which a search looks for a chain: a shorter one is not worth it.
+/// The key length beyond which a search looks for a chain; for shorter keys it does not pay.
 const DEEP: usize = 16;
 
-/// How many bytes of a node's prefix the key shares, and the prefix itself.
+/// The number of bytes of a node's prefix that the key shares, and the prefix itself.
 pub(crate) struct Prefix {
     pub(crate) word: u64,
     pub(crate) len: usize,
@@ -109,7 +109,7 @@ pub(crate) struct Prefix {
 }
 
 impl Nodes {
-    /// Where a search in the tree at `root` begins.
+    /// Begins a search in the tree at `root`.
     #[inline(always)]
     pub(crate) fn start<'t>(&self, pm: &impl Medium, root: &'t Root) -> (At<'t>, Child) {
         let lock = &root.lock;
@@ -117,7 +117,7 @@ impl Nodes {
         (At { lock, version, depth: 0 }, self.dram.load(&root.child))
     }
 
-    /// Whether a node that a search has come by may be one of a chain. Racing: a hint.
+    /// Whether a node that a search reaches may be part of a chain. Racing: a hint.
     #[inline(always)]
     pub(crate) fn is_chain(
         &self,
@@ -126,15 +126,15 @@ impl Nodes {
         key: &[u8],
         depth: usize,
     ) -> bool {
-        // Of keys of a fixed size the compiler knows the first of it, and leaves the rest out.
+        // For keys of a fixed size the compiler knows this, and removes the rest.
         key.len() > DEEP
             && prefix.len == 0
             && depth >= DEEP
             && !self.dram.load(&head.end).is_nothing()
     }
 
-    /// Follows a chain of nodes where keys end that begin others, `a`, `aa`, `aaa` and so on: up to its
-    /// last node, not into it, so that whoever notes the nodes that he passes comes by that one, too.
+    /// Follows a chain of nodes where keys end that are prefixes of others, `a`, `aa`, `aaa` and so on: up to
+    /// its last node, not into it, so that a caller that notes the nodes on its path reaches that one, too.
     #[inline(never)]
     pub(crate) fn along<'t>(
         &'t self,
@@ -176,14 +176,14 @@ impl Nodes {
             (here, version, rest) = (below, own, more);
         }
         let Some((node, version, byte)) = before else { return Ok(from) };
-        // Racing, as all that was read of it: whoever goes on from here validates its version.
+        // Racing, like all reads of the node: the caller validates its version when it continues from here.
         let cell = self.find(Node::N4(node), self.dram.load(&node.head.meta), byte);
         let cell = cell.ok_or(Changed)?;
         let at = At { lock: &node.head.lock, version, depth: key.len() - rest.len() };
         Ok(Spot { at, cell, child: self.dram.load(cell) })
     }
 
-    /// The cell of a child that is not the first. Racing: validate.
+    /// Returns the cell of a child that is not the first. Racing: validate.
     #[inline(never)]
     fn find_later<'n>(&self, node: &'n Node4, meta: Meta, byte: u8) -> Option<&'n PmCell<Child>> {
         self.find(Node::N4(node), meta, byte)
@@ -211,14 +211,14 @@ impl Nodes {
 }
 
 impl<'t, L: Leaves> Tree<'t, L> {
-    /// A view of the tree at `root`, whose nodes are in `nodes`.
+    /// Makes a view of the tree at `root`, whose nodes are in `nodes`.
     #[inline(always)]
     #[must_use]
     pub fn new(nodes: &'t Nodes, root: &'t Root, leaves: &'t L) -> Self {
         Self { nodes, root, leaves }
     }
 
-    /// Where the tree begins.
+    /// Returns the tree's root.
     #[must_use]
     pub fn root(&self) -> &'t Root {
         self.root
@@ -229,7 +229,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         self.nodes.start(pm, self.root)
     }
 
-    /// The only leaf that can have `key`: everything that the tree knows of its key agrees. The
+    /// Returns the only leaf that can have `key`: every byte that the tree knows of its key agrees. The
     /// caller compares the rest, then [validates](Place::validate).
     ///
     /// # Cost
@@ -239,8 +239,8 @@ impl<'t, L: Leaves> Tree<'t, L> {
         Some(self.find_known(pm, key)?.0)
     }
 
-    /// As [`find`](Self::find), and how many bytes of the leaf's key the tree knows: they are `key`'s.
-    /// One more than `key` has, if the leaf's key is all of it.
+    /// As [`find`](Self::find), with the number of bytes of the leaf's key that the tree knows, all equal to
+    /// `key`'s. The number is one more than `key` has if the leaf's whole key is known.
     #[inline(always)]
     pub fn find_known(&self, pm: &impl Medium, key: &[u8]) -> Option<(Place<'t>, usize)> {
         loop {
@@ -250,7 +250,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// As [`find_known`](Self::find_known), and where the search ended.
+    /// As [`find_known`](Self::find_known), with the place where the search ended.
     #[inline]
     pub fn find_spot(
         &self,
@@ -265,14 +265,14 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// Where every search begins.
+    /// Returns where every search begins.
     #[inline(always)]
     pub(crate) fn top(&self, pm: &impl Medium) -> Spot<'t> {
         let (at, child) = self.start(pm);
         Spot { at, cell: &self.root.child, child }
     }
 
-    /// `arriving` is told each node that the search comes to.
+    /// `arriving` is called with each node that the search reaches.
     #[inline(always)]
     fn try_find(
         &self,
@@ -311,16 +311,16 @@ impl<'t, L: Leaves> Tree<'t, L> {
             };
             at.depth += 1;
             child = next.map_or(Child::NOTHING, |next| self.nodes.dram.load(next));
-            cell = next.unwrap_or(cell); // without one the search ends here
+            cell = next.unwrap_or(cell); // if there is no child, the search ends here
             if self.nodes.is_chain(head, &prefix, key, at.depth) {
                 Spot { at, cell, child } = self.nodes.along(pm, key, Spot { at, cell, child })?;
             }
-            // A large node's header and child lie on different lines: both at once.
+            // A large node's header and child lie on different lines: prefetch both at once.
             self.nodes.prefetch_child(child, key, at.depth);
         }
     }
 
-    /// The leaf of `key`.
+    /// Returns the leaf of `key`.
     ///
     /// # Errors
     /// Those of [`Leaves::key_is`].
@@ -338,7 +338,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// Whether there is no leaf.
+    /// Whether the tree has no leaf.
     pub fn is_empty(&self, pm: &impl Medium) -> bool {
         loop {
             let (at, child) = self.start(pm);
@@ -348,7 +348,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// Nodes on the deeper of the ways to the least and the greatest leaf.
+    /// Returns the number of nodes on the longer of the paths to the least and the greatest leaf.
     pub fn height(&self, pm: &impl Medium) -> u32 {
         let down = |up: bool| {
             let (mut at, mut child) = self.start(pm);

@@ -1,16 +1,16 @@
-//! Walking in order, both ways: the leaves after or before a key.
+//! Walking in key order, in both directions: the leaves after or before a key.
 //!
-//! A walk goes down level by level, not leaf by leaf. It has a list of **links** (children, each with
-//! the node that it was read from and that node's version) in the order of their keys: at first the
-//! only child of a root, or of the roots of several trees. Level after level each node on the list
-//! gives way to its children, until there are only leaves. So the nodes of a level are fetched
-//! together and each leaf as soon as it is known, and the list is never longer than the leaves that
-//! are wanted: a child has one at least, a node nearly always two.
+//! A walk goes down level by level, not leaf by leaf. It keeps a list of **links** (children, each with the
+//! node that it was read from and that node's version) in the order of their keys: at first the only child of
+//! a root, or of the roots of several trees. Level by level each node on the list is replaced by its
+//! children, until there are only leaves. So the nodes of a level are prefetched together and each leaf as
+//! soon as it is known, and the list is never longer than the number of wanted leaves: a child has at least
+//! one, a node nearly always two.
 //!
-//! A node that a walk goes down into is linked there when its version is taken: what it was read from
-//! is validated behind that. So every leaf that was in the tree all along is met. Where something has
-//! changed, the list is cut off: what is before it stays, and the caller goes on from the last key it
-//! has.
+//! When a walk enters a node, it takes the node's version and then validates the node that the link was read
+//! from: so the node was linked there. So the walk meets every leaf that was in the tree all the time. Where
+//! something has changed, the list is cut off: the part before it stays, and the caller continues from the
+//! last key it has.
 
 use std::ops::{Bound, Range};
 
@@ -23,13 +23,13 @@ use crate::node::{Node, Nodes, PREFIX_MAX};
 use crate::scratch::{Link, List, Memory, Scratch};
 use crate::tree::{At, Changed, Place, Root, Tree, key_word};
 
-/// Children of the top of a tree behind the first one that are fetched before it is known how many of
-/// them are wanted.
+/// The number of children behind the first one at the top of a tree that are prefetched before the walk knows
+/// how many it wants.
 const AHEAD: usize = 32;
-/// Links that are sorted into leaves and nodes together.
+/// The number of links that are sorted into leaves and nodes together.
 const GROUP: usize = 128;
 
-/// Which way a walk goes.
+/// The direction of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the bound upwards.
@@ -38,18 +38,18 @@ pub enum Direction {
     Descending,
 }
 
-/// The children of one node on their way to a list.
+/// The children of one node that are being added to a list.
 struct Children<'l> {
     links: &'l mut Vec<Link>,
     at: u32,
-    /// Leaves that they lead to, about.
+    /// The estimated number of leaves below them.
     leaves: usize,
 }
 
 impl Basket for Children<'_> {
     #[inline(always)]
     fn put<const N: usize>(&mut self, children: [Child; N]) {
-        // Without a branch, and without a length that the compiler does not know.
+        // Without a branch, and with a length that the compiler knows.
         let before = self.links.len();
         self.links.extend_from_slice(&[Link { child: Child::NOTHING, at: self.at }; N]);
         let mut count = 0;
@@ -70,8 +70,8 @@ impl Basket for Children<'_> {
 }
 
 impl List {
-    /// Sorts the links from `start` on into nodes, which are noted and fetched, and leaves, of which
-    /// `found` is told: of few ones later, see [`tell`](Self::tell).
+    /// Sorts the links from `start` on into nodes, which are noted and prefetched, and leaves. `found` is
+    /// called with the leaves; if there are few, later: see [`tell`](Self::tell).
     #[inline(always)]
     fn sort_out(&mut self, start: usize, nodes: &Nodes, found: &mut impl FnMut(u64)) {
         if self.links.len() - start <= 4 {
@@ -87,7 +87,7 @@ impl List {
             }
             return;
         }
-        // Which are leaves nothing predicts: no branch for each.
+        // Which of them are leaves is unpredictable: no branch for each.
         for (group, links) in (start..).step_by(GROUP).zip(self.links[start..].chunks(GROUP)) {
             let (mut leaves, mut leaf_count) = ([0; GROUP], 0);
             let (mut places, mut node_count) = ([0; GROUP], 0);
@@ -109,8 +109,8 @@ impl List {
         }
     }
 
-    /// Tells of the leaves that were put off: one right after the other, so that the CPU looks up where
-    /// several of their pages are at the same time.
+    /// Calls `found` with the postponed leaves, one right after the other, so that the CPU translates the
+    /// addresses of several pages at the same time.
     #[inline(always)]
     fn tell(&mut self, found: &mut impl FnMut(u64)) {
         self.untold.iter().for_each(|&leaf| found(leaf));
@@ -122,9 +122,9 @@ impl<'t, L: Leaves> Tree<'t, L> {
     /// Appends up to `limit` leaves from `bound` on, in order, to `places`; returns whether there
     /// may be more.
     ///
-    /// Each place was linked when it was found; the caller reads the leaf's key and value, validates
-    /// the place, and goes on from the last key that it believes if one has changed. Where the walk
-    /// has met a change it returns early with at least one place.
+    /// Each place was linked when it was found. The caller reads the leaf's key and value, validates the
+    /// place, and if it has changed continues from the last validated key. If the walk has met a change it
+    /// returns early with at least one place.
     ///
     /// # Errors
     /// Those of [`Leaves::load_key`].
@@ -143,7 +143,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         let from = (bound, direction);
         let mut more = self.walk_on(pm, from, &[], limit, &mut scratch, |_| {})?;
         if more && scratch.places().len() < limit {
-            // Nodes with a single leaf, that were taken for two each, or a change.
+            // Nodes with a single leaf, each counted as two, or a change.
             scratch.clear();
             more = self.walk_on(pm, from, &[], limit.saturating_mul(2), &mut scratch, |_| {})?;
         }
@@ -153,17 +153,16 @@ impl<'t, L: Leaves> Tree<'t, L> {
         Ok(more || found.len() == limit)
     }
 
-    /// As [`walk`](Self::walk), and on into the trees at the roots `beyond` (in the order of the walk,
-    /// all of their keys are wanted); the places are appended to those of `scratch`. `found` is told of
-    /// each leaf as soon as it is known to be on the way, in no order, and may prefetch it. Returns early,
-    /// with a place at least, also where nodes have fewer leaves than they usually do.
+    /// As [`walk`](Self::walk), continuing into the trees at the roots `beyond` (in the order of the walk;
+    /// all of their keys are wanted). The places are appended to those of `scratch`. `found` is called with
+    /// each leaf as soon as it is known to be wanted, in no order, and may prefetch it. Returns early, with
+    /// at least one place, also if nodes have fewer leaves than usual.
     ///
     /// # Errors
     /// As [`walk`](Self::walk).
     ///
     /// # Cost
-    /// As [`walk`](Self::walk). The nodes of a level are fetched together, the leaves while the walk
-    /// goes on.
+    /// As [`walk`](Self::walk). The nodes of a level are prefetched together, and the leaves during the walk.
     #[inline]
     pub fn walk_on(
         &self,
@@ -194,7 +193,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// The leaf of the greatest key that is at most `key`.
+    /// Returns the leaf of the greatest key that is at most `key`.
     ///
     /// # Errors
     /// Those of [`Leaves::load_key`].
@@ -205,7 +204,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         self.nearest(pm, Bound::Included(key), Direction::Descending)
     }
 
-    /// The leaf of the least key that is at least `key`.
+    /// Returns the leaf of the least key that is at least `key`.
     ///
     /// # Errors
     /// As [`floor`](Self::floor).
@@ -216,8 +215,8 @@ impl<'t, L: Leaves> Tree<'t, L> {
         self.nearest(pm, Bound::Included(key), Direction::Ascending)
     }
 
-    /// The first leaf from `bound` on: with an excluded bound the strictly greater or lesser
-    /// neighbour, unbounded the least or the greatest leaf.
+    /// Returns the first leaf from `bound` on: for an excluded bound the next greater or smaller leaf, for no
+    /// bound the least or the greatest leaf.
     ///
     /// # Errors
     /// As [`floor`](Self::floor).
@@ -236,37 +235,37 @@ impl<'t, L: Leaves> Tree<'t, L> {
     }
 }
 
-/// One walk.
+/// The state of one walk.
 struct Walk<'t, 'b, L> {
     tree: Tree<'t, L>,
     bound: Bound<&'b [u8]>,
     up: bool,
-    /// Leaves that are wanted.
+    /// The number of wanted leaves.
     limit: usize,
 }
 
-/// What became of a node's place on the list.
+/// The outcome of replacing a node by its children.
 struct Expanded {
-    /// Whether the first child is on the bound's own way.
+    /// Whether the first child is on the bound's own path.
     edge: bool,
     /// Whether children are left out.
     cut: bool,
 }
 
-/// Which children of a node are inside.
+/// The children of a node that are within the bound.
 struct Inside {
-    /// The depth of the byte that tells them apart.
+    /// The depth of the byte that distinguishes them.
     depth: usize,
-    /// From which byte on; `None`: none are.
+    /// The byte from which on they are inside; `None` if none are.
     from: Option<u8>,
-    /// Whether the leaf that ends here is.
+    /// Whether the leaf that ends here is inside.
     leaf: bool,
-    /// The byte of the bound's own way, whose child may be the first.
+    /// The byte of the bound's own path, whose child may be the first.
     edge: Option<u8>,
 }
 
 impl<'t, L: Leaves> Walk<'t, '_, L> {
-    /// Which links of the list are the leaves in the end, and whether it was cut off behind them.
+    /// Returns which links of the list are the wanted leaves, and whether the list was cut off behind them.
     #[inline]
     fn run(
         &self,
@@ -275,7 +274,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         memory: &mut Memory<'t>,
         found: &mut impl FnMut(u64),
     ) -> Result<(Range<usize>, bool), PmError> {
-        // Whether the first link is on the bound's own way, of which some is outside.
+        // Whether the first link is on the bound's own path, where a part is outside.
         let mut edge = !matches!(self.bound, Bound::Unbounded);
         edge &= self.start(pm, beyond, memory, found);
         let mut cut = false;
@@ -294,7 +293,8 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         Ok((leaves, cut))
     }
 
-    /// Puts the children of the roots on the list, and fetches them; whether the first tree has one.
+    /// Puts the children of the roots on the list, and prefetches them; returns whether the first tree has
+    /// one.
     #[inline(always)]
     fn start(
         &self,
@@ -309,7 +309,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         let mut first = false;
         for (i, &root) in std::iter::once(&self.tree.root).chain(beyond).enumerate() {
             let (at, child) = nodes.start(pm, root);
-            // One word says that a tree is empty: nothing to validate.
+            // A single word says that a tree is empty: nothing to validate.
             if child.is_nothing() {
                 continue;
             }
@@ -328,8 +328,8 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         first
     }
 
-    /// Replaces each node on the list by its children; whether the list is cut off, behind links enough
-    /// or where something has changed.
+    /// Replaces each node on the list by its children; returns whether the list is cut off, behind enough
+    /// links or where something has changed.
     #[inline(always)]
     fn descend(
         &self,
@@ -353,7 +353,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
                 let on_edge = *edge && place == 0;
                 let around = (on_edge, enough, ahead);
                 let end = self.expand(pm, list.links[place], around, next, ats, found);
-                // Where something has changed nothing of the node is there.
+                // Where something has changed, no child of the node is added.
                 let end = end.unwrap_or(Expanded { edge: false, cut: true });
                 cut = end.cut;
                 if on_edge {
@@ -361,7 +361,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
                 }
             }
             if cut {
-                // Nothing behind it: what is left out comes before that.
+                // Stop behind it: left-out children come before all others.
                 done = list.links.len();
                 break;
             }
@@ -373,8 +373,8 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         cut
     }
 
-    /// Appends the children of a node, which is on the bound's own way or not (`edge`), to a list until
-    /// that leads to `enough` leaves, and fetches them; and what a node `ahead` has.
+    /// Appends the children of a node, which is on the bound's own path or not (`edge`), to a list until that
+    /// leads to `enough` leaves, and prefetches them; also prefetches for the node `ahead`.
     #[inline(always)]
     fn expand(
         &self,
@@ -390,7 +390,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         let node = nodes.get(kind, index);
         let lock = &node.head().lock;
         let version = lock.begin_read(pm);
-        // Behind that: so the node was linked there when its version was taken.
+        // After taking the version: so the node was linked there at that moment.
         let above = ats[link.at as usize];
         if !above.holds(pm) {
             return Err(Changed);
@@ -409,7 +409,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
                 expanded.cut = nodes.children(node, from, self.up, enough, &mut basket);
             }
             if !self.up && !expanded.cut {
-                // Behind all children: not where some of them are left out.
+                // It comes after all children: not if some of them are left out.
                 basket.put([end]);
             }
             leaves = basket.leaves;
@@ -433,7 +433,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         Ok(expanded)
     }
 
-    /// The byte of a root's first child inside, as far as it is known before its child is read.
+    /// Returns the byte of a root's first child inside, as far as it is known before its child is read.
     fn first_byte(&self, edge: bool) -> u8 {
         match self.bound {
             Bound::Included(bound) | Bound::Excluded(bound) if edge => {
@@ -444,7 +444,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         }
     }
 
-    /// Whether a leaf on the bound's own way is on the right side of it.
+    /// Whether a leaf on the bound's own path is on the right side of the bound.
     fn is_inside(&self, leaf: u64) -> Result<bool, PmError> {
         let mut key = KeyBuf::new();
         self.tree.leaves.load_key(leaf, &mut key)?;
@@ -459,7 +459,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         })
     }
 
-    /// Which children of a node are inside, if any can be. Racing: validate.
+    /// Returns which children of a node are inside, if any can be. Racing: validate.
     #[inline(always)]
     fn inside(&self, here: At<'t>, node: Node<'t>, edge: bool) -> Option<Inside> {
         let nodes = self.tree.nodes;
@@ -474,17 +474,17 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         };
         let prefix = nodes.compare_prefix(node.head(), len, bound, here.depth);
         if prefix.common < len {
-            // Everything here is on one side of the bound: which one?
+            // Everything here is on the same side of the bound: find out which.
             let theirs = prefix.word.to_le_bytes()[prefix.common];
             let (probe, have) = key_word(bound, here.depth);
             let greater = prefix.common >= have || theirs > probe.to_le_bytes()[prefix.common];
             return (greater == self.up).then(all);
         }
         if let Some(&byte) = bound.get(depth) {
-            // The leaf that ends here is less than the bound, and so are the children before.
+            // The leaf that ends here is less than the bound, and so are the children before it.
             return Some(Inside { depth, from: Some(byte), leaf: !self.up, edge: Some(byte) });
         }
-        // The bound ends here, and so does a leaf that is it; all children are greater.
+        // The bound ends here, and a leaf that ends here equals it; all children are greater.
         let from = if self.up { Some(0) } else { None };
         let leaf = matches!(self.bound, Bound::Included(_));
         Some(Inside { depth, from, leaf, edge: None })

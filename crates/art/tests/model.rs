@@ -1,4 +1,4 @@
-//! The tree against `BTreeMap`, with keys that share long parts and begin each other.
+//! The tree against `BTreeMap`, with keys that share long parts and are prefixes of each other.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -26,10 +26,10 @@ fn keys() -> impl Strategy<Value = Vec<u8>> + Clone {
     let part = prop_oneof![6 => Just(0usize), 1 => 6..10usize, 1 => 16..20usize, 1 => Just(100)];
     let some = (part, proptest::collection::vec(byte, 0..4), 0..2usize)
         .prop_map(|(part, tail, more)| [vec![9; part], tail, vec![3; 9 * more]].concat());
-    // Each the beginning of the next, with forks on both sides.
+    // Each is a prefix of the next, with forks on both sides.
     let fork = prop_oneof![6 => Just(vec![]), 1 => Just(vec![4]), 1 => Just(vec![6])];
     let chain = (0..40usize, fork).prop_map(|(len, fork)| [vec![5; len], fork].concat());
-    // Side by side in a large node: nodes with a single leaf, when the other one is gone.
+    // Two keys side by side in a large node: after one is removed, nodes with a single leaf remain.
     let pair =
         (any::<u8>(), 0..2u8).prop_map(|(n, tail)| [vec![7], vec![n; 20], vec![tail]].concat());
     prop_oneof![4 => some, 2 => chain, 3 => pair, 1 => Just(vec![7])]
@@ -46,7 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..400)
 }
 
-/// The keys of all leaves there ever were.
+/// The keys of all leaves that ever existed.
 #[derive(Default)]
 struct Keys(RefCell<Vec<Vec<u8>>>);
 
@@ -150,7 +150,7 @@ fn run(steps: Vec<Step>) {
     assert!(tree.is_empty(pm));
 }
 
-/// Whole walks, searches in a batch, and the same tree built at once.
+/// Compares whole walks, batched searches, and the same tree built at once.
 fn compare_all<L: pmindex_art::Leaves>(
     tree: &Tree<'_, L>,
     pm: &Mapped,
@@ -210,7 +210,8 @@ fn compare_all<L: pmindex_art::Leaves>(
     assert_eq!(nodes.counts(), before);
 }
 
-/// All leaves both ways, so many at a time: each walk goes on from the last key of the one before.
+/// Walks all leaves in both directions, some at a time: each walk continues from the last key of the one
+/// before.
 fn scan<L: pmindex_art::Leaves>(tree: &Tree<'_, L>, pm: &Mapped, model: &Model, pieces: usize) {
     let keys: BTreeMap<u64, &Vec<u8>> = model.iter().map(|(key, leaf)| (*leaf, key)).collect();
     for direction in [Direction::Ascending, Direction::Descending] {
@@ -232,8 +233,8 @@ fn scan<L: pmindex_art::Leaves>(tree: &Tree<'_, L>, pm: &Mapped, model: &Model, 
     }
 }
 
-/// A removal that its `commit` refuses leaves everything as it was; one of a way that is not so any
-/// more does nothing, and does not call it.
+/// A removal whose `commit` fails leaves everything as it was; one with an outdated path does nothing, and
+/// does not call `commit`.
 fn remove_by_its_way<L: pmindex_art::Leaves>(
     tree: &Tree<'_, L>,
     pm: &Mapped,
@@ -248,7 +249,7 @@ fn remove_by_its_way<L: pmindex_art::Leaves>(
     assert_eq!(tree.get(pm, key).unwrap(), Some(leaf));
     assert_eq!(walk_unbounded(tree, pm, 1000), before);
     assert_eq!(tree.check().unwrap(), before.len() as u64);
-    // The first way has led through nodes that were locked meanwhile.
+    // The first path led through nodes that were locked meanwhile.
     assert_eq!(tree.find_way(pm, key, &mut way).map(|place| place.leaf), Some(leaf));
     assert_eq!(tree.remove_way(pm, &way, || Ok(())), Ok(Some(())));
     assert_eq!(tree.remove_way(pm, &way, || panic!("of a way that is gone")), Ok(None));
@@ -300,8 +301,7 @@ fn keys_that_begin_each_other_thousands_deep() {
     run(steps.chain(looks).collect());
 }
 
-/// Of two keys with a long common part one goes: its node has a single leaf, where a walk takes it for
-/// two.
+/// One of two keys with a long common part is removed: its node has a single leaf, where a walk expects two.
 #[test]
 fn walks_give_what_is_asked_for_where_nodes_have_a_single_leaf() {
     let key = |n: u8, tail: u8| [vec![n; 20], vec![tail]].concat();
@@ -312,8 +312,8 @@ fn walks_give_what_is_asked_for_where_nodes_have_a_single_leaf() {
     run(all.chain(gone).chain(walks).collect());
 }
 
-/// A walk that stops in a node because it has enough, and then has less than it thought, gives nothing
-/// that comes after what it left out.
+/// A walk that stops in a node because it expects enough leaves, and then has fewer, returns nothing that
+/// comes after what it left out.
 #[test]
 fn walks_leave_nothing_out() {
     let pool = Pool::volatile(1 << 16).unwrap();
@@ -322,8 +322,7 @@ fn walks_leave_nothing_out() {
     let nodes = Nodes::new(10_000).unwrap();
     let root = roots.get(roots.alloc().unwrap());
     for many in [40u8, 200] {
-        // Nodes with a single leaf in a large node, with leaves before it and after it, and one that
-        // ends at it.
+        // Nodes with a single leaf in a large node, with leaves before and after it, and one that ends at it.
         let deep = |n: u8, tail: u8| [vec![100], vec![n; 20], vec![tail]].concat();
         let mut all: Vec<Vec<u8>> = (0..=8).map(|n| vec![25 * n]).collect();
         all.extend((0..many).map(|n| deep(n, 1)));
@@ -358,8 +357,8 @@ fn walks_leave_nothing_out() {
     }
 }
 
-/// A walk through several trees is a walk through all their keys, whatever it begins with and however
-/// many it wants.
+/// A walk through several trees is a walk through all their keys, wherever it begins and however many leaves
+/// it wants.
 #[test]
 fn walks_go_on_into_the_trees_behind() {
     let pool = Pool::volatile(1 << 16).unwrap();
@@ -416,7 +415,7 @@ fn walks_go_on_into_the_trees_behind() {
     }
 }
 
-/// The leaf at a walk's bound goes while its key is read: whatever was read is not believed.
+/// The leaf at a walk's bound is removed while its key is read: the key that was read is discarded.
 #[test]
 fn a_leaf_that_goes_while_a_walk_reads_its_key_is_not_met() {
     let pool = Pool::volatile(1 << 16).unwrap();

@@ -1,4 +1,4 @@
-//! Memory that goes back to the system while the trees are in use, under readers that are still there.
+//! Memory is given back to the system while the trees are in use and have readers.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use pmindex_art::{KeyBuf, Nodes, Place, Root, Tree};
 use pmindex_core::{Arena, PmError, Pool};
 
-/// Places where keys fork: a node of 4 for each, and more of them than memory is given back at once.
+/// Places where keys fork: a node of 4 for each, and more of them than are released at once.
 const FORKS: u64 = 20_000;
-/// Leaves at each.
+/// The number of leaves at each.
 const LEAVES: u64 = 3;
 
-/// Leaf 0 of a fork has the key that the others' begin with.
+/// Leaf 0 of a fork has the key that is a prefix of the others'.
 fn key(leaf: u64) -> Vec<u8> {
     let mut key = (leaf / LEAVES).to_be_bytes()[5..].to_vec();
     if let more @ 1.. = leaf % LEAVES {

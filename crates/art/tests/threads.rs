@@ -1,5 +1,5 @@
-//! Several threads in one tree: what each call returned is explained by an order of all; with threads
-//! of the system, and with every wait and every look at a version scheduled as a seed says.
+//! Several threads in one tree: an order of all calls must explain each result; with the system's threads,
+//! and with every wait and version check scheduled by a seed.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -13,12 +13,12 @@ use pmindex_testkit::crash::interleave;
 use pmindex_testkit::history::{Call, Clock, History, Log, Outcome};
 
 const THREADS: u64 = 4;
-/// From this number on each key is the beginning of the next.
+/// From this number on each key is a prefix of the next.
 const CHAIN: u64 = 240;
 const KEYS: u64 = CHAIN + 40;
 
-/// Key number `n`: in nodes of all sizes, some the beginning of others, some with long common parts,
-/// and a chain.
+/// Returns key number `n`: in nodes of all sizes, some prefixes of others, some with long common parts, and a
+/// chain.
 fn key(n: u64) -> Vec<u8> {
     match n % 6 {
         _ if n >= CHAIN => vec![0xf0; (n - CHAIN) as usize + 1],
@@ -30,7 +30,7 @@ fn key(n: u64) -> Vec<u8> {
     }
 }
 
-/// A leaf's number says which key it is of, and who made it.
+/// A leaf's number says which key it has, and which thread made it.
 #[allow(clippy::unnecessary_wraps, reason = "what the tree calls")]
 fn load(leaf: u64, out: &mut KeyBuf) -> Result<(), PmError> {
     out.push(&key(leaf % KEYS));
@@ -50,7 +50,7 @@ impl Rng {
 
 type Loader = fn(u64, &mut KeyBuf) -> Result<(), PmError>;
 
-/// A call on key number `n`, or a scan.
+/// Executes a call on key number `n`, or a scan.
 fn one_call(
     tree: &Tree<'_, Loader>,
     pm: &impl Medium,
@@ -79,7 +79,7 @@ fn one_call(
                 if tag.is_multiple_of(2) {
                     return tree.remove(pm, &bytes).map(value);
                 }
-                // What others do while the nodes are locked.
+                // The actions of other threads while the nodes are locked.
                 let mut way = Way::default();
                 loop {
                     let Some(place) = tree.find_way(pm, &bytes, &mut way) else {
@@ -113,7 +113,7 @@ fn one_call(
     }
 }
 
-/// All leaves, a few at a time: ordered, each once.
+/// Walks all leaves, a few at a time: they must be ordered, each once.
 fn scan(
     tree: &Tree<'_, Loader>,
     pm: &impl Medium,
@@ -159,7 +159,7 @@ fn round(seed: u64, calls: u64) {
                         Rng((seed * THREADS + thread + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
                     for i in 0..calls {
                         let tag = (seed * calls + i) * THREADS + thread;
-                        // Half of the calls meet on few keys.
+                        // Half of the calls compete for few keys.
                         let n = if rng.next(2) == 0 { rng.next(24) } else { rng.next(KEYS) };
                         one_call(tree, pool.pm(), &mut log, &mut rng, (n, tag));
                     }
@@ -191,7 +191,7 @@ fn concurrent_calls_are_linearizable() {
     }
 }
 
-/// A short program of two or three threads beside a node that is about to grow or to shrink.
+/// Runs a short program of two or three threads beside a node that is about to grow or to shrink.
 fn scheduled(seed: u64) {
     let mut rng = Rng((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let space = Space::new(4096, 4096);
@@ -200,7 +200,7 @@ fn scheduled(seed: u64) {
     let nodes = Nodes::new(1000).unwrap();
     let leaves: Loader = load;
     let tree = Tree::new(&nodes, roots.get(roots.alloc().unwrap()), &leaves);
-    // Children of the node behind `k`, about as many as a size has room for or is replaced at.
+    // Children of the node behind `k`, about as many as make it grow or shrink.
     let children: Vec<u64> = (0..CHAIN).filter(|n| n % 6 < 2).collect();
     let fanout = [0usize, 1, 2, 3, 4, 5, 12, 13, 16, 17, 37, 38, 48, 49][rng.next(14) as usize];
     let mut near = children[fanout.saturating_sub(2)..fanout + 2].to_vec();
@@ -255,7 +255,7 @@ fn every_schedule_is_linearizable() {
     }
 }
 
-/// Whoever looks for a leaf while its removal is being made durable finds it, or waits: of every kind
+/// A reader that looks for a leaf while its removal is being made durable finds it, or waits: for every kind
 /// of removal, by the node that it changes.
 #[test]
 fn nobody_sees_a_leaf_gone_before_its_commit_has_ended() {
