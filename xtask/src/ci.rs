@@ -32,7 +32,7 @@ const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", 
 const DOC: &[&str] = &["doc", "--workspace", "--no-deps"];
 /// Beyond the few states that the tests explore, and others: a few seconds a subject.
 const CRASH: &[&str] =
-    &["test", "--workspace", "--bin", "crash", "--", "--states", "60000", "--seed", "2"];
+    &["test", "--workspace", "--bin", "crash", "--", "--states", "30000", "--seed", "2"];
 const CRASH_LONG: &[&str] =
     &["test", "--workspace", "--bin", "crash", "--", "--states", "10000000", "--mutate"];
 /// Each benchmark once, to see that it runs. Of the whole workspace, as the tests: what is built for a

@@ -3,7 +3,7 @@
 //! get an error or, where the documentation says so, a panic; never memory that is not there.
 //!
 //! `cargo xtask sanitize` runs these under `AddressSanitizer`, and under Miri what Miri can run. What must
-//! not compile is in `tests/ui/fail`.
+//! not compile is in `tests/compile/words`.
 #![forbid(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -35,6 +35,7 @@ const LAYERS: &[&[&str]] = &[
         "pmindex-capi",
         "pmindex-orders-service",
         "pmindex-rstore-server",
+        "pmindex-compile",
         "pmindex-crash",
         "pmindex-hostile",
         "xtask",

@@ -36,7 +36,9 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
 
 /// Inputs of compile-fail tests are fragments.
 fn is_compile_test(file: &File) -> bool {
-    file.path.contains("/tests/ui/") || file.path.contains("/tests/compile_fail/")
+    ["tests/compile/words/", "tests/compile/encodings/", "tests/compile/accepted/"]
+        .iter()
+        .any(|dir| file.path.starts_with(dir))
 }
 
 /// Whether the first thing that is neither blank nor an inner attribute is a module doc.
