@@ -1,9 +1,9 @@
-//! How operations on two words fare when threads meet: many words, few, and always the same two.
+//! Measures operations on two words while threads compete: for many words, for few, and for the same two.
 //!
 //! `cargo run --release -p pmindex-pmwcas --example contention`
 //!
-//! Prints thousands of operations a second and the share of attempts that failed. Flushes are
-//! executed (emulated persistent memory); the last column is a volatile pool.
+//! Prints thousands of operations a second and the share of attempts that failed. Flushes are executed
+//! (emulated persistent memory); the last column is a volatile pool.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn bump(
     }
 }
 
-/// Thousands of operations a second, and the share of attempts that failed.
+/// Returns thousands of operations a second, and the share of attempts that failed.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 fn run(pool: Pool, threads: usize, lines: usize) -> Result<(f64, f64), Box<dyn Error>> {
     let pool = Arc::new(pool);

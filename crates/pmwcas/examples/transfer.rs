@@ -1,5 +1,5 @@
-//! Two-word transfers between accounts in a pool file, by several threads; run it again, or kill
-//! it, and the sum is still the same.
+//! Several threads transfer amounts between accounts in a pool file, two words at a time. Run it again, or
+//! kill it: the sum stays the same.
 //!
 //! `cargo run --release -p pmindex-pmwcas --example transfer [FILE]`
 
@@ -14,7 +14,7 @@ const ACCOUNTS: usize = 16;
 const START: u64 = 1000;
 type Accounts = [PmU64; ACCOUNTS];
 
-/// Moves up to `amount`; returns how much.
+/// Moves up to `amount`; returns the amount moved.
 fn transfer<M: Medium>(
     mwcas: &Mwcas<M>,
     from: &PmU64,
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => Mwcas::create(&pool, "mwcas", Config::default())?,
     };
     println!("{}: {:?}", path.display(), mwcas.recovery());
-    let entry = pool.open_index("accounts")?.ok_or("the accounts are gone")?;
+    let entry = pool.open_index("accounts")?.ok_or("the pool has no index accounts")?;
     let accounts = pool.get(entry.root::<Accounts>())?;
 
     std::thread::scope(|scope| {

@@ -1,12 +1,12 @@
-//! Claims: which operation may change a word, said in DRAM.
+//! Claims in DRAM: which operation may change a word.
 //!
-//! A claim is one cell of a small table; the offset of a word says which. It is 0, or a pointer to
-//! the operation that has it, tentative or full as in a word (`install`). Words that share a cell
-//! are claimed together: that two operations wait for each other without need is all that comes of
-//! it. Claims are taken in ascending order of the cells, before an operation is decided, and given
-//! back when it is over. So whoever has the claims of its words can look at them, decide, and make
-//! its outcome durable before any pointer to it is in a word: what an eviction could leave on the
-//! medium is never ahead of the descriptor that explains it, and that takes no fence.
+//! A claim is one cell of a small table; a hash of the word's offset gives the cell. A cell is 0 or a pointer
+//! to the operation that holds it, tentative or full as in a word (`install`). Words that share a cell are
+//! claimed together: two operations may then wait for each other without need, and nothing worse happens. An
+//! operation takes its claims in ascending order of the cells before it is decided, and gives them back when
+//! it is over. While it holds them it can compare its words, decide, and make its outcome durable before any
+//! word holds a pointer to it. So an eviction never writes a pointer to the medium whose descriptor is not
+//! there yet, and this takes no fence.
 //!
 //! A crash voids all claims.
 
@@ -22,13 +22,13 @@ pub(crate) struct Claims {
     shift: u32,
 }
 
-/// Cells for each thread that can be in an operation: collisions are rare.
+/// Cells for each thread that can be in an operation; with this number collisions are rare.
 const CELLS_PER_PARTITION: u32 = 32;
-/// The most cells: they should stay in the cache.
+/// The largest number of cells; they should stay in the cache.
 const MAX_CELLS: u32 = 4096;
 
 impl Claims {
-    /// The claims for a descriptor pool of this size; a volatile one (`needed` is false) has none.
+    /// Returns the claims for a descriptor pool of this size; none for a volatile pool (`needed` is false).
     pub(crate) fn new(config: Config, needed: bool) -> Self {
         let cells = (config.partitions * CELLS_PER_PARTITION).next_power_of_two().min(MAX_CELLS);
         let count = if needed { cells } else { 0 };
@@ -36,7 +36,7 @@ impl Claims {
         Self { cells: (0..count).map(|_| AtomicU64::new(0)).collect(), shift }
     }
 
-    /// The cell that stands for the word at an offset.
+    /// Returns the cell for the word at an offset.
     #[inline(always)]
     const fn number(&self, target: u64) -> u16 {
         ((target / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as u16
@@ -47,7 +47,7 @@ impl Claims {
         &self.cells[usize::from(number)]
     }
 
-    /// The claims that an operation needs, in the order in which they are taken.
+    /// Returns the claims that an operation needs, in the order in which it takes them.
     #[inline]
     pub(crate) fn of(&self, entries: &[Entry]) -> Claimed {
         let mut claimed = Claimed { numbers: [0; MAX_WORDS as usize], count: 0 };

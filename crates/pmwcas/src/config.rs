@@ -3,14 +3,14 @@
 use crate::layout::Table;
 use crate::word::{MAX_PARTITIONS, MAX_SLOTS, MAX_WORDS};
 
-/// How large a descriptor pool is; recorded in it when it is created.
+/// The size of a descriptor pool; recorded in it when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How many threads can be in operations at once (1 to 1023).
+    /// The number of threads that can be in operations at once (1 to 1023).
     pub partitions: u32,
-    /// Descriptors of each (4 to 256). Flushes are saved by retiring them in batches.
+    /// Descriptors of each partition (4 to 256). More of them make larger batches, and fewer flushes.
     pub per_partition: u32,
-    /// Words and blocks one operation can have (2 to 32).
+    /// The most words and blocks of one operation (2 to 32).
     pub words: u32,
 }
 
@@ -21,7 +21,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The nearest configuration within the limits.
+    /// Returns the nearest configuration within the limits.
     #[must_use]
     pub fn clamped(self) -> Self {
         let partitions = self.partitions.clamp(1, MAX_PARTITIONS);
@@ -32,7 +32,7 @@ impl Config {
         }
     }
 
-    /// The same with fewer descriptors, if it takes more than a block of so many bytes otherwise.
+    /// Returns this configuration, with fewer descriptors if its block would be larger than `bytes`.
     #[must_use]
     pub fn fitting(self, bytes: u64) -> Self {
         let mut config = self.clamped();
@@ -50,7 +50,7 @@ impl Config {
         self == self.clamped() && self.slots() <= MAX_SLOTS
     }
 
-    /// How many descriptors there are.
+    /// The number of descriptors.
     pub(crate) fn slots(self) -> u32 {
         self.partitions * self.per_partition
     }

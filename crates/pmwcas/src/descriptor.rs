@@ -8,10 +8,10 @@ use crate::recycle::RecyclerId;
 use crate::session::{Later, Prepared, Session, Shown};
 use crate::word::MAX_VALUE;
 
-/// One operation while it is put together: which words, from which values, to which.
+/// An operation under construction: its words with their expected and new values.
 ///
-/// Nothing of it is on the medium before [`execute`](Self::execute); dropping it discards it, blocks
-/// included.
+/// Nothing of it is on the medium before [`execute`](Self::execute). Dropping it discards it and frees its
+/// blocks.
 #[derive(Debug)]
 #[must_use = "an operation does nothing unless executed"]
 pub struct Descriptor<'s, 'm, M: Medium> {
@@ -19,7 +19,7 @@ pub struct Descriptor<'s, 'm, M: Medium> {
     prepared: Prepared<'m, M>,
 }
 
-/// The new value of a reserved entry that has none yet: no user value.
+/// Marks a reserved entry without a new value; no user value is this large.
 const UNSET: u64 = u64::MAX;
 
 impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
@@ -33,12 +33,12 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Self { session, prepared }
     }
 
-    /// Adds a word: it must hold `expected`, and shall hold `new`. Both may be the same: then the
-    /// operation takes place only if the word has that value.
+    /// Adds a word that must hold `expected` and is to hold `new`. If both are the same, the word stays as it
+    /// is, and the operation succeeds only if the word has that value.
     ///
     /// # Errors
-    /// [`MwcasError::Duplicate`], [`MwcasError::TooManyWords`], [`MwcasError::ValueTooLarge`]; the
-    /// operation stays as it was.
+    /// [`MwcasError::Duplicate`], [`MwcasError::TooManyWords`], [`MwcasError::ValueTooLarge`]; the operation
+    /// is unchanged then.
     ///
     /// # Panics
     /// If the word is not in the pool.
@@ -53,10 +53,9 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         self.add(cell.as_word(), Entry { old, new, ..Entry::EMPTY })
     }
 
-    /// As [`add_word`](Self::add_word), for a word that another word of the operation *covers*: no
-    /// operation ever changes this word without having that other word, added by `add_word`, as
-    /// well. (A node's words and its version, say.) It saves what keeps operations on this word
-    /// apart; nothing else is different.
+    /// As [`add_word`](Self::add_word), for a word that another word of the operation *covers*: every
+    /// operation that changes this word also has that other word, added by `add_word`. (A node's version
+    /// covers the node's words, say.) A covered word needs no claim of its own.
     ///
     /// # Errors
     /// As [`add_word`](Self::add_word).
@@ -74,19 +73,17 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         self.add(cell.as_word(), Entry { old, new, covered: true, ..Entry::EMPTY })
     }
 
-    /// Adds a word that shows a record: `cell` has had `expected` since this thread reserved it, and
-    /// shall have `new`; `record` are the words that are to be read from then on, which this thread
-    /// has filled, and nobody else has looked at. They need not be flushed. One record for each
-    /// operation.
+    /// Adds a word that shows a record: `cell` has held `expected` since this thread reserved it, and is to
+    /// hold `new`. `record` are the words that readers look at from then on; this thread has filled them, and
+    /// no other thread has read them. They need not be flushed. An operation shows at most one record.
     ///
-    /// The word must be covered ([`add_covered_word`](Self::add_covered_word)). It must never hold
-    /// `expected` again before every thread that is pinned has left; and its change can be seen
-    /// before that of the other words (not before it is durable).
+    /// The word must be covered ([`add_covered_word`](Self::add_covered_word)). It must never hold `expected`
+    /// again before every thread that is pinned now has left. Readers may see its change before that of the
+    /// other words, but never before it is durable.
     ///
     /// # Cost
-    /// Nothing but the flush of the record, if it has at most two words and the operation one other
-    /// word, which stands less than 2048 words before `record` and `cell`; else that of a word, and
-    /// the operation's first fence.
+    /// Only the flush of the record, if the record has at most two words and the operation one other word,
+    /// less than 2048 words before `record` and `cell`. Otherwise as a word, and the operation's first fence.
     ///
     /// # Errors
     /// As [`add_word`](Self::add_word).
@@ -113,9 +110,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Ok(())
     }
 
-    /// Adds a word whose new value is given later, by [`set`](Self::set) or
-    /// [`allocate`](Self::allocate), and whose old or new value points to memory that `policy` says
-    /// what to do with.
+    /// Adds a word whose new value is given later, by [`set`](Self::set) or [`allocate`](Self::allocate). Its
+    /// old and new values may point to blocks; `policy` says which outcome frees which.
     ///
     /// # Errors
     /// As [`add_word`](Self::add_word).
@@ -132,7 +128,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         self.add(cell.as_word(), Entry { old, new: UNSET, policy, ..Entry::EMPTY })
     }
 
-    /// Gives a reserved entry its new value: no block of its own, so its policy must not free it.
+    /// Gives a reserved entry its new value. It is no block of the operation, so the policy must not free it.
     ///
     /// # Errors
     /// [`MwcasError::NoSuchWord`], [`MwcasError::WrongPolicy`], [`MwcasError::ValueTooLarge`].
@@ -143,8 +139,9 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Ok(())
     }
 
-    /// Gives a reserved entry a new block, which `init` fills. It is flushed, and belongs to the
-    /// operation, durably from before that can take place, and to the word if it does.
+    /// Gives a reserved entry a new block, which `init` fills. The block is flushed and belongs to the
+    /// operation, durably, before the operation can succeed; if it succeeds, the block belongs to the
+    /// structure.
     ///
     /// The entry's policy must free the new value on failure.
     ///
@@ -161,8 +158,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Ok(ptr)
     }
 
-    /// As [`allocate`](Self::allocate), for a block of `size` bytes at a multiple of `align`, of
-    /// which `init` fills so many words at the start as it says.
+    /// As [`allocate`](Self::allocate), for a block of `size` bytes at a multiple of `align`. `init` fills
+    /// words at the block's start and returns how many.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -195,8 +192,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Ok(ptr)
     }
 
-    /// As [`allocate_extra`](Self::allocate_extra), for a block of `size` bytes at a multiple of
-    /// `align`, of which `init` fills so many words at the start as it says.
+    /// As [`allocate_extra`](Self::allocate_extra), for a block of `size` bytes at a multiple of `align`.
+    /// `init` fills words at the block's start and returns how many.
     ///
     /// # Errors
     /// As [`allocate_extra`](Self::allocate_extra).
@@ -212,9 +209,9 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Ok(PPtr::new(new))
     }
 
-    /// As [`allocate_extra`](Self::allocate_extra), for a block of `size` bytes at a multiple of
-    /// `align`, which `fill` fills and flushes: past the caches, say. It is called when the operation
-    /// is executed, before the fence that makes it durable, unless the operation fails before.
+    /// As [`allocate_extra`](Self::allocate_extra), for a block of `size` bytes at a multiple of `align`,
+    /// which `fill` fills and flushes, for example by non-temporal stores. `execute` calls `fill` before the
+    /// fence that makes the block durable, unless the operation fails earlier.
     ///
     /// # Errors
     /// As [`allocate_extra`](Self::allocate_extra).
@@ -234,8 +231,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Ok(PPtr::new(new))
     }
 
-    /// Frees a block that the operation makes unreachable without changing a word that points to it
-    /// (its parent is replaced as a whole), if the operation succeeds.
+    /// Frees a block if the operation succeeds, although no word of the operation points to it: the operation
+    /// makes it unreachable by replacing its parent as a whole.
     ///
     /// # Errors
     /// [`MwcasError::TooManyWords`].
@@ -246,8 +243,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Ok(())
     }
 
-    /// Makes words durable before the operation can take place: a record that it shows, say. They
-    /// are flushed under the operation's first fence, which is one of two then.
+    /// Makes words durable before the operation can succeed: a record that it shows, say. They are flushed
+    /// under the operation's first fence; the operation has two fences then.
     ///
     /// # Panics
     /// If the words are not in the pool.
@@ -257,7 +254,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         }
     }
 
-    /// Takes a word out again. A block allocated for it goes back when the operation ends.
+    /// Takes a word out again. A block allocated for it is freed when the operation ends.
     ///
     /// # Errors
     /// [`MwcasError::NoSuchWord`].
@@ -272,18 +269,18 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Ok(())
     }
 
-    /// Executes the operation: `true` if every word had its expected value and now has its new one,
-    /// `false` if not, and then nothing has changed. Durable on return.
+    /// Executes the operation. Returns `true` if every word had its expected value and now has its new one;
+    /// `false` if one had not, and then nothing has changed. The outcome is durable on return.
     ///
     /// # Cost
     /// With one or two words, on `w` lines: 1 line for descriptor and outcome, `w` for the new values
-    /// (in batches, at most one line more a batch), 1 fence. With more: `ceil((16 + 24 w) / 64)` lines
-    /// for the descriptor besides, 2 fences. One fence more if it allocates; freeing takes 2 fences a
-    /// batch. An operation that finds an unexpected value flushes nothing, at its start at least.
-    ///
+    /// (flushed in batches, with at most one line more for each batch), 1 fence. With more words: another
+    /// `ceil((16 + 24 w) / 64)` lines for the descriptor, 2 fences. One fence more if it allocates; freeing
+    /// takes 2 fences for each batch. An operation that finds an unexpected value at its start flushes
+    /// nothing.
     /// # Errors
-    /// [`MwcasError::Unset`]; those of the pool. After [`DurabilityLost`](PmError::DurabilityLost)
-    /// the words keep their old values for readers, and nobody can tell what a crash will leave.
+    /// [`MwcasError::Unset`]; those of the pool. After [`DurabilityLost`](PmError::DurabilityLost) readers
+    /// still see the old values; what a crash will leave is undetermined.
     #[inline]
     pub fn execute(mut self) -> Result<bool, MwcasError> {
         let prepared = &mut self.prepared;
@@ -294,12 +291,12 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
             return Ok(true);
         }
         if prepared.blocks.is_empty() {
-            prepared.op = None; // without a block it needs nothing of the allocator
+            prepared.op = None; // without new blocks the allocator is not needed
         }
         Ok(self.session.execute(prepared)?)
     }
 
-    /// Gives the operation up; the same as dropping it.
+    /// Discards the operation; the same as dropping it.
     pub fn discard(self) {}
 
     fn offset_of(&self, cell: &PmU64) -> u64 {
@@ -323,8 +320,8 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         }
     }
 
-    /// Adds a word in its place: entries are always in the order of installation. That costs least
-    /// if words are added in ascending order, those of blocks last.
+    /// Inserts an entry at its place: entries are always in the order of installation. Adding words in
+    /// ascending order, and blocks last, moves the fewest entries.
     #[inline]
     fn add(&mut self, cell: &PmU64, entry: Entry) -> Result<(), MwcasError> {
         let target = self.offset_of(cell);
@@ -345,7 +342,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
         Ok(())
     }
 
-    /// The reserved entry of a word, whose policy must (or must not) free the new value.
+    /// Returns the reserved entry of a word; its policy must (or must not) free the new value.
     fn reserved(&mut self, cell: &PmU64, frees_new: bool) -> Result<&mut Entry, MwcasError> {
         let at = self.position(self.offset_of(cell))?;
         let entry = &mut self.prepared.entries[at];

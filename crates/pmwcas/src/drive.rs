@@ -1,7 +1,7 @@
-//! Driving an operation to its end: what its owner and every helper do alike.
+//! Driving an operation to its end: the steps that its owner and its helpers have in common.
 //!
-//! The state machine is the crate documentation's; each arm of [`Mwcas::drive`] is one of its
-//! steps, and may be executed by any number of threads at once.
+//! The crate documentation has the state machine; each arm of [`Mwcas::drive`] is one of its steps, and any
+//! number of threads may execute it at once.
 
 use core::sync::atomic::Ordering::AcqRel;
 
@@ -16,7 +16,7 @@ use crate::primitive::{Durable, Flushed, Medium, PmU64};
 use crate::status::{State, Status};
 use crate::word::{Content, Pointer};
 
-/// An operation whose descriptor cannot be reused while the caller is in it.
+/// An operation whose descriptor is not reused while the caller is in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Action<'a> {
     pub(crate) slot: Slot<'a>,
@@ -25,12 +25,12 @@ pub(crate) struct Action<'a> {
     pub(crate) entries: &'a [Entry],
     pub(crate) carried: Option<Carried>,
     pub(crate) claimed: Claimed,
-    /// Whether the thread that has the descriptor drives it.
+    /// Whether the thread that owns the descriptor drives it.
     pub(crate) own: bool,
 }
 
 impl<'a> Action<'a> {
-    /// The operation of another thread, or one that its thread has left.
+    /// Loads the operation of another thread, or one that its thread has left.
     pub(crate) fn of_other<M: Medium>(
         mwcas: &Mwcas<M>,
         slot: Slot<'a>,
@@ -44,26 +44,26 @@ impl<'a> Action<'a> {
     }
 }
 
-/// Who drives, and what its next fence takes along.
+/// The thread that drives an operation, and the steps of `settle` that its next fence executes.
 #[derive(Debug, Default)]
 pub(crate) struct Driver {
-    /// The partition of the thread.
+    /// The thread's partition.
     pub(crate) installer: u32,
-    /// Whether no other thread can know the operation yet.
+    /// Whether no other thread can have seen the operation yet.
     pub(crate) private: bool,
-    /// S1 is due, on these lines.
+    /// S1 is due; these are its lines.
     pub(crate) settling: Option<Settling>,
     pub(crate) lines: Vec<u64>,
-    /// S1 is done for the partition's own operations up to this stamp.
+    /// S1 is complete for the partition's own operations up to this stamp.
     pub(crate) settled: u64,
-    /// Whether others had settled something after the horizon, at the last look.
+    /// Whether other partitions had settled something after the horizon when last looked at.
     pub(crate) others_go_on: bool,
-    /// S2 is due: S1 is done up to this stamp.
+    /// S2 is due: S1 is complete up to this stamp.
     pub(crate) horizon: Option<u64>,
 }
 
-/// What an S1 makes true: the partition has settled its own operations up to one stamp, and everybody
-/// theirs up to another, not later one.
+/// What an S1 establishes: the partition has settled its own operations up to one stamp, and all partitions
+/// theirs up to another one, which is not later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settling {
     pub(crate) own: u64,
@@ -73,11 +73,11 @@ pub(crate) struct Settling {
 /// How far [`Mwcas::drive`] came.
 #[derive(Debug)]
 pub(crate) enum Progress<'a> {
-    /// The operation is over: whether it took place, and its stamp.
+    /// The operation is over; its stamp, if it succeeded.
     Done(Option<u64>),
     /// Another operation's pointer is in the way.
     Blocked(Place<'a>, Pointer),
-    /// The descriptor is not in this incarnation any more.
+    /// The descriptor is in another incarnation.
     Gone,
 }
 
@@ -105,8 +105,8 @@ impl<M: Medium> Mwcas<M> {
                 State::Undecided => {
                     let next = match self.take_hold(action, driver)? {
                         Installed::Everywhere if pm.is_volatile() => status.to(State::Committed, 0),
-                        // Every word is this operation's: the stamp is later than that of every
-                        // operation that changed one of them before.
+                        // The operation holds every word: its stamp is later than that of every operation
+                        // that changed one of them before.
                         Installed::Everywhere => status.to(State::Succeeded, self.next_stamp()),
                         Installed::Mismatch => status.to(State::Failed, 0),
                         Installed::Over => {
@@ -117,16 +117,16 @@ impl<M: Medium> Mwcas<M> {
                             return Ok(Progress::Blocked(place, pointer));
                         }
                     };
-                    // P2: the outcome. Fails if someone else decided, or closed the horizon over
-                    // the stamp: then that is how it stands.
+                    // P2: the outcome. Fails if another thread decided first, or raised the status's floor
+                    // above the stamp: then the loop looks again.
                     match pm.cas(cell, word, next.pack()) {
                         Ok(_) => next.pack(),
                         Err(found) => found,
                     }
                 }
                 State::Succeeded => {
-                    // durable before: any pointer is in a word, on the medium or for readers. With
-                    // the status goes what else is in its line.
+                    // durable before: any pointer is in a word, on the medium or for readers. The rest of the
+                    // status's line becomes durable with it.
                     self.fence(driver, pm.flush(cell))?;
                     if !self.mark(action, driver)? {
                         let found = pm.load(cell);
@@ -141,7 +141,7 @@ impl<M: Medium> Mwcas<M> {
                     // new values. Release pairs with the Acquire in `read`.
                     let committed = status.to(State::Committed, status.stamp).pack();
                     if action.own {
-                        // Nobody stores anything else here until this thread retires it.
+                        // No other thread stores here until this thread retires the descriptor.
                         pm.store(cell, committed);
                         committed
                     } else {
@@ -169,8 +169,8 @@ impl<M: Medium> Mwcas<M> {
         }
     }
 
-    /// Sees to it that nobody else changes the operation's words, and that they have their expected
-    /// values.
+    /// Takes the operation's claims, so that no other operation changes its words, and compares the words
+    /// with their expected values.
     #[inline(always)]
     fn take_hold(
         &self,
@@ -184,8 +184,8 @@ impl<M: Medium> Mwcas<M> {
             Installed::Everywhere => {}
             other => return Ok(other),
         }
-        // Nothing changes here while the claims are held; if they are not any more, the status is
-        // another one, and what comes out of this is not stored.
+        // Nothing changes here while the claims are held. If they are held no more, the status has changed,
+        // and the caller cannot store the result of this comparison.
         Ok(if self.is_as_expected(action.entries)? {
             Installed::Everywhere
         } else {
@@ -203,8 +203,8 @@ impl<M: Medium> Mwcas<M> {
         Ok(true)
     }
 
-    /// Puts a durable operation's pointers into its words, and shows the record that it carries.
-    /// `false` if it went on meanwhile.
+    /// Puts a durable operation's pointers into its words, and shows the record that it carries. Returns
+    /// `false` if the operation has advanced meanwhile.
     #[inline(always)]
     fn mark(&self, action: &Action<'_>, driver: &mut Driver) -> Result<bool, PmError> {
         if !self.show(action)? {
@@ -214,9 +214,9 @@ impl<M: Medium> Mwcas<M> {
         Ok(matches!(installed, Installed::Everywhere))
     }
 
-    /// Shows the record that the operation carries. The shown word never has its former value again
-    /// (as long as this thread is pinned), so one compare-and-swap will do; it may come before other
-    /// words have their pointers, since nobody takes this word's value for the sign of another's.
+    /// Shows the record that the operation carries. The shown word does not get its former value again while
+    /// this thread is pinned, so one compare-and-swap is enough. It may come before other words have their
+    /// pointers: no reader infers another word's value from this one.
     #[inline(always)]
     fn show(&self, action: &Action<'_>) -> Result<bool, PmError> {
         let Some(carried) = &action.carried else { return Ok(true) };
@@ -226,7 +226,8 @@ impl<M: Medium> Mwcas<M> {
             if found == carried.new {
                 return Ok(true);
             }
-            // Later than the load: then what was loaded was from before the operation.
+            // After the load: if the state is unchanged here, the loaded value is from before the operation's
+            // end.
             if !self.is_in(action, State::Succeeded) {
                 return Ok(false);
             }
@@ -236,13 +237,13 @@ impl<M: Medium> Mwcas<M> {
         }
     }
 
-    /// Gives the operation's claims back: it is over.
+    /// Gives back the claims of an operation that is over.
     fn give_back(&self, action: &Action<'_>) {
         let pm = self.pool.pm();
         for (i, &number) in action.claimed.numbers().iter().enumerate() {
             let place = Place::Claim(self.claims.cell(number));
             let mut found = Pointer::full(action.number, action.seq, i).word();
-            // Someone may be turning a late tentative pointer into a full one: look again.
+            // Another thread may be promoting a late tentative pointer to a full one: look again.
             while let Err(now) = place.cas(pm, found, 0)
                 && let Content::Pointer(p) = Content::of(now)
                 && p.names(action.number, action.seq, i)
@@ -252,7 +253,7 @@ impl<M: Medium> Mwcas<M> {
         }
     }
 
-    /// A fence of a thread that has flushed something; it takes the steps of `settle` along.
+    /// Fences after this thread's flushes, and executes the steps of `settle` that are due.
     #[track_caller]
     pub(crate) fn fence(&self, driver: &mut Driver, flushed: Flushed) -> Result<Durable, PmError> {
         let mut all = flushed;
@@ -262,15 +263,15 @@ impl<M: Medium> Mwcas<M> {
         }
         let settling = driver.settling.take();
         if settling.is_some() {
-            // Not earlier: a pointer that goes somewhere would wait for the flushes. Now and then a line
-            // is clean, since a record that shares it was flushed after the operation was noted: to
-            // look for that in each operation would cost more.
+            // Flushed this late because a store of a pointer right after a flush would wait for it. Some
+            // lines are clean by now, flushed with a record that shares them; checking for that in each
+            // operation would cost more than it saves.
             for &line in &driver.lines {
                 all = all.and(self.pool.pm().flush(self.word_at(line)?));
             }
         }
-        // No read shows what is not durable, so nothing need be taken back if this fails; and what
-        // this thread has stored may be another's operation, which is.
+        // If the fence fails, nothing must be taken back: no read shows what is not durable, and some of this
+        // thread's stores may belong to another operation, which is durable.
         self.pool.pm().keep_stores();
         let durable = self.pool.pm().fence(all)?;
         if let Some(upto) = horizon {
@@ -284,22 +285,22 @@ impl<M: Medium> Mwcas<M> {
         Ok(durable)
     }
 
-    /// A stamp later than every one given out before.
+    /// Returns a stamp later than every one given out before.
     fn next_stamp(&self) -> u64 {
         self.pool.pm().yield_point();
         self.clock.0.fetch_add(1, AcqRel) + 1
     }
 
-    /// P3: puts the new values in place of the pointers. Not flushed here: until the horizon passes
-    /// the operation's stamp, the durable outcome stands for them.
+    /// P3: replaces the pointers by the new values. They are not flushed here: the durable descriptor holds
+    /// them until the horizon passes the operation's stamp.
     fn finish(&self, action: &Action<'_>) -> Result<(), PmError> {
         let pm = self.pool.pm();
         for (i, entry) in action.entries.iter().enumerate().take_while(|(_, e)| e.target != 0) {
             let word = self.word_at(entry.target)?;
             let full = Pointer::full(action.number, action.seq, i).word();
             let Err(found) = pm.cas(word, full, entry.new) else { continue };
-            // A late tentative pointer, long after the new value came and went again: its installer
-            // may be delayed, and nobody must wait for it.
+            // A late tentative pointer, after later operations changed the word. Remove it here: its
+            // installer may be delayed, and no thread may have to wait for it.
             if let Content::Pointer(p) = Content::of(found)
                 && p.names(action.number, action.seq, i)
             {
@@ -309,7 +310,7 @@ impl<M: Medium> Mwcas<M> {
         Ok(())
     }
 
-    /// Puts the old values back in place of the pointers.
+    /// Replaces the pointers by the old values.
     fn roll_back(&self, action: &Action<'_>) -> Result<(), PmError> {
         let pm = self.pool.pm();
         for (i, entry) in action.entries.iter().enumerate().filter(|(_, e)| e.target != 0) {
@@ -317,7 +318,7 @@ impl<M: Medium> Mwcas<M> {
             loop {
                 let found = pm.load(word);
                 match Content::of(found) {
-                    // Someone may be turning a tentative pointer into a full one: look again.
+                    // Another thread may be promoting a tentative pointer to a full one: look again.
                     Content::Pointer(p) if p.names(action.number, action.seq, i) => {
                         let _ = pm.cas(word, found, entry.old);
                     }

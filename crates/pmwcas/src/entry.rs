@@ -2,17 +2,16 @@
 
 use crate::status::low_of;
 
-/// What becomes of the memory that a word's old and new values point to.
+/// Says which outcome frees the blocks that a word's old and new values point to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// The values are no pointers, or their memory is somebody else's business.
+    /// Neither value is freed: they are no pointers, or the caller manages their blocks.
     None,
     /// The block allocated for the new value is freed if the operation fails.
     FreeNewOnFailure,
     /// What the old value points to is freed if the operation succeeds.
     FreeOldOnSuccess,
-    /// Both: whichever of the two values does not stand in the word afterwards (the paper's
-    /// FREE-ONE).
+    /// Both: the value that is not in the word afterwards is freed (the paper's FREE-ONE).
     FreeOne,
 }
 
@@ -49,8 +48,8 @@ pub(crate) struct Entry {
     /// The new value, or (without a target) a block to free on failure.
     pub(crate) new: u64,
     pub(crate) policy: Policy,
-    /// Whether no operation changes the word without the claim of another word that this operation
-    /// has as well.
+    /// Whether another word of this operation covers the word: no operation changes it without the claim of
+    /// that other word.
     pub(crate) covered: bool,
 }
 
@@ -60,11 +59,11 @@ const LOW_SHIFT: u32 = POLICY_SHIFT + 2;
 const COVERED: u64 = 1 << (LOW_SHIFT + 8);
 
 impl Entry {
-    /// No word and no block.
+    /// An entry without a word or block.
     pub(crate) const EMPTY: Self =
         Self { target: 0, old: 0, new: 0, policy: Policy::None, covered: false };
 
-    /// The place in the order of installation: ascending targets, then the entries without one.
+    /// The sort key of the order of installation: ascending targets, then the entries without one.
     pub(crate) const fn order(&self) -> u64 {
         self.target.wrapping_sub(1)
     }
@@ -76,7 +75,7 @@ impl Entry {
         self.target | self.policy.bits() << POLICY_SHIFT | low_of(seq) << LOW_SHIFT | covered
     }
 
-    /// Back from the medium's three words; the incarnation's low bits come separately.
+    /// Unpacks the medium's three words; returns the incarnation's low bits separately.
     pub(crate) const fn unpack(words: [u64; 3]) -> (Self, u64) {
         let [target, old, new] = words;
         let entry = Self {

@@ -4,8 +4,8 @@ use pmindex_core::{DurabilityLost, PmError};
 use pmindex_error::error_enum;
 
 error_enum! {
-    /// What building or executing an operation can fail with. Losing against other operations is no
-    /// error: [`execute`](crate::Descriptor::execute) then returns `false`.
+    /// The errors of building or executing an operation. Losing against other operations is no error:
+    /// [`execute`](crate::Descriptor::execute) then returns `false`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum MwcasError {
@@ -33,7 +33,7 @@ error_enum! {
             /// The value.
             value: u64,
         },
-        /// A reserved entry was never given its new value.
+        /// A reserved entry has no new value.
         #[error("the entry reserved for the word at offset {offset:#x} has no new value")]
         Unset {
             /// Its offset in the pool.
@@ -43,7 +43,7 @@ error_enum! {
         /// [`allocate`](crate::Descriptor::allocate); or the other way round.
         #[error("the entry's policy does not fit where its new value comes from")]
         WrongPolicy,
-        /// The pool: full, corrupt, read-only, poisoned, or all partitions busy.
+        /// An error of the pool: full, corrupt, read-only, poisoned, or all partitions busy.
         #[error(transparent)]
         Pool(#[from] PmError),
     }

@@ -1,14 +1,14 @@
-//! Completing an operation, and before it those of other threads that are in its way.
+//! Helping: completing an operation after the operations of other threads that block it.
 //!
-//! A thread announces the descriptor it goes into (a hazard) and then looks whether the pointer that
-//! led there still stands: if so, the descriptor is not reused before the announcement ends. Only
-//! one descriptor is announced at a time: if the operation is itself blocked by another one, the
-//! thread lets go of the first and goes into the other. Operations take their claims in ascending
-//! order, so the chain of who blocks whom has an end, and each turn completes an operation.
+//! A thread announces the descriptor it enters (a hazard), and then checks that the pointer that led there is
+//! still in place: if so, the descriptor is not reused before the announcement ends. A thread announces one
+//! descriptor at a time: if another operation blocks the one it helps, the thread leaves the first descriptor
+//! and enters the other. Operations take their claims in ascending order, so a chain of blocked operations
+//! ends, and each turn completes one of them.
 //!
-//! Threads that meet wait before they help, and after their operation failed: what two threads do in
-//! turns on the same words costs a multiple of what one does in a row, since each line that both change
-//! goes from one processor to the other. All waits are bounded.
+//! A thread waits before it helps, and after its own operation has failed. When two threads take turns at the
+//! same words, each operation costs several times as much as in one thread, since every line that both change
+//! moves between the processors. All waits are bounded.
 
 use pmindex_core::PmError;
 
@@ -18,11 +18,11 @@ use crate::primitive::Medium;
 use crate::session::Session;
 use crate::word::Pointer;
 
-/// The most turns between two looks at what is in the way.
+/// The largest number of turns between two looks at the operation that blocks.
 const LONGEST_PAUSE: u32 = 32;
 
 impl<'m, M: Medium> Session<'m, M> {
-    /// Drives the operation to its end, helping whatever is in the way. Its stamp, if it took place.
+    /// Drives the operation to its end and helps the ones that block it. Returns its stamp if it succeeded.
     pub(crate) fn drive_own(&mut self, action: &Action<'_>) -> Result<Option<u64>, PmError> {
         self.local.driver.private = true;
         let outcome = loop {
@@ -43,8 +43,9 @@ impl<'m, M: Medium> Session<'m, M> {
         Ok(outcome)
     }
 
-    /// Waits after an operation that did not take place because others were faster, longer each time up to
-    /// a bound. It is mostly tried again; meanwhile they go on undisturbed, and all have more of it.
+    /// Waits after an operation that failed because others were faster, longer each time up to a bound. The
+    /// caller usually tries again; meanwhile the others complete undisturbed, which raises the throughput of
+    /// all.
     #[cold]
     pub(crate) fn back_off(&mut self) {
         let patience = self.mwcas.patience;
@@ -52,29 +53,29 @@ impl<'m, M: Medium> Session<'m, M> {
         self.pause();
     }
 
-    /// Waits as long as meetings with others suggest, and less the next time: after an operation that found
-    /// an odd word at its start, which may be nobody's doing.
+    /// Waits as long as recent conflicts suggest, and less the next time: after an operation that found an
+    /// unexpected value at its start, which need not be a conflict.
     #[inline]
     pub(crate) fn pause(&mut self) {
         (0..self.local.back_off).for_each(|_| self.mwcas.pool.pm().spin());
         self.calm_down();
     }
 
-    /// Nobody was in the way.
+    /// Shortens the waits after an operation without a conflict.
     #[inline]
     pub(crate) fn calm_down(&mut self) {
         self.local.back_off -= self.local.back_off.div_ceil(8);
     }
 
-    /// Gets rid of the pointer found in `place`: waits a little, then completes what is in the way.
+    /// Removes the pointer found in `place`: waits a little, then completes the operation that put it there.
     pub(crate) fn help(
         &mut self,
         mut place: Place<'m>,
         mut pointer: Pointer,
     ) -> Result<(), PmError> {
         let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
-        // An owner that is running is faster than two threads at one descriptor, and fastest if nobody
-        // looks at what it is about to change.
+        // A running owner is faster than two threads at one descriptor, and fastest if no other thread reads
+        // the lines that it is about to change.
         let (mut left, mut pause) = (mwcas.patience, 1);
         while left > 0 {
             if place.load(pm) != pointer.word() {
@@ -99,7 +100,7 @@ impl<'m, M: Medium> Session<'m, M> {
         }
     }
 
-    /// Drives the protected operation that `pointer` leads to.
+    /// Drives the operation that `pointer` leads to; the caller has protected its descriptor.
     fn drive_other(&mut self, pointer: Pointer) -> Result<Progress<'m>, PmError> {
         let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
         let slot = mwcas.slot(pointer.slot())?;

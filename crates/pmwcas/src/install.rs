@@ -1,21 +1,21 @@
-//! Putting an operation's pointers into places, in ascending order: into its claims while it is
-//! undecided, into its words once its outcome is durable. (In a volatile pool, where no descriptor has
-//! to become durable first, the words are their own claims.)
+//! Putting an operation's pointers into places, in ascending order: into its claims while it is undecided,
+//! into its words once its outcome is durable. (In a volatile pool no descriptor has to become durable first,
+//! so the words serve as claims.)
 //!
-//! A helper that was delayed could find the expected value in a place that the operation, long over,
-//! changed and others changed back, and would then undo what they did. Therefore a pointer goes in
-//! *tentatively*; who put it there then looks whether the operation is still where that pointer
-//! belongs, and only then makes it *full*. A tentative pointer in a word means the old value to
-//! everyone, whatever the outcome.
+//! A delayed helper could find the expected value in a place that the operation, long over, changed and that
+//! others changed back; storing the pointer would undo their changes. Therefore a pointer goes in
+//! *tentatively*; its installer then checks that the operation is still in the state in which the pointer
+//! belongs there, and only then makes it *full* (promotes it). A tentative pointer in a word always means the
+//! old value, whatever the outcome.
 //!
-//! * Why a full pointer never appears too late: who promotes has loaded the tentative pointer first
-//!   and the state second. If the operation went on in between, its own last pass over the place took
-//!   this very pointer away (going on needs the pointer to be full before), and no tentative pointer
-//!   comes back: each names its installer, and a thread that put one there does not try again.
-//! * A late tentative pointer is taken away by its installer or by whoever meets it first. If it was
-//!   in a word, the installer makes that durable before it leaves the descriptor: recovery finds no
-//!   pointer into a descriptor that was reused.
-//! * The owner's very first pointer goes in at once: nobody else can know the operation.
+//! * A full pointer never appears too late: the thread that promotes has loaded the tentative pointer first
+//!   and the state second. If the operation advanced in between, its own last pass over the place removed
+//!   this very pointer (it advances only when the pointers are full), and no tentative pointer comes back:
+//!   each names its installer, and an installer does not try again.
+//! * A late tentative pointer is removed by its installer or by the first thread that meets it. If it was in
+//!   a word, the installer makes the removal durable before it leaves the descriptor, so recovery finds no
+//!   pointer to a descriptor that was reused.
+//! * The owner's very first pointer is full at once: no other thread can have seen the operation.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -58,14 +58,14 @@ impl Place<'_> {
     }
 }
 
-/// How far the installation came.
+/// The result of an installation.
 #[derive(Debug)]
 pub(crate) enum Installed<'a> {
-    /// Every place holds the operation's full pointer (or held it, and the operation went on).
+    /// Every place holds the operation's full pointer, or held it before the operation advanced.
     Everywhere,
     /// A word has another value than expected.
     Mismatch,
-    /// The operation went on.
+    /// The operation has advanced to another state.
     Over,
     /// Another operation's pointer is in this place.
     Blocked(Place<'a>, Pointer),
@@ -89,7 +89,7 @@ impl<M: Medium> Mwcas<M> {
         Ok(Installed::Everywhere)
     }
 
-    /// Puts pointers into the operation's words, which must have their old values, while it is in
+    /// Puts pointers into the operation's words, which must have their old values, while the operation is in
     /// `state`.
     #[inline(always)]
     pub(crate) fn install_all(
@@ -107,7 +107,7 @@ impl<M: Medium> Mwcas<M> {
                 match self.install(action, state, (Place::Word(word), i), entry.old, driver)? {
                     Installed::Everywhere => break,
                     Installed::Blocked(_, late) if state == State::Succeeded => {
-                        // Later than the load: if the claims are still held, the pointer came late.
+                        // After the load: if the claims are still held, the pointer is a late one.
                         if !self.is_in(action, state) {
                             return Ok(Installed::Over);
                         }
@@ -120,8 +120,8 @@ impl<M: Medium> Mwcas<M> {
         Ok(Installed::Everywhere)
     }
 
-    /// Takes a late tentative pointer out of a word. While it stands there its installer is in the
-    /// descriptor, so that is not reused; if it went away meanwhile, it never comes back.
+    /// Removes a late tentative pointer from a word. Its installer is in the descriptor, so that is not
+    /// reused meanwhile; once the pointer is gone, it never comes back.
     #[cold]
     fn take_out(&self, word: &PmU64, late: Pointer) -> Result<(), PmError> {
         let pm = self.pool.pm();
@@ -172,8 +172,8 @@ impl<M: Medium> Mwcas<M> {
                         continue;
                     }
                     if self.is_in(action, state) {
-                        // Whoever takes the pointer away meanwhile either makes it full too, or the
-                        // operation went on. To try again could bring the pointer back.
+                        // If the pointer is gone, another thread has promoted it or the operation has
+                        // advanced. Trying again could bring the pointer back.
                         return Ok(match place.cas(pm, tentative, full) {
                             Ok(_) => Installed::Everywhere,
                             Err(found) if found == full => Installed::Everywhere,

@@ -11,14 +11,14 @@
 //!  carried:    | 63 record's words - 1 | 62..52 record's place | 51..41 shown word's place |
 //! ```
 //!
-//! An operation of one entry can *carry* a record and the word that shows it: in place of entry 1
-//! stand the shown word's new value and the record's words. Their places are distances, in words, from
-//! entry 0's target; 0 in all of these bits means that nothing is carried.
+//! An operation of one entry can *carry* a record and the word that shows it: the shown word's new value and
+//! the record's words take the place of entry 1. Their places are distances, in words, from entry 0's target;
+//! 0 in all of these bits means that nothing is carried.
 //!
-//! An operation on two words fits one line. The horizon is the stamp up to which every successful
-//! operation's new values are durable in their words: `| 63..52 check | 51..0 stamp |`. Recovery skips
-//! whatever is up to it, so a damaged one would lose operations, and nothing else tells. Tables of
-//! version 3 have no check: the bits are 0.
+//! An operation on two words fits in one line. The horizon is the stamp up to which every successful
+//! operation's new values are durable in their words: `| 63..52 check | 51..0 stamp |`. Recovery skips the
+//! operations up to it, so a damaged horizon would lose operations without any other sign: hence the check.
+//! Tables of version 3 have no check; its bits are 0 there.
 
 use pmindex_core::{LINE, PmError};
 
@@ -29,7 +29,7 @@ use crate::status::{LAST_STAMP, STAMP_MASK, Status, low_of};
 use crate::word::SEQ_MASK;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pmwcas\x04\x00");
-/// Of tables whose horizon has no check.
+/// The magic of tables whose horizon has no check.
 const MAGIC_3: u64 = u64::from_le_bytes(*b"pmwcas\x03\x00");
 const HEADER_WORDS: usize = 2 * LINE / 8;
 const HORIZON: usize = LINE / 8;
@@ -43,15 +43,15 @@ const ALLOCATES_SHIFT: u32 = SEQ_BITS + COUNT_BITS + RECYCLER_BITS;
 const CARRIED_SHIFT: u32 = ALLOCATES_SHIFT + 1;
 const DISTANCE_BITS: u32 = 11;
 const DISTANCE_MASK: u64 = (1 << DISTANCE_BITS) - 1;
-/// The most recyclers.
+/// The largest number of recyclers.
 pub(crate) const MAX_RECYCLERS: usize = 1 << RECYCLER_BITS;
 
-/// A heading: which incarnation, how many entries, who recycles old values, and whether the operation
+/// A heading: the incarnation, the number of entries, the recycler of old values, and whether the operation
 /// has new blocks.
 ///
-/// Only one that has them makes its entries durable before its status; of any other, entries behind the
-/// first line can be those of an operation of the same incarnation that a crash prevented, as long as
-/// the status is `Undecided`. So what is freed by failure is asked of those that allocate, alone.
+/// An operation with new blocks makes its entries durable before its status. In any other operation that is
+/// still `Undecided`, entries behind the first line can be those of an operation with the same incarnation
+/// that a crash prevented. So recovery frees the blocks of failed entries only for operations that allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heading {
     pub(crate) seq: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Heading {
     pub(crate) carried: Option<Places>,
 }
 
-/// Where a carried record and the word that shows it stand: distances from the first target.
+/// The places of a carried record and of the word that shows it, as distances from the first target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
     shown: u64,
@@ -70,7 +70,8 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// `None` if they cannot be said: too far away, or more words of a record than are carried.
+    /// Returns the places, or `None` if one is too far away or the record has more than [`CARRIED_WORDS`]
+    /// words.
     pub(crate) fn of(target: u64, shown: u64, record: u64, words: usize) -> Option<Self> {
         let distance = |at: u64| {
             let distance = at.checked_sub(target)? / 8;
@@ -95,23 +96,23 @@ impl Places {
     }
 }
 
-/// The most words of a record that is carried.
+/// The largest number of words of a carried record.
 pub(crate) const CARRIED_WORDS: usize = 2;
 
-/// A record and the word that shows it, as a private copy.
+/// A carried record and the word that shows it, as a private copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
-    /// The word that shows the record, and what it shall hold.
+    /// The offset of the word that shows the record, and its new value.
     pub(crate) shown: u64,
     pub(crate) new: u64,
-    /// The record.
+    /// The offset of the record and its words.
     pub(crate) record: u64,
     pub(crate) words: [u64; CARRIED_WORDS],
     pub(crate) len: usize,
 }
 
 impl Carried {
-    /// The words it stands for and their values.
+    /// Returns the words it changes and their new values.
     pub(crate) fn values(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let record = (0..).step_by(8).zip(&self.words[..self.len]);
         let record = record.map(|(at, &word)| (self.record + at, word));
@@ -120,7 +121,7 @@ impl Carried {
 }
 
 impl Heading {
-    /// The heading of no operation.
+    /// Returns a heading without an operation.
     pub(crate) const fn empty(seq: u64) -> Self {
         Self { seq, count: 1, recycler: 0, allocates: false, carried: None }
     }
@@ -147,7 +148,7 @@ impl Heading {
     }
 }
 
-/// Where the descriptor pool is.
+/// The location of the descriptor pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table {
     base: u64,
@@ -170,29 +171,29 @@ const fn block_words(config: Config) -> usize {
     HEADER_WORDS + slot_words(config) * (config.partitions * config.per_partition) as usize
 }
 
-/// A mix of 64 bits.
+/// Mixes the 64 bits of a word.
 const fn mix(word: u64) -> u64 {
     let mixed = (word ^ word >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 29
 }
 
-/// What a header of garbage does not have.
+/// Computes the check of a header; garbage does not have it.
 const fn check_of(config: u64, magic: u64) -> u64 {
     mix(config ^ magic)
 }
 
-/// The word of a horizon, with its check.
+/// Packs a horizon with its check.
 const fn checked_horizon(stamp: u64) -> u64 {
     stamp & STAMP_MASK | mix(stamp ^ MAGIC) & !STAMP_MASK
 }
 
 impl Table {
-    /// Bytes of the block that holds a descriptor pool.
+    /// Returns the size in bytes of the block that holds a descriptor pool.
     pub(crate) const fn bytes(config: Config) -> u64 {
         (block_words(config) * 8) as u64
     }
 
-    /// Fills the block at `base`: no operation, horizon 0.
+    /// Formats the block at `base`: no operation, horizon 0.
     pub(crate) fn format<M: Medium>(
         pool: &Pool<M>,
         base: u64,
@@ -203,8 +204,8 @@ impl Table {
             pool.pm().store(cell, 0);
         }
         for slot in 0..u64::from(config.slots()) {
-            // Incarnations start where nobody can guess, so that no user data happens to look like a
-            // pointer to one.
+            // Incarnations start at numbers that cannot be guessed, so that no user data looks like a
+            // pointer.
             let seq = mix(mix(slot) ^ pool.uuid() as u64 ^ (pool.uuid() >> 64) as u64);
             let heading = Heading::empty(seq & SEQ_MASK);
             let at = HEADER_WORDS + slot_words(config) * slot as usize + 1;
@@ -217,7 +218,7 @@ impl Table {
         Ok(pool.pm().flush_words(words))
     }
 
-    /// The descriptor pool at `base`.
+    /// Opens the descriptor pool at `base`.
     pub(crate) fn at<M: Medium>(pool: &Pool<M>, base: u64) -> Result<Self, PmError> {
         let corrupt = |what| PmError::Corrupt { what, offset: base };
         let header = pool.words(base, HEADER_WORDS)?;
@@ -238,7 +239,7 @@ impl Table {
         self.base
     }
 
-    /// Makes the table whose horizon is at `horizon` one of version 3.
+    /// Turns the table whose horizon is at `horizon` into one of version 3.
     #[cfg(test)]
     pub(crate) fn to_version_3<M: Medium>(pool: &Pool<M>, horizon: u64) -> Result<(), PmError> {
         let header = pool.words(horizon - 8 * HORIZON as u64, HEADER_WORDS)?;
@@ -252,13 +253,13 @@ impl Table {
         self.config
     }
 
-    /// The word that holds the horizon.
+    /// Returns the word that holds the horizon.
     #[inline]
     pub(crate) fn horizon<'p, M: Medium>(&self, pool: &'p Pool<M>) -> Result<&'p PmU64, PmError> {
         Ok(&pool.words(self.base, HEADER_WORDS)?[HORIZON])
     }
 
-    /// The horizon that a file has.
+    /// Reads the horizon of a file.
     pub(crate) fn read_horizon<M: Medium>(&self, pool: &Pool<M>) -> Result<u64, PmError> {
         let word = pool.pm().load(self.horizon(pool)?);
         let stamp = word & STAMP_MASK;
@@ -269,12 +270,12 @@ impl Table {
         Ok(stamp)
     }
 
-    /// The word that says that the horizon is `stamp`.
+    /// Packs `stamp` as a horizon.
     pub(crate) const fn pack_horizon(&self, stamp: u64) -> u64 {
         if self.checked { checked_horizon(stamp) } else { stamp }
     }
 
-    /// Descriptor `slot`.
+    /// Returns descriptor `slot`.
     #[inline]
     pub(crate) fn slot<'p, M: Medium>(
         &self,
@@ -313,7 +314,7 @@ impl<'p> Slot<'p> {
         FIXED_WORDS + ENTRY_WORDS * entry
     }
 
-    /// The expected and the new value of an entry.
+    /// Loads the expected and the new value of an entry.
     #[inline]
     pub(crate) fn load_values<M: Medium>(self, pm: &M, entry: usize) -> Option<(u64, u64)> {
         let at = Self::entry_at(entry);
@@ -321,8 +322,8 @@ impl<'p> Slot<'p> {
         Some((pm.load(&words[1]), pm.load(&words[2])))
     }
 
-    /// Copies the entries of incarnation `heading.seq` out; in place of entries that an interrupted
-    /// reuse left from another incarnation stand empty ones. Returns whether there are all.
+    /// Copies the entries of incarnation `heading.seq`. An entry that an interrupted reuse left from another
+    /// incarnation is replaced by an empty one. Returns whether all entries were of this incarnation.
     pub(crate) fn copy_entries<M: Medium>(
         self,
         pm: &M,
@@ -341,7 +342,7 @@ impl<'p> Slot<'p> {
         own == heading.count
     }
 
-    /// What the operation carries, if its first entry is of this incarnation.
+    /// Loads what the operation carries, if its first entry is of this incarnation.
     #[inline]
     pub(crate) fn load_carried<M: Medium>(
         self,
@@ -361,7 +362,7 @@ impl<'p> Slot<'p> {
         })
     }
 
-    /// Writes what is carried. After [`write`](Self::write).
+    /// Writes the carried record; to be called after [`write`](Self::write).
     #[track_caller]
     pub(crate) fn write_carried<M: Medium>(self, pm: &M, carried: &Carried) {
         let cells = &self.words[Self::entry_at(1)..Self::entry_at(2)];
@@ -370,8 +371,8 @@ impl<'p> Slot<'p> {
         pm.store(&cells[2], carried.words[1]);
     }
 
-    /// Writes everything but the status. The heading goes first: who reads an entry and then finds
-    /// the heading of the old incarnation has read an entry of the old incarnation.
+    /// Writes everything but the status. The heading goes first: a reader that loads an entry and then the
+    /// heading of the old incarnation has read an entry of the old incarnation.
     #[track_caller]
     pub(crate) fn write<M: Medium>(self, pm: &M, heading: Heading, entries: &[Entry]) {
         pm.store(self.heading(), heading.pack());
@@ -382,13 +383,13 @@ impl<'p> Slot<'p> {
         }
     }
 
-    /// Whether a descriptor of so many entries is one line, which the medium gets in the order in
-    /// which it was stored.
+    /// Whether a descriptor with this number of entries is one line, whose words reach the medium in the
+    /// order in which they were stored.
     pub(crate) const fn is_one_line(count: usize) -> bool {
         Self::entry_at(count) * 8 <= LINE
     }
 
-    /// Flushes the lines that `count` entries take, the status included.
+    /// Flushes the lines of `count` entries, the status included.
     #[track_caller]
     pub(crate) fn flush<M: Medium>(self, pm: &M, count: usize) -> Flushed {
         pm.flush_words(&self.words[..Self::entry_at(count)])

@@ -14,13 +14,13 @@ use crate::partition::Partitions;
 use crate::recover::Recovery;
 use crate::recycle::{OneBlock, Recycler};
 
-/// A word of DRAM with a cache line (and its neighbour) of its own.
+/// A word of DRAM alone on its cache line and on the neighbouring one.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded(pub(crate) AtomicU64);
 
 pm_struct! {
-    /// The root block of a descriptor pool that is an index of its own in the pool's directory.
+    /// The root block of a descriptor pool that has an entry in the pool's directory.
     #[align(64)]
     pub(crate) struct Root: size 64 {
         /// The block with the descriptors; null if the pool died while it was created.
@@ -49,9 +49,9 @@ pub struct Mwcas<M: Medium = Mapped> {
     pub(crate) recyclers: Recyclers<M>,
     pub(crate) patience: u32,
     recovery: Recovery,
-    /// Last, so that the rest is gone when somebody else may open the descriptor pool.
+    /// Last, so that everything else is dropped before the descriptor pool can be opened again.
     _claim: Claim,
-    /// If it is an index of its own.
+    /// The entry of the directory, if it has one.
     _entry: Option<OpenIndex>,
 }
 
@@ -74,11 +74,11 @@ impl<M: Medium> Mwcas<M> {
         Self::start(pool, entry)
     }
 
-    /// Opens the descriptor pool `name`: completes or takes back what the last process left
-    /// undone.
+    /// Opens the descriptor pool `name`: completes or rolls back the operations that the last process left
+    /// unfinished.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if there is none of that name, or its contents break an invariant;
+    /// [`PmError::Corrupt`] if the directory has no such name, or the contents break an invariant;
     /// [`PmError::AlreadyOpen`].
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, PmError> {
         let entry = pool
@@ -93,7 +93,7 @@ impl<M: Medium> Mwcas<M> {
         let root = pool.get(entry.root::<Root>())?;
         let pm = pool.pm();
         if pm.load(&root.table).is_null() {
-            // It was entered in the directory, and the process died before the block was there.
+            // The process died after the entry was made and before the block was allocated.
             let config = Config::unpack(pm.load(&root.config));
             if !config.is_valid() {
                 let offset = entry.root::<Root>().offset();
@@ -105,8 +105,8 @@ impl<M: Medium> Mwcas<M> {
         Ok(Self { _entry: Some(entry), ..opened })
     }
 
-    /// Allocates and formats a descriptor pool into a word that only this thread changes, such as a
-    /// word of an index's root block. Two fences. [`open_at`](Self::open_at) opens it.
+    /// Allocates and formats a descriptor pool, and stores its pointer in a word that only this thread
+    /// changes, such as a word of an index's root block. Two fences. [`open_at`](Self::open_at) opens it.
     ///
     /// # Errors
     /// Those of the pool.
@@ -132,8 +132,8 @@ impl<M: Medium> Mwcas<M> {
     /// Opens the descriptor pool in the block at `offset` and recovers it.
     ///
     /// # Errors
-    /// [`PmError::AlreadyOpen`] if there is an object on the block;
-    /// [`PmError::Corrupt`] if the block is no descriptor pool or its contents break an invariant.
+    /// [`PmError::AlreadyOpen`] if an object is open on the block; [`PmError::Corrupt`] if the block is no
+    /// descriptor pool or its contents break an invariant.
     pub fn open_at(
         pool: &Arc<Pool<M>>,
         offset: u64,
@@ -163,31 +163,31 @@ impl<M: Medium> Mwcas<M> {
         })
     }
 
-    /// Sets how many turns a thread waits for another operation that is in its way before it
-    /// completes that operation itself (default 128). When its own operation fails because of others, it
-    /// waits up to four times as many.
+    /// Sets how many turns a thread waits for another operation that blocks it before it completes that
+    /// operation itself (default 128). After its own operation failed because of others, the thread waits up
+    /// to four times as many turns.
     #[must_use]
     pub fn with_patience(mut self, turns: u32) -> Self {
         self.patience = turns;
         self
     }
 
-    /// The pool whose words this changes.
+    /// Returns the pool that holds the words.
     pub fn pool(&self) -> &Arc<Pool<M>> {
         &self.pool
     }
 
-    /// What opening found to complete or take back.
+    /// Returns what recovery found and completed when the descriptor pool was opened.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
 
-    /// The configuration it was created with.
+    /// Returns the configuration it was created with.
     pub fn config(&self) -> Config {
         self.table.config()
     }
 
-    /// The offset of the block with the descriptors.
+    /// Returns the offset of the block with the descriptors.
     pub fn table_offset(&self) -> u64 {
         self.table.offset()
     }

@@ -1,4 +1,4 @@
-//! Partitions: who may use which descriptors, and which ones must not be reused yet.
+//! Partitions: which thread may use which descriptors, and which of these must not be reused yet.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -12,7 +12,7 @@ use crate::drive::Driver;
 use crate::entry::Entry;
 use crate::primitive::{AtomicU64, AtomicUsize, Medium, fence};
 
-/// A descriptor whose operation is over, waiting to be reused.
+/// A descriptor whose operation is over, waiting for reuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decided {
     pub(crate) slot: u32,
@@ -21,18 +21,18 @@ pub(crate) struct Decided {
     pub(crate) outcome: Outcome,
 }
 
-/// What must be durable before a descriptor may be reused.
+/// The condition for the reuse of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// A horizon of at least this stamp.
+    /// The horizon is durable and at least this stamp.
     Committed(u64),
-    /// Nothing: none of its words ever held a pointer that could be on the medium.
+    /// None: no pointer to it can be in a word on the medium.
     Failed,
 }
 
 impl Decided {
-    /// Whether the descriptor may be reused: recovery looks into it no more (the horizon that is
-    /// durable is past it), and no other thread is in it.
+    /// Whether the descriptor may be reused: recovery skips it (the durable horizon is past it), and no other
+    /// thread is in it.
     pub(crate) fn is_reusable(&self, horizon: u64, protected: &[u64]) -> bool {
         let over = match self.outcome {
             Outcome::Committed(stamp) => stamp <= horizon,
@@ -42,24 +42,23 @@ impl Decided {
     }
 }
 
-/// What one thread at a time has of a partition.
+/// The part of a partition that one thread at a time owns.
 #[derive(Debug, Default)]
 pub(crate) struct Local {
-    /// Descriptors to use.
+    /// Descriptors that can be used.
     pub(crate) free: Vec<u32>,
-    /// Descriptors not to use yet: their values are in the words.
+    /// Descriptors whose operations are complete, waiting for reuse.
     pub(crate) decided: Vec<Decided>,
     /// Descriptors of operations that have begun and are not in `decided`: the current one, and those
     /// that an error or a panic ended.
     pub(crate) open: Vec<u32>,
-    /// The lines to flush before the horizon moves over operations in `decided`: each with the
-    /// operation's stamp.
+    /// Lines to flush before the horizon passes the operations in `decided`, each with the operation's stamp.
     pub(crate) changed: Vec<(u64, u64)>,
     /// Buffers, kept so that operations need not allocate.
     pub(crate) entries: Vec<Entry>,
     pub(crate) view: Vec<Entry>,
     pub(crate) driver: Driver,
-    /// How many turns its thread waits when an operation fails: see `help`.
+    /// The number of turns that its thread waits after an operation failed: see `help`.
     pub(crate) back_off: u32,
 }
 
@@ -70,13 +69,14 @@ struct Partition {
     shared: Shared,
 }
 
-/// What others read of a partition, on lines of its own: its thread writes to the rest all the time.
+/// The words that other threads read, on lines of their own: the partition's thread writes to `Local` all the
+/// time.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shared {
     /// The descriptor (its number plus 1) of another thread that this partition's thread is in.
     hazard: AtomicU64,
-    /// How far the partition has settled its own operations: see `settle`.
+    /// The stamp up to which the partition has settled its own operations: see `settle`.
     settled: AtomicU64,
 }
 
@@ -85,7 +85,7 @@ struct Shared {
 pub(crate) struct Partitions {
     all: Box<[Partition]>,
     per_partition: u32,
-    /// How many partitions were ever claimed: the others' descriptors are all void.
+    /// The number of partitions that were ever claimed: the descriptors of all others are void.
     used: AtomicUsize,
     instance: u64,
 }
@@ -97,12 +97,11 @@ thread_local! {
     static LAST: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// How often a thread looks for a free partition before it gives up: some seconds, most of them
-/// asleep.
+/// The number of times a thread looks for a free partition before it gives up: some seconds, mostly asleep.
 const PATIENCE: u32 = 100_000;
-/// How often it looks before it sleeps in between: who has the partition may not be running.
+/// The number of looks before it sleeps in between: the thread that has the partition may not be running.
 const AWAKE: u32 = 1_000;
-/// How long it sleeps.
+/// The time it sleeps between two looks.
 const NAP: Duration = Duration::from_micros(50);
 
 impl Partitions {
@@ -161,7 +160,7 @@ impl Partitions {
         Err(PmError::Busy { slots: self.all.len() })
     }
 
-    /// Claims partition `i` if nobody has it.
+    /// Claims partition `i` if it is free.
     pub(crate) fn try_claim(&self, i: usize) -> Option<MutexGuard<'_, Local>> {
         self.all[i].local.try_lock()
     }
@@ -170,37 +169,38 @@ impl Partitions {
         self.all.len()
     }
 
-    /// The descriptors of partition `i`.
+    /// Returns the descriptors of partition `i`.
     pub(crate) fn slots_of(&self, i: usize) -> core::ops::Range<u32> {
         let first = i as u32 * self.per_partition;
         first..first + self.per_partition
     }
 
-    /// The partitions in use, but for `me`; the descriptors of all others are void. One that is
-    /// claimed for the first time later gives out stamps after whatever was read before this.
+    /// Returns the partitions in use, except `me`; the descriptors of all others are void. A partition that
+    /// is claimed for the first time later gives out stamps that are later than everything read before this
+    /// call.
     pub(crate) fn others(&self, me: usize) -> impl Iterator<Item = usize> + use<> {
         (0..self.used.load(Acquire)).filter(move |&i| i != me)
     }
 
-    /// How far partition `i` has settled its own operations.
+    /// Returns the stamp up to which partition `i` has settled its own operations.
     pub(crate) fn settled<M: Medium>(&self, pm: &M, i: usize) -> u64 {
         pm.yield_point();
         self.all[i].shared.settled.load(Acquire)
     }
 
-    /// Says so of partition `i`: by its thread, after the fence.
+    /// Sets the stamp up to which partition `i` has settled; its thread calls this after the fence.
     pub(crate) fn note_settled<M: Medium>(&self, pm: &M, i: usize, upto: u64) {
         pm.yield_point();
         self.all[i].shared.settled.store(upto, Release);
     }
 
-    /// Announces that partition `i`'s thread goes into descriptor `slot`. The caller must check
-    /// afterwards that the descriptor is still what it was: only then it stays so.
+    /// Announces that partition `i`'s thread enters descriptor `slot`. The caller must check afterwards that
+    /// the descriptor is still in the same incarnation: only then is it safe from reuse.
     pub(crate) fn protect<M: Medium>(&self, pm: &M, i: usize, slot: u32) {
         pm.yield_point();
         self.all[i].shared.hazard.store(u64::from(slot) + 1, SeqCst);
-        // Pairs with the fence in `protected`: either the owner sees the announcement, or this
-        // thread sees what the owner did before it looked.
+        // Pairs with the fence in `protected`: either the owner sees the announcement, or this thread sees
+        // what the owner stored before it looked.
         fence(SeqCst);
     }
 
@@ -210,7 +210,7 @@ impl Partitions {
         self.all[i].shared.hazard.store(0, SeqCst);
     }
 
-    /// The descriptors (numbers plus 1) that threads other than `me`'s are in.
+    /// Returns the descriptors (numbers plus 1) that threads of other partitions than `me` are in.
     pub(crate) fn protected<M: Medium>(&self, pm: &M, me: usize) -> Vec<u64> {
         pm.yield_point();
         fence(SeqCst);

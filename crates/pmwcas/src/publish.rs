@@ -1,11 +1,11 @@
-//! Making an operation's descriptor durable, and the blocks it allocated its own.
+//! Publishing: makes an operation's descriptor durable, and the descriptor the owner of its new blocks.
 //!
-//! An operation without new blocks writes entries and status under one fence (P1); or under none, if
-//! they are one line, which the outcome makes durable, and nothing that is not in it must be durable
-//! before the outcome. One with new blocks first makes the entries and the allocator's tickets durable (P0); the tickets say that the
-//! blocks are live as long as the status owns them, so that the store of the status in P1 takes them
-//! all over, or a crash before it frees them all. What is in the blocks becomes durable with P1:
-//! nothing leads to them before.
+//! An operation without new blocks writes entries and status under one fence (P1). It needs none if the
+//! descriptor is one line, which becomes durable with the outcome, and no other data must be durable before.
+//! An operation with new blocks first makes the entries and the allocator's tickets durable (P0). The tickets
+//! say that the blocks are live as long as the status owns them. So the store of the status in P1 takes over
+//! all blocks at once, and a crash before it frees them all. The blocks' contents become durable with P1: no
+//! pointer leads to them before.
 
 use core::mem::take;
 
@@ -17,7 +17,7 @@ use crate::session::{Later, Prepared, Session};
 use crate::status::{State, Status};
 
 impl<'m, M: Medium> Session<'m, M> {
-    /// P0 and P1: makes the descriptor durable, and with it whatever was flushed before.
+    /// P0 and P1: makes the descriptor durable, and with it everything flushed before.
     pub(crate) fn publish(
         &mut self,
         slot: Slot<'m>,
@@ -38,9 +38,9 @@ impl<'m, M: Medium> Session<'m, M> {
             slot.write_carried(pm, carried);
         }
         let Some(mut op) = prepared.op.take() else {
-            // P1. Entries of the last incarnation beside this status, or the other way round, are
-            // told apart by the incarnation's bits in both; those of an operation that a crash
-            // prevented may have this incarnation, and mean nothing until P1 is over: `Heading`.
+            // P1. The incarnation's bits tell entries of the last incarnation from this status and the
+            // reverse. Entries of an operation that a crash prevented may have this incarnation; they have no
+            // effect before P1 is over: see `Heading`.
             pm.in_order(); // durable before: the status, on the line of the heading and entry 0
             pm.store(slot.status(), undecided);
             if Slot::is_one_line(count) && prepared.filled.is_empty() && prepared.later.is_empty() {
@@ -57,7 +57,7 @@ impl<'m, M: Medium> Session<'m, M> {
         }
         let descriptor = slot.flush(pm, count);
         op.prepare(descriptor)?;
-        // P1: one store takes all blocks over from the allocator.
+        // P1: one store makes the descriptor the owner of all blocks.
         pm.store(slot.status(), undecided);
         let taken = pm.flush(slot.status()).and(op.seal()).and(self.flush_filled(prepared)?);
         let durable = self.fence(taken)?;
@@ -65,12 +65,12 @@ impl<'m, M: Medium> Session<'m, M> {
         Ok(())
     }
 
-    /// Flushes what the operation's pointers will lead to. durable before: P2.
+    /// Flushes the blocks and records that the operation's pointers will lead to. durable before: P2.
     fn flush_filled(&self, prepared: &mut Prepared<'m, M>) -> Result<Flushed, PmError> {
         let (pool, mut flushed) = (self.mwcas.pool(), Flushed::nothing());
         let mut done = 0..0;
         for &(offset, words) in &prepared.filled {
-            // Records of a batch that follow each other share lines.
+            // Consecutive records of a batch share lines.
             let line = LINE as u64;
             let lines = offset / line..(offset + 8 * words as u64).div_ceil(line);
             for new in lines.clone().filter(|line| !done.contains(line)) {

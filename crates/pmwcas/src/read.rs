@@ -1,15 +1,16 @@
 //! Reading a target word.
 //!
-//! A read executes no fence, no flush and no locked instruction, waits for nobody and helps nobody:
+//! A read executes no fence, no flush and no locked instruction. It neither waits for an operation nor helps
+//! one:
 //!
-//! * A plain value is durable in effect: whoever stored it stored it after its operation's outcome
-//!   was durable, and the outcome stands for the value until the word itself is durable.
-//! * A pointer means the old value until the operation is `Committed` and the new value from then
-//!   on; `Committed` is stored when the outcome is durable and all words have their pointers. A
-//!   tentative pointer always means the old value.
+//! * A plain value is as good as durable: it is stored only after its operation's outcome was durable, and
+//!   the durable descriptor holds the value until the word itself is durable.
+//! * A pointer means the old value until the operation is `Committed` and the new value from then on.
+//!   `Committed` is stored when the outcome is durable and all words have their pointers. A tentative pointer
+//!   always means the old value.
 //!
-//! The reader holds nothing while it looks into a descriptor; if it finds the heading of another
-//! incarnation afterwards, the word has changed since, and it starts again.
+//! The reader protects nothing while it looks into a descriptor. If it finds the heading of another
+//! incarnation afterwards, the word has changed since, and the reader starts again.
 
 use pmindex_core::PmError;
 
@@ -19,13 +20,13 @@ use crate::status::State;
 use crate::word::{Content, MAX_VALUE, Pointer};
 
 impl<M: Medium> Mwcas<M> {
-    /// The value of a word that operations may be changing: never one that a crash could take back.
+    /// Reads a word that operations may be changing. Never returns a value that a crash could take back.
     ///
     /// # Cost
-    /// One load; up to five more if an operation is in the word. No flush, no fence.
+    /// One load; up to five more if an operation's pointer is in the word. No flush, no fence.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if the word holds what no operation ever stores.
+    /// [`PmError::Corrupt`] if the word holds a value that no operation stores.
     #[inline]
     pub fn read<W: Word>(&self, cell: &PmCell<W>) -> Result<W, PmError> {
         let word = self.pool.pm().load(cell.as_word());
@@ -48,8 +49,8 @@ impl<M: Medium> Mwcas<M> {
             if let Some(value) = self.value_behind(pointer)? {
                 return Ok(value);
             }
-            // The descriptor is in another incarnation, so the word has changed, and this pointer
-            // never comes back: if it stands there still, no operation put it there.
+            // The descriptor is in another incarnation, so the word has changed and this pointer never comes
+            // back: if the word still holds it, no operation stored it.
             let again = pm.load(cell);
             if again == word {
                 return Err(corrupt());
@@ -58,7 +59,7 @@ impl<M: Medium> Mwcas<M> {
         }
     }
 
-    /// What a word with this pointer held at some moment since the pointer was loaded from it;
+    /// Returns a value that the word with this pointer held at some moment since the pointer was loaded;
     /// `None` if the descriptor was reused.
     fn value_behind(&self, pointer: Pointer) -> Result<Option<u64>, PmError> {
         let pm = self.pool.pm();
@@ -67,8 +68,8 @@ impl<M: Medium> Mwcas<M> {
         let Some((old, new)) = slot.load_values(pm, pointer.entry()) else {
             return Ok(None);
         };
-        // The heading is written first when a descriptor is reused: if it is the old one, so was
-        // everything loaded before it (Acquire loads, Release stores).
+        // Reuse of a descriptor writes the heading first: if the old one is still there, everything loaded
+        // before it was the old incarnation's (Acquire loads, Release stores).
         let same = slot.load_heading(pm).seq == pointer.seq();
         if !same || status.state == State::Void || !status.is_of(pointer.seq()) {
             return Ok(None);

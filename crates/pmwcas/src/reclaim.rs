@@ -1,17 +1,16 @@
 //! Reusing descriptors, and freeing the memory they own.
 //!
-//! A descriptor may be reused when recovery would not look into it any more (the horizon is past
-//! its stamp, or its operation failed and its pointers are durably gone from the words) and no other
-//! thread is in it. One that owns blocks first gives them up: those that its outcome makes
-//! superfluous are freed, the others belong to the structure. One store does both and retires the
-//! descriptor:
+//! A descriptor may be reused when recovery would skip it (the horizon is past its stamp, or its operation
+//! failed and its pointers are durably gone from the words) and no other thread is in it. A descriptor that
+//! owns blocks first gives them up: the ones that its outcome makes superfluous are freed, the others belong
+//! to the structure. One store does both and retires the descriptor:
 //!
 //! | step | store                                              | durable before |
 //! |------|----------------------------------------------------|----------------|
 //! | R1   | tickets: "live as long as the status owns them"    | R2             |
 //! | R2   | status `Void`: owns nothing; allocation bits        | reuse of blocks and descriptor |
 //!
-//! A crash leaves the descriptor owning all of them (recovery frees them then) or none.
+//! After a crash the descriptor owns all of them (recovery frees them then) or none.
 
 use pmindex_core::{Flushed, Medium, Owner, PmError, Pool};
 
@@ -23,11 +22,11 @@ use crate::recycle::Memory;
 use crate::session::{Session, block_at};
 use crate::status::Status;
 
-/// How many descriptors give up their blocks in one step.
+/// The number of descriptors that give up their blocks in one step.
 const BATCH: usize = 8;
 
 impl<M: Medium> Session<'_, M> {
-    /// Makes descriptors usable again, as many as can be.
+    /// Makes every descriptor usable whose conditions for reuse hold.
     pub(crate) fn reclaim(&mut self) -> Result<(), PmError> {
         let mwcas = self.mwcas;
         let horizon = mwcas.durable_horizon();
@@ -45,7 +44,7 @@ impl<M: Medium> Session<'_, M> {
             }
             false
         });
-        // Another thread may be the one that always moves the horizon, and flushes these.
+        // Another thread may have moved the horizon past these, after flushing their lines.
         local.changed.retain(|&(stamp, _)| stamp > horizon);
         let mut size = BATCH;
         while !owners.is_empty() {
@@ -104,12 +103,12 @@ impl<M: Medium> Session<'_, M> {
     }
 }
 
-/// What tells the allocator that incarnation `seq` of a descriptor owns a block.
+/// Returns what tells the allocator that incarnation `seq` of a descriptor owns a block.
 pub(crate) fn owner_of(slot: Slot<'_>, seq: u64) -> Owner<'_> {
     Owner { word: slot.status(), mask: Status::OWNER_MASK, expect: Status::owner_bits(seq) }
 }
 
-/// The blocks that an operation's outcome makes superfluous.
+/// Returns the blocks that an operation's outcome makes superfluous.
 pub(crate) fn superfluous<M: Medium>(
     memory: &Memory<'_, M>,
     slot: Slot<'_>,

@@ -1,15 +1,15 @@
-//! Recovery: completes or takes back what the last process left undone.
+//! Recovery: completes or rolls back the operations that the last process left unfinished.
 //!
-//! One pass over the descriptors, no matter how large the structures are:
+//! One pass over the descriptors; its time does not depend on the size of the structures:
 //!
-//! 1. Every pointer that stands in a word is replaced: a full pointer of a successful operation by
-//!    the new value, any other by the old one.
-//! 2. The operations after the horizon are replayed in the order of their stamps, whatever stands
-//!    in their words: the horizon moves over all operations up to a stamp at once, so the replayed
-//!    ones are the last ones of every word they changed. Each expected what the one before stored:
-//!    where that is not so, a stamp or a value is damaged.
-//! 3. All those words are made durable, then the horizon moves over everything.
-//! 4. Descriptors that own blocks give them up, one store each.
+//! 1. Every pointer in a word is replaced: a full pointer of a successful operation by the new value, any
+//!    other by the old one.
+//! 2. The operations after the horizon are replayed in the order of their stamps, without regard to the
+//!    values in their words: the horizon advances over all operations up to a stamp at once, so the replayed
+//!    ones are the last ones of every word they changed. Each expected what the one before stored; if not, a
+//!    stamp or a value is damaged.
+//! 3. All those words are made durable; then the horizon advances past all operations.
+//! 4. Descriptors that own blocks give them up, by one store each.
 //!
 //! | step | store                                    | durable before                     |
 //! |------|------------------------------------------|------------------------------------|
@@ -17,11 +17,11 @@
 //! | V2   | horizon, if anything was replayed        | V3, reuse of the first descriptor  |
 //! | V3   | `Void` in descriptors with blocks        | use                                |
 //!
-//! Each step may be repeated after a crash in any of them: V1 depends on descriptors that only V3
-//! changes, and writes the same values again. V2 cannot be left to the next `settle`: if a later
-//! operation's descriptor were reused while an earlier one of the same word is still after the
-//! horizon, the next recovery would replay the earlier one alone. Operations that did not take place
-//! are left as they are: no pointer to them is anywhere any more.
+//! Each step may be repeated after a crash in any of them: V1 depends on descriptors that only V3 changes,
+//! and writes the same values again. V2 cannot be left to the next `settle`: if a later operation's
+//! descriptor were reused while an earlier one of the same word is still after the horizon, the next recovery
+//! would replay the earlier one alone. Operations that failed are left as they are: no word holds a pointer
+//! to them.
 
 use std::collections::HashMap;
 
@@ -34,18 +34,18 @@ use crate::reclaim::give_up_after_crash;
 use crate::status::{State, Status};
 use crate::word::{Content, MAX_VALUE};
 
-/// What opening a descriptor pool found.
+/// What recovery found in a descriptor pool when it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Operations that had taken place and whose new values were written to their words again.
+    /// Successful operations whose new values were written to their words again.
     pub rolled_forward: u64,
-    /// Operations that had not taken place, failed ones included whose descriptor was not reused.
+    /// Operations that did not succeed, including failed ones whose descriptor was not reused.
     pub rolled_back: u64,
-    /// Operations of both kinds that were not known to be over: without a crash there are none.
+    /// Operations of both kinds that were unfinished; 0 after a clean shutdown.
     pub interrupted: u64,
-    /// Pointers to descriptors that were replaced in words.
+    /// Pointers to descriptors that were replaced by values.
     pub pointers: u64,
-    /// Blocks of memory that interrupted operations gave up.
+    /// Blocks that interrupted operations gave up.
     pub freed: u64,
     pub(crate) horizon: u64,
 }
@@ -88,11 +88,11 @@ impl Recovery {
     }
 }
 
-/// All descriptors with an operation that counts.
+/// Finds all descriptors with an operation that recovery must look at.
 ///
 /// # Errors
-/// [`PmError::Corrupt`] where a descriptor says what none ever says. An operation after the horizon is
-/// whole: it was durable before its outcome, and nothing of it changes before the horizon is past it.
+/// [`PmError::Corrupt`] if a descriptor has contents that no operation writes. An operation after the horizon
+/// is complete: it was durable before its outcome, and it does not change before the horizon is past it.
 fn find<'p, M: Medium>(
     pool: &'p Pool<M>,
     table: &Table,
@@ -112,8 +112,9 @@ fn find<'p, M: Medium>(
         }
         let (status, heading) = (Status::unpack(word), slot.load_heading(pm));
         let counts = status.took_place() && status.stamp > horizon;
-        // A heading of another incarnation than the status: the process died while it reused the
-        // descriptor, before any pointer to the new incarnation and after the last to the old one.
+        // The status is of another incarnation than the heading: the process died while it reused the
+        // descriptor, after the last pointer to the old incarnation was gone and before the first to the new
+        // one.
         if status.state == State::Void || !status.is_of(heading.seq) {
             if counts {
                 return corrupt("a descriptor reused before the horizon was past it");
@@ -132,7 +133,7 @@ fn find<'p, M: Medium>(
     Ok(found)
 }
 
-/// V1: replaces pointers, replays what is after the horizon. `None` if there was nothing to do.
+/// V1: replaces pointers and replays the operations after the horizon. Returns `None` if there were none.
 fn restore_words<M: Medium>(
     pool: &Pool<M>,
     found: &[Found<'_>],
@@ -140,7 +141,7 @@ fn restore_words<M: Medium>(
 ) -> Result<Option<Flushed>, PmError> {
     let pm = pool.pm();
     let horizon = report.horizon;
-    // Operations that did not take place have had no pointer in any word.
+    // Operations that did not succeed have no pointer in any word.
     report.rolled_back = found.iter().filter(|f| !f.status.took_place()).count() as u64;
     let mut values = Vec::new();
     for descriptor in found {
@@ -162,7 +163,7 @@ fn restore_words<M: Medium>(
         let offset = pool.pptr(pair[0].slot.status()).offset();
         return Err(PmError::Corrupt { what: "two operations of one stamp", offset });
     }
-    // What each word holds when the operations so far are replayed: the next one on it found that.
+    // The value of each word after the operations replayed so far: the next one on it expected that.
     let mut last = HashMap::new();
     for descriptor in replay {
         report.rolled_forward += 1;
@@ -177,7 +178,7 @@ fn restore_words<M: Medium>(
         let carried = descriptor.carried.iter().flat_map(Carried::values);
         values.extend(carried.inspect(|&(at, value)| _ = last.insert(at, value)));
     }
-    // All of them are words of the pool, or none is stored.
+    // Resolve all offsets first: if one is not a word of the pool, nothing is stored.
     let word_at = |(at, value)| Ok((&pool.words(at, 1)?[0], value));
     let values = values.into_iter().map(word_at).collect::<Result<Vec<_>, PmError>>()?;
     let mut flushed = None;
@@ -199,7 +200,7 @@ mod tests {
     use crate::{Config, Mwcas};
 
     pm_struct! {
-        /// Three words, and a block that none of this is about.
+        /// Three words, and a block that these tests do not use.
         #[align(64)]
         struct Root: size 64 {
             words: [PmU64; 3],
@@ -209,10 +210,10 @@ mod tests {
         }
     }
 
-    /// A crash in the publication of an operation that allocates can leave its later lines without
-    /// the first one; recovery sees nothing of it, and the descriptor's next operation has the same
-    /// incarnation. If that one allocates nothing, it has one fence for all of its lines: a second
-    /// crash can leave its first line with the later lines of the other.
+    /// A crash while an operation that allocates is published can leave its later lines without the first
+    /// one; recovery does not see them, and the descriptor's next operation has the same incarnation. If that
+    /// one allocates nothing, it has one fence for all of its lines: a second crash can leave its first line
+    /// with the later lines of the other.
     #[test]
     fn lines_of_an_operation_that_never_was_free_nothing() {
         let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
@@ -249,8 +250,8 @@ mod tests {
         pool.audit(owned.into_iter()).expect("the block is still its owner's");
     }
 
-    /// A word that was set to 1, 2, .. and so on, by operations that are all after the horizon; and the
-    /// words of the table: the horizon, and the status of each descriptor.
+    /// Counts a word up to `last`, by operations that are all after the horizon. Returns the pool, the offset
+    /// of the word, that of the horizon, and those of the descriptors' statuses.
     fn counted_to(last: u64) -> (Arc<Pool>, u64, u64, Vec<u64>) {
         let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
         let entry = pool.create_index::<Root>("root", *b"root    ", 0, |root| {
@@ -281,8 +282,8 @@ mod tests {
         &pool.words(offset, 1).expect("there")[0]
     }
 
-    /// A horizon that is too high skips operations, one that is too low replays what is long over, and
-    /// none of that shows in any structure: nothing that no pool wrote is believed.
+    /// A horizon that is too high skips operations, one that is too low replays old ones, and neither shows
+    /// in any structure: so recovery refuses every horizon that no pool wrote.
     #[test]
     fn a_damaged_horizon_is_noticed() {
         let (pool, word, horizon, _) = counted_to(7);
@@ -299,7 +300,7 @@ mod tests {
         assert_eq!(mwcas.read(super::tests::cell(&pool, word)), Ok(7));
     }
 
-    /// In a table of version 3, whose horizon has no check, what no pool comes to is noticed.
+    /// In a table of version 3, whose horizon has no check, recovery refuses a stamp that no pool reaches.
     #[test]
     fn a_horizon_beyond_all_stamps_is_noticed_without_a_check() {
         let (pool, _, horizon, _) = counted_to(7);
@@ -313,7 +314,8 @@ mod tests {
         assert_eq!(Mwcas::open(&pool, "mwcas").expect("sound").recovery().rolled_forward, 7);
     }
 
-    /// Any bit of the status of an operation that others follow: it is noticed, or does not matter.
+    /// Flips any bit of the status of an operation that others follow: recovery refuses it, or the values are
+    /// right.
     #[test]
     fn a_damaged_status_is_noticed() {
         let (pool, word, horizon, statuses) = counted_to(7);

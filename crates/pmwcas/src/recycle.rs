@@ -1,4 +1,4 @@
-//! Which blocks go when an old value goes.
+//! Recyclers: which blocks are freed together with an old value.
 
 use pmindex_core::{Mapped, Medium, PmCell, PmError, Pool, Word};
 
@@ -8,7 +8,7 @@ use crate::mwcas::Mwcas;
 #[derive(Debug)]
 pub struct Memory<'a, M: Medium> {
     pool: &'a Pool<M>,
-    /// `None` during recovery: no operation is in any word.
+    /// `None` during recovery, when no word holds an operation's pointer.
     mwcas: Option<&'a Mwcas<M>>,
 }
 
@@ -21,13 +21,13 @@ impl<'a, M: Medium> Memory<'a, M> {
         Self { pool: &mwcas.pool, mwcas: Some(mwcas) }
     }
 
-    /// The pool.
+    /// Returns the pool.
     #[must_use]
     pub fn pool(&self) -> &'a Pool<M> {
         self.pool
     }
 
-    /// The value of a word that operations change, as [`Mwcas::read`].
+    /// Reads a word that operations change, as [`Mwcas::read`] does.
     ///
     /// # Errors
     /// As [`Mwcas::read`].
@@ -39,17 +39,17 @@ impl<'a, M: Medium> Memory<'a, M> {
     }
 }
 
-/// Says which blocks a value owns, so that they can be freed together when the value is replaced
-/// under [`Policy::FreeOldOnSuccess`](crate::Policy::FreeOldOnSuccess).
+/// Lists the blocks that a value owns, so that they are freed together when the value is replaced under
+/// [`Policy::FreeOldOnSuccess`](crate::Policy::FreeOldOnSuccess).
 ///
-/// All blocks of an operation are freed in one step, atomically against crashes, after every reader
-/// that could be in them has left. The recycler may run again for the same value after a crash (the
-/// blocks are then still live), on a pool whose operations are all complete.
+/// All blocks of an operation are freed in one step, atomically against crashes, after every reader that
+/// could be in them has left. After a crash the recycler may run again for the same value (the blocks are
+/// still live then), on a pool whose operations are all complete.
 pub trait Recycler<M: Medium = Mapped>: Send + Sync {
     /// Appends the offsets of the blocks to free with `value`, which is not 0.
     ///
     /// # Errors
-    /// Whatever following the value's pointers fails with.
+    /// The errors of following the value's pointers.
     fn blocks(
         &self,
         memory: &Memory<'_, M>,
@@ -58,7 +58,7 @@ pub trait Recycler<M: Medium = Mapped>: Send + Sync {
     ) -> Result<(), PmError>;
 }
 
-/// The default: the value is the offset of one block.
+/// The default recycler: the value is the offset of one block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OneBlock;
 
@@ -69,7 +69,7 @@ impl<M: Medium> Recycler<M> for OneBlock {
     }
 }
 
-/// Which recycler: its place in the list given when the descriptor pool was opened.
+/// The number of a recycler: its place in the list given when the descriptor pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecyclerId(pub(crate) usize);
 
@@ -77,8 +77,8 @@ impl RecyclerId {
     /// [`OneBlock`].
     pub const DEFAULT: Self = Self(0);
 
-    /// The recycler at `place` (from 0) of the list given to
-    /// [`Mwcas::open_at`](crate::Mwcas::open_at). The list must be the same every time.
+    /// Returns the recycler at `place` (from 0) of the list given to
+    /// [`Mwcas::open_at`](crate::Mwcas::open_at). The list must be the same at every opening.
     #[must_use]
     pub const fn custom(place: usize) -> Self {
         Self(place + 1)

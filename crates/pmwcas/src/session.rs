@@ -8,9 +8,9 @@
 //! |      | pointers into the words: never flushed; LIN `Committed`   |                |
 //! | P3   | new values into the words: flushed by S1 of `settle`      | the horizon    |
 //!
-//! Each step that flushes has one fence. Where the descriptor is one line and nothing else is to be
-//! durable before P2, P1 has none: P2 is the only one. The steps of `settle` ride on whatever fence
-//! comes next: S1 on one, S2 on the one after.
+//! Each step that flushes has one fence. P1 has none if the descriptor is one line and no other data must be
+//! durable before P2: P2 is the only fence then. The steps of `settle` share the next fences: S1 the first
+//! one, S2 the one after it.
 
 use core::fmt;
 use core::mem::take;
@@ -27,16 +27,15 @@ use crate::layout::{CARRIED_WORDS, Carried, Places};
 use crate::mwcas::Mwcas;
 use crate::partition::{Decided, Local, Outcome};
 use crate::recycle::RecyclerId;
-use crate::settle::LookAt;
+use crate::settle::SettleScope;
 use crate::status::{State, Status};
 use crate::word::SEQ_MASK;
 
 /// A thread's claim on a partition of the descriptor pool: what operations are made with.
 ///
-/// While a session lives its thread is pinned: memory that operations free is not reused. Read
-/// pointers and build the operation that depends on them in one session, and end it soon: it holds
-/// back the reuse of memory, and there are only so many partitions. Reading words of memory that
-/// stays needs no session.
+/// While a session lives its thread is pinned: blocks that operations free are not reused. Read pointers and
+/// build the operation that depends on them in one session, and end it soon: it delays the reuse of memory
+/// and occupies one of the pool's partitions. A read of words whose memory is never freed needs no session.
 #[derive(Debug)]
 pub struct Session<'m, M: Medium> {
     pub(crate) mwcas: &'m Mwcas<M>,
@@ -45,16 +44,16 @@ pub struct Session<'m, M: Medium> {
     _pin: Guard<'m>,
 }
 
-/// What a descriptor brings to be executed.
+/// The parts of a descriptor that its execution needs.
 #[derive(Debug)]
 pub(crate) struct Prepared<'m, M: Medium> {
     /// In the order of installation.
     pub(crate) entries: Vec<Entry>,
     pub(crate) op: Option<Op<'m, M>>,
     pub(crate) blocks: Vec<Reserved<PmU64>>,
-    /// What is to be durable before the operation: where, and how many words.
+    /// The words to make durable before the operation: their offset and number.
     pub(crate) filled: Vec<(u64, usize)>,
-    /// Blocks that are yet to be filled.
+    /// Blocks that are filled when the operation is executed.
     pub(crate) later: Vec<Later<M>>,
     /// A record to show.
     pub(crate) shown: Option<Shown>,
@@ -89,14 +88,14 @@ impl<M: Medium> Mwcas<M> {
     /// Claims a partition.
     ///
     /// # Errors
-    /// [`PmError::Busy`] if all stay taken for long.
+    /// [`PmError::Busy`] if all partitions stay taken for some seconds.
     pub fn session(&self) -> Result<Session<'_, M>, PmError> {
         let (me, local) = self.partitions.claim(self.pool.pm())?;
         Ok(Session::new(self, me, local))
     }
 
-    /// Completes everything that is put off: new values become durable in their words, and the
-    /// blocks that finished operations gave up are freed. Leaves out what other threads are in.
+    /// Completes all deferred work: makes new values durable in their words, and frees the blocks that
+    /// finished operations gave up. Leaves out the descriptors that other threads are in.
     ///
     /// # Errors
     /// Those of the pool.
@@ -121,18 +120,18 @@ impl<'m, M: Medium> Session<'m, M> {
         Self { mwcas, me, local, _pin: mwcas.pool.pin() }
     }
 
-    /// The descriptor pool.
+    /// Returns the descriptor pool.
     #[must_use]
     pub fn mwcas(&self) -> &'m Mwcas<M> {
         self.mwcas
     }
 
-    /// A descriptor for one operation; old values are recycled by [`RecyclerId::DEFAULT`].
+    /// Starts an operation; [`RecyclerId::DEFAULT`] recycles its old values.
     pub fn descriptor(&mut self) -> Descriptor<'_, 'm, M> {
         self.descriptor_with(RecyclerId::DEFAULT)
     }
 
-    /// A descriptor for one operation; old values are recycled by `recycler`.
+    /// Starts an operation; `recycler` recycles its old values.
     pub fn descriptor_with(&mut self, recycler: RecyclerId) -> Descriptor<'_, 'm, M> {
         let mut entries = take(&mut self.local.entries);
         entries.clear();
@@ -144,7 +143,7 @@ impl<'m, M: Medium> Session<'m, M> {
         self.mwcas.fence(&mut self.local.driver, flushed)
     }
 
-    /// Executes the operation: whether it took place.
+    /// Executes the operation. Returns whether it succeeded.
     pub(crate) fn execute(&mut self, prepared: &mut Prepared<'m, M>) -> Result<bool, PmError> {
         let mwcas = self.mwcas;
         let carried = self.carry(prepared)?;
@@ -168,7 +167,7 @@ impl<'m, M: Medium> Session<'m, M> {
             self.local.free.push(number); // no pointer leads to it
             return Err(error);
         }
-        // Until it is over, whatever becomes of this thread.
+        // Open until the operation is over, even if an error or a panic ends this thread's part.
         self.local.open.push(number);
         let (entries, claimed) = (&prepared.entries[..], mwcas.claims.of(&prepared.entries));
         debug_assert!(
@@ -203,7 +202,7 @@ impl<'m, M: Medium> Session<'m, M> {
     }
 
     /// Ends an operation whose fence failed, unless another thread has made it durable and committed it.
-    /// In memory alone: of a pool that lost its disk nothing else is left.
+    /// Changes memory alone, since the pool has lost its disk.
     #[cold]
     fn refuse(&self, action: &Action<'_>, lost: DurabilityLost) -> Result<(), PmError> {
         let (pm, cell) = (self.mwcas.pool.pm(), action.slot.status());
@@ -222,8 +221,8 @@ impl<'m, M: Medium> Session<'m, M> {
         }
     }
 
-    /// What the operation carries in its one line; a record that does not fit there is flushed before,
-    /// and the word that shows it is one like others.
+    /// Returns the record that the operation carries in its one line. A record that does not fit there is
+    /// flushed before the operation, and the word that shows it becomes a word like others.
     fn carry(&self, prepared: &mut Prepared<'m, M>) -> Result<Option<(Places, Carried)>, PmError> {
         let Some(Shown { word, record, words }) = prepared.shown.take() else { return Ok(None) };
         let pool = self.mwcas.pool();
@@ -247,9 +246,9 @@ impl<'m, M: Medium> Session<'m, M> {
         self.mwcas.config().per_partition as usize
     }
 
-    /// Whether enough of this partition's operations wait to be settled, and whose else are to be: nobody's
-    /// while the others go on settling theirs, and then less is enough, since all wait for all.
-    fn settling_due(&self) -> Option<LookAt> {
+    /// Returns whose operations are to be settled, if enough of this partition's wait for it: its own alone
+    /// while the others settle theirs. Fewer are enough then, since every partition waits for all others.
+    fn settling_due(&self) -> Option<SettleScope> {
         let Local { decided, driver, .. } = &*self.local;
         let (all, share) = (self.per_partition(), if driver.others_go_on { 4 } else { 2 });
         if decided.len() * share < all || driver.settling.is_some() {
@@ -264,10 +263,14 @@ impl<'m, M: Medium> Session<'m, M> {
             return None;
         }
         let is_short = decided.len() * 4 >= all * 3;
-        Some(if driver.others_go_on && !is_short { LookAt::Nobody } else { LookAt::Laggards })
+        Some(if driver.others_go_on && !is_short {
+            SettleScope::OwnPartition
+        } else {
+            SettleScope::IdlePartitions
+        })
     }
 
-    /// A descriptor that may be used.
+    /// Returns a descriptor that can be used.
     fn take_slot(&mut self) -> Result<u32, PmError> {
         loop {
             self.free_a_slot()?;
@@ -277,15 +280,16 @@ impl<'m, M: Medium> Session<'m, M> {
         }
     }
 
-    /// Sees to it that there is a descriptor that may be used. What descriptors own is given up by an
-    /// operation of the allocator: whoever starts one of its own calls this before, since a thread that
-    /// waits for a second one of a pool's few, as others do, waits for ever.
+    /// Ensures that a descriptor can be used. The allocator's operation that frees the blocks of old
+    /// descriptors takes one of the pool's few slots. A thread that starts an operation of its own must call
+    /// this before: if it already held a slot and waited for a second, as other threads may, it would wait
+    /// for ever.
     pub(crate) fn free_a_slot(&mut self) -> Result<(), PmError> {
         while self.local.free.is_empty() {
             self.move_horizon()?;
             self.reclaim()?;
             if self.local.free.is_empty() {
-                // Every descriptor has another thread in it.
+                // Other threads are in every descriptor.
                 self.mwcas.pool.pm().spin();
             }
         }
@@ -293,7 +297,7 @@ impl<'m, M: Medium> Session<'m, M> {
     }
 }
 
-/// A block's offset as a pointer to anything.
+/// Converts a block's offset to an untyped pointer.
 pub(crate) const fn block_at(offset: u64) -> PPtr<u64> {
     PPtr::new(offset)
 }
@@ -305,10 +309,10 @@ mod tests {
     use pmindex_core::trace::Space;
     use pmindex_core::{Flushed, Medium, PPtr, PmPtr, PmU64, Pool, PoolOptions};
 
-    use crate::settle::LookAt;
+    use crate::settle::SettleScope;
     use crate::{Config, Mwcas, Policy};
 
-    /// Partitions for two, and a word, which is 0.
+    /// Creates a descriptor pool with partitions for two threads, and a word that is 0.
     fn for_two<M: Medium>(pool: &Arc<Pool<M>>) -> (Mwcas<M>, &PmU64) {
         let word = pool
             .create_index::<PmU64>("word", *b"word    ", 0, |word| {
@@ -336,8 +340,8 @@ mod tests {
         }
     }
 
-    /// An operation that has the pool's only slot needs a descriptor, and all of them own blocks that are
-    /// to be given up, which takes a slot.
+    /// An operation that has the pool's only slot needs a descriptor, and all descriptors own blocks that
+    /// must be freed, which takes a slot.
     #[test]
     fn one_slot_is_enough_for_an_operation_whose_partition_is_used_up() {
         let options = PoolOptions::new().size(4 << 20).slots(1).grow(false).emulate_pm(true);
@@ -367,8 +371,7 @@ mod tests {
         }
     }
 
-    /// S1 before SET, S2 before the horizon: what a fence does not do is not said to be done, and nobody
-    /// else goes by it.
+    /// S1 before SET, S2 before the horizon: a step whose fence did not run counts for nothing.
     #[test]
     fn what_was_not_fenced_is_not_settled() {
         for fences in 0..3 {
@@ -383,7 +386,7 @@ mod tests {
             let said = |me| (mwcas.partitions.settled(pool.pm(), me), mwcas.durable_horizon());
             let (me, before) = (one.me, said(one.me));
             assert!(before.0 == 0 && one.local.driver.settled == 0, "nothing is settled yet");
-            one.begin_settling(LookAt::Nobody).expect("nothing is corrupt");
+            one.begin_settling(SettleScope::OwnPartition).expect("nothing is corrupt");
             space.fail_fences_after(Some(fences));
             let done = [(); 2].map(|()| one.fence(Flushed::nothing()).is_ok());
             assert_eq!(done, [fences > 0, fences > 1], "S1, S2");

@@ -1,7 +1,7 @@
-//! Moving the horizon: making the new values of many operations durable at once.
+//! Settling: makes the new values of many operations durable at once, and advances the horizon.
 //!
-//! A successful operation's values are in its descriptor, durably; its words need be durable only
-//! before the descriptor is reused. So they are flushed in batches:
+//! A successful operation's values are durable in its descriptor, so its words need not be durable before the
+//! descriptor is reused. They are flushed in batches:
 //!
 //! | step | store                                                                  | durable before |
 //! |------|------------------------------------------------------------------------|----------------|
@@ -9,30 +9,28 @@
 //! | SET  | `settled` of the partition := s, in DRAM                               |                |
 //! | S2   | horizon := t, where every partition has settled up to t at least         | reuse of those descriptors |
 //!
-//! `s` is closed first: the stamp of an operation is taken before the outcome is stored, so a late
-//! thread could still store an outcome with a stamp up to `s`. A partition's own thread reads `s` off the
-//! clock between two operations: those that are over can get no other outcome, and the next one has
-//! its stamp from later. Where an operation is not over (its thread is in it, or an error ended it), the
-//! undecided status is given the floor `s`; the late thread's compare-and-swap fails, and it takes a
-//! later stamp.
+//! `s` is closed first: an operation takes its stamp before it stores its outcome, so a delayed thread could
+//! still store an outcome with a stamp up to `s`. A partition's own thread reads `s` off the clock between
+//! two operations: those that are over cannot get another outcome, and the next one takes a later stamp. If
+//! an operation is not over (its thread is in it, or an error ended it), its undecided status is given the
+//! floor `s`; the delayed thread's compare-and-swap fails, and it takes a later stamp.
 //!
-//! So `settled` = s says, from SET on and for ever: the partition's successful operations with stamps up to s
-//! are complete, there will be no other, and the medium has in each of their words what they stored or what
-//! came later. What came later has a later stamp: it is up to t itself, or replayed, or a
-//! late tentative pointer, which means what was there (`install`). Therefore:
+//! So from SET on, `settled` = s means: the partition's successful operations with stamps up to s are
+//! complete, no other will get such a stamp, and each of their words holds on the medium what they stored or
+//! something later. Something later is the value of an operation with a later stamp, which is itself up to t
+//! or is replayed; or a late tentative pointer, which means the old value (`install`). Therefore:
 //!
-//! * To look at another thread's descriptors, and to flush its lines once more, costs more than all the
-//!   rest. While the others go on settling, nobody does: each does S1 for its own operations, and S2
-//!   for the least `settled` of all.
-//! * A partition whose thread rests, or is delayed, would keep the horizon where it is. Who needs
-//!   descriptors does S1 for it as well, up to the same stamp as for itself, and S2 counts that in place
-//!   of its `settled`.
+//! * Looking at another partition's descriptors and flushing its lines once more costs more than all the
+//!   rest. While the other partitions keep settling, each does S1 for its own operations only, and S2 for the
+//!   least `settled` of all.
+//! * A partition whose thread is idle or delayed would stop the horizon. A thread that needs descriptors does
+//!   S1 for that partition as well, up to the same stamp as for its own, and S2 uses that stamp in place of
+//!   the partition's `settled`.
 //!
-//! The horizon moves over *all* operations up to `t`, in the order of their stamps, whoever owns
-//! them. This is what makes replaying safe: recovery replays the operations after the horizon, a
-//! suffix of each word's history, so an old operation's value never overwrites a later one, however
-//! often a value comes back (A, B, A). No step waits for a thread: whoever is found in the middle is
-//! helped.
+//! The horizon advances over *all* operations up to `t` in the order of their stamps, in every partition.
+//! This makes replaying safe: recovery replays the operations after the horizon, a suffix of each word's
+//! history, so an old operation's value never overwrites a later one, however often a value comes back (A, B,
+//! A). No step waits for a thread: an operation found unfinished is helped.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -46,24 +44,24 @@ use crate::primitive::{Flushed, Medium};
 use crate::session::Session;
 use crate::status::{STAMP_MASK, State, Status};
 
-/// Whose operations an S1 settles besides the partition's own.
+/// The operations that an S1 settles besides the partition's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LookAt {
-    /// Nobody's: the horizon moves as far as the others have settled.
-    Nobody,
-    /// Those of partitions that have not settled anything since the horizon moved.
-    Laggards,
-    /// Everybody's.
-    Everybody,
+pub(crate) enum SettleScope {
+    /// None: the horizon advances as far as the other partitions have settled.
+    OwnPartition,
+    /// Those of partitions that have settled nothing since the horizon advanced.
+    IdlePartitions,
+    /// Those of all partitions.
+    AllPartitions,
 }
 
 impl<M: Medium> Session<'_, M> {
-    /// Says what S1 has to flush, for the next fence: all of this partition that has a stamp by now,
-    /// and all of those that are looked at.
-    pub(crate) fn begin_settling(&mut self, look: LookAt) -> Result<(), PmError> {
+    /// Collects the lines that S1 has to flush for the next fence: those of this partition's operations that
+    /// have a stamp by now, and of the other partitions in `scope`.
+    pub(crate) fn begin_settling(&mut self, scope: SettleScope) -> Result<(), PmError> {
         let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
         pm.yield_point();
-        // Before the statuses: what was given a stamp up to here has a status by now.
+        // Before the statuses are read: every operation with a stamp up to here has its status by now.
         let own = mwcas.clock.0.load(Acquire);
         self.local.driver.settling = None; // what was due is part of this
         let mut lines = core::mem::take(&mut self.local.driver.lines);
@@ -73,10 +71,10 @@ impl<M: Medium> Session<'_, M> {
         for other in mwcas.partitions.others(self.me) {
             let settled = mwcas.partitions.settled(pm, other);
             others_go_on |= settled > horizon;
-            let is_looked_at = match look {
-                LookAt::Nobody => false,
-                LookAt::Laggards => settled <= horizon,
-                LookAt::Everybody => true,
+            let is_looked_at = match scope {
+                SettleScope::OwnPartition => false,
+                SettleScope::IdlePartitions => settled <= horizon,
+                SettleScope::AllPartitions => true,
             };
             if !is_looked_at {
                 all = all.min(settled);
@@ -87,7 +85,7 @@ impl<M: Medium> Session<'_, M> {
             }
         }
         self.local.driver.others_go_on = others_go_on;
-        // Of this partition's own: whatever is decided is complete.
+        // This partition's own: every decided operation is complete.
         for i in 0..self.local.open.len() {
             self.settle_slot(self.local.open[i], own, &mut lines)?;
         }
@@ -101,8 +99,8 @@ impl<M: Medium> Session<'_, M> {
         Ok(())
     }
 
-    /// Sees to it that the operation in `slot` is either complete, its lines in `lines`, or will
-    /// have a stamp above `upto`, or needs no replay.
+    /// Ensures that the operation in `slot` is complete and its lines in `lines`, or will have a stamp above
+    /// `upto`, or needs no replay.
     fn settle_slot(&mut self, slot: u32, upto: u64, lines: &mut Vec<u64>) -> Result<(), PmError> {
         let (mwcas, pm) = (self.mwcas, self.mwcas.pool.pm());
         let cell = mwcas.slot(slot)?.status();
@@ -121,7 +119,8 @@ impl<M: Medium> Session<'_, M> {
                         return Ok(());
                     }
                     mwcas.partitions.protect(pm, self.me, slot);
-                    // Not yet past the horizon, so not yet reused; from here on it stays so.
+                    // Not yet past the horizon, so not yet reused; the hazard keeps it from reuse from here
+                    // on.
                     let done = if pm.load(cell) == word && mwcas.durable_horizon() < status.stamp {
                         self.complete(slot, lines)
                     } else {
@@ -151,7 +150,7 @@ impl<M: Medium> Session<'_, M> {
         driven.map(|_| true)
     }
 
-    /// Notes the lines of an operation of this partition that took place.
+    /// Adds the lines of a successful operation of this partition.
     pub(crate) fn note_lines(&mut self, entries: &[Entry], carried: Option<&Carried>, stamp: u64) {
         if self.mwcas.pool.pm().is_volatile() {
             return;
@@ -164,12 +163,12 @@ impl<M: Medium> Session<'_, M> {
         }
     }
 
-    /// S1 and S2 with fences of their own, after what is due already.
+    /// Executes S1 and S2 with fences of their own, after the steps that are due already.
     pub(crate) fn move_horizon(&mut self) -> Result<(), PmError> {
         if self.mwcas.pool.pm().is_volatile() {
             return Ok(());
         }
-        self.begin_settling(LookAt::Everybody)?;
+        self.begin_settling(SettleScope::AllPartitions)?;
         self.fence(Flushed::nothing())?; // S1
         self.fence(Flushed::nothing())?; // S2
         Ok(())
@@ -177,13 +176,13 @@ impl<M: Medium> Session<'_, M> {
 }
 
 impl<M: Medium> Mwcas<M> {
-    /// After the fence: descriptors up to `upto` may be reused.
+    /// Records, after the fence, that descriptors up to `upto` may be reused.
     pub(crate) fn note_horizon(&self, upto: u64) {
         self.pool.pm().yield_point();
         self.durable.0.fetch_max(upto, AcqRel);
     }
 
-    /// S2, but for the fence.
+    /// Executes S2 without the fence.
     #[track_caller]
     pub(crate) fn flush_horizon(&self, upto: u64) -> Result<Flushed, PmError> {
         let pm = self.pool.pm();
@@ -199,7 +198,7 @@ impl<M: Medium> Mwcas<M> {
     }
 }
 
-/// Lines of a batch. With very many, it forgets some, and they are flushed twice.
+/// The lines of a batch. If there are very many it forgets some, which are then flushed twice.
 #[derive(Debug)]
 struct Seen([u64; Self::PLACES]);
 
@@ -211,7 +210,7 @@ impl Default for Seen {
 
 impl Seen {
     const PLACES: usize = 256;
-    /// Places that a line may have.
+    /// The number of places where a line may be.
     const TRIES: usize = 16;
 
     fn is_new(&mut self, line: u64) -> bool {
@@ -231,7 +230,7 @@ impl Seen {
     }
 }
 
-/// The offset of the line of each word that an operation changes.
+/// Returns the offset of the line of each word that an operation changes.
 fn lines_changed<'a>(
     entries: &'a [Entry],
     carried: Option<&'a Carried>,

@@ -5,24 +5,23 @@
 //!     stamp, or floor (52)   | incarnation  | owns | state
 //! ```
 //!
-//! The low bits of the incarnation tie entries to the status that speaks of them: a crash in the
-//! middle of a descriptor's reuse leaves entries of one incarnation under the status of another, and
-//! recovery ignores them. `owns` says that the descriptor owns blocks of memory; the bit and the
-//! incarnation together are what the allocator's tickets look at, so that one store of this word
-//! takes or gives up all blocks of an operation at once.
+//! The low bits of the incarnation tie entries to their status: a crash in the middle of a descriptor's reuse
+//! leaves entries of one incarnation under the status of another, and recovery ignores them. `owns` says that
+//! the descriptor owns blocks of memory. The allocator's tickets look at this bit and the incarnation
+//! together, so one store of this word takes over or gives up all blocks of an operation at once.
 
-/// How far an operation has come; each with its number in the status word.
+/// The state of an operation, with its number in the status word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// No operation, or one that is over and done with.
+    /// No operation, or one that is over.
     Void = 0,
     /// Pointers are being installed; the words still have their old values.
     Undecided = 1,
-    /// Decided in favour, but a crash could still take that back.
+    /// Successful, but not yet durably so: a crash could still take the operation back.
     Succeeded = 2,
-    /// Durably decided in favour: the words have their new values.
+    /// Durably successful: the words have their new values.
     Committed = 3,
-    /// Decided against: the words have their old values.
+    /// Failed: the words have their old values.
     Failed = 4,
 }
 
@@ -46,14 +45,14 @@ const STAMP_SHIFT: u32 = 12;
 
 /// The bits of a stamp.
 pub(crate) const STAMP_MASK: u64 = u64::MAX >> STAMP_SHIFT;
-/// The last stamp that a pool is opened with: seven years of ten million operations a second lead to it,
-/// and as many again to the end of the stamps.
+/// The largest stamp that a pool is opened with. Ten million operations a second reach it after seven years,
+/// and the last possible stamp after fourteen.
 pub(crate) const LAST_STAMP: u64 = 1 << 51;
-/// How far a stamp can be ahead of the horizon, and more: no descriptor is used twice in between, and a
-/// descriptor takes no more than some stamps for each thread.
+/// An upper bound on how far a stamp can be ahead of the horizon: no descriptor is used twice in between, and
+/// a descriptor takes only a few stamps for each thread.
 pub(crate) const MOST_AHEAD: u64 = 1 << 32;
 
-/// The low bits of an incarnation, as the status and the entries hold them.
+/// Returns the low bits of an incarnation, as the status and the entries hold them.
 pub(crate) const fn low_of(seq: u64) -> u64 {
     seq & LOW_MASK
 }
@@ -62,7 +61,7 @@ impl Status {
     /// The bits by which the allocator tells whether the descriptor owns its blocks.
     pub(crate) const OWNER_MASK: u64 = OWNS | LOW_MASK << LOW_SHIFT;
 
-    /// The value of those bits while incarnation `seq` owns blocks.
+    /// Returns the value of those bits while incarnation `seq` owns blocks.
     pub(crate) const fn owner_bits(seq: u64) -> u64 {
         OWNS | low_of(seq) << LOW_SHIFT
     }
@@ -71,12 +70,12 @@ impl Status {
         Self { state, owns, low: low_of(seq), stamp }
     }
 
-    /// The same operation in another state.
+    /// Returns the same operation in another state.
     pub(crate) const fn to(self, state: State, stamp: u64) -> Self {
         Self { state, stamp, ..self }
     }
 
-    /// Over: nothing owned, nothing pending.
+    /// Returns the status of the retired descriptor: it owns nothing, and nothing is pending.
     pub(crate) const fn void(self) -> Self {
         Self { state: State::Void, owns: false, stamp: 0, ..self }
     }
@@ -97,7 +96,7 @@ impl Status {
         }
     }
 
-    /// Whether some operation can have left this word on the medium, where the horizon is this one.
+    /// Whether an operation can have left this word on the medium when the horizon is `horizon`.
     pub(crate) const fn is_possible(word: u64, horizon: u64) -> bool {
         let status = Self::unpack(word);
         let is_state = word & STATE_MASK <= State::Failed as u64;
@@ -115,12 +114,12 @@ impl Status {
         self.state as u64 | owns | self.low << LOW_SHIFT | self.stamp << STAMP_SHIFT
     }
 
-    /// Whether this speaks of incarnation `seq`.
+    /// Whether the status belongs to incarnation `seq`.
     pub(crate) const fn is_of(self, seq: u64) -> bool {
         self.low == low_of(seq)
     }
 
-    /// Whether the operation took place (durably known or not).
+    /// Whether the operation succeeded (durably or not yet).
     pub(crate) const fn took_place(self) -> bool {
         matches!(self.state, State::Succeeded | State::Committed)
     }

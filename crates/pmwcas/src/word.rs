@@ -5,18 +5,18 @@
 //!  11111  |  sequence (30)   | descriptor   | entry   | installer
 //! ```
 //!
-//! Every other word is a value: users have all words up to [`MAX_VALUE`], and so 31 of 32 words that
-//! are random. A pointer names the descriptor, its incarnation, and which of its entries this word
-//! is; a *tentative* pointer also names the partition that put it there, a *full* one none. Within one incarnation a partition succeeds at most once in putting
-//! its tentative pointer into one word, so no pointer is ever seen, taken away and seen again: what
-//! the promotion in `install` relies on.
+//! Every other word is a value: users have all words up to [`MAX_VALUE`], which are 31 of 32 random words. A
+//! pointer names the descriptor, its incarnation, and the entry that this word belongs to; a *tentative*
+//! pointer also names the partition that put it there, a *full* one none. Within one incarnation a partition
+//! puts its tentative pointer into a word at most once, so no pointer is ever seen, removed and seen again.
+//! The promotion in `install` relies on that.
 
 use core::fmt;
 
 const TAG_BITS: u32 = 5;
 const TAG_SHIFT: u32 = u64::BITS - TAG_BITS;
 const TAG: u64 = u64::MAX << TAG_SHIFT;
-/// The largest value a target word can hold: the five highest bits of what is larger are set.
+/// The largest value a target word can hold; a larger one has all of its five highest bits set.
 pub const MAX_VALUE: u64 = TAG - 1;
 
 const INSTALLER_BITS: u32 = 10;
@@ -24,17 +24,17 @@ const ENTRY_BITS: u32 = 5;
 const SLOT_BITS: u32 = 14;
 const SEQ_BITS: u32 = TAG_SHIFT - SLOT_BITS - ENTRY_BITS - INSTALLER_BITS;
 
-/// The most partitions: one installer's number is that of nobody.
-pub(crate) const MAX_PARTITIONS: u32 = NOBODY;
-/// The most words of a descriptor.
+/// The largest number of partitions: one installer's number means none.
+pub(crate) const MAX_PARTITIONS: u32 = NO_INSTALLER;
+/// The largest number of words of a descriptor.
 pub(crate) const MAX_WORDS: u32 = 1 << ENTRY_BITS;
-/// The most descriptors.
+/// The largest number of descriptors.
 pub(crate) const MAX_SLOTS: u32 = 1 << SLOT_BITS;
 /// The bits of an incarnation number.
 pub(crate) const SEQ_MASK: u64 = (1 << SEQ_BITS) - 1;
 
-/// The installer that a full pointer names.
-const NOBODY: u32 = (1 << INSTALLER_BITS) - 1;
+/// The installer's number in a full pointer: none.
+const NO_INSTALLER: u32 = (1 << INSTALLER_BITS) - 1;
 
 /// What a target word holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +57,13 @@ impl Pointer {
         )
     }
 
-    /// The word belongs to the descriptor until its outcome is known.
+    /// Makes a full pointer: the word belongs to the descriptor until its outcome is known.
     pub(crate) const fn full(slot: u32, seq: u64, entry: usize) -> Self {
-        Self::new(slot, seq, entry, NOBODY)
+        Self::new(slot, seq, entry, NO_INSTALLER)
     }
 
-    /// `installer` found the expected value here and has yet to see that the outcome is open.
+    /// Makes a tentative pointer: `installer` found the expected value and has yet to check that the outcome
+    /// is open.
     pub(crate) const fn tentative(slot: u32, seq: u64, entry: usize, installer: u32) -> Self {
         Self::new(slot, seq, entry, installer)
     }
@@ -72,7 +73,7 @@ impl Pointer {
     }
 
     pub(crate) const fn is_full(self) -> bool {
-        self.0 & NOBODY as u64 == NOBODY as u64
+        self.0 & NO_INSTALLER as u64 == NO_INSTALLER as u64
     }
 
     pub(crate) const fn seq(self) -> u64 {

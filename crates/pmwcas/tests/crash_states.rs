@@ -32,7 +32,7 @@ fn words_three_threads() {
     passes::<Words>(&Config::new().states(5000).threads(3).ops(2).setup(6));
 }
 
-/// So many operations that each thread settles its own several times, and the horizon follows.
+/// Enough operations that each thread settles its own several times, and the horizon follows.
 #[test]
 fn words_of_threads_that_settle_their_own() {
     passes::<Words>(&Config::new().states(5000).threads(2).ops(12).setup(0));
@@ -79,8 +79,8 @@ fn the_list_of_the_examples() {
     passes::<Linked>(&Config::new().states(5000).threads(3).ops(2).setup(6));
 }
 
-/// With the directed plans, which small explorations leave out: descriptors that are used again after
-/// their publication was interrupted.
+/// Runs the directed plans, which small explorations leave out: descriptors are used again after their
+/// publication was interrupted.
 #[test]
 fn blocks_in_descriptors_that_are_used_again() {
     passes::<Blocks>(&Config::new().states(120_000));

@@ -1,4 +1,4 @@
-//! What operations cost, batches of `settle` included.
+//! The cost of operations, batches of `settle` included.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl Bed {
             let old = self.mwcas.read(cell).expect("intact");
             d.add_word(cell, old, old + 1).expect("room");
         }
-        assert!(d.execute().expect("emulated"), "nobody else is there");
+        assert!(d.execute().expect("emulated"), "no other thread competes");
     }
 
     fn measure(&self, name: &str, run: impl Fn(usize)) -> Row {

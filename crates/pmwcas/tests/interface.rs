@@ -1,4 +1,4 @@
-//! The interface, and real threads on it.
+//! The public interface, also used by real threads.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -52,8 +52,8 @@ impl Bed {
         self.mwcas.pool().pm().store(&block[0], 7);
     }
 
-    /// Nothing is leaked: the pool's live blocks are the roots, the descriptors, and the block that
-    /// word 0 points to.
+    /// Checks for leaks: the pool's live blocks are the roots, the descriptors, and the block that word 0
+    /// points to.
     fn audit(&self) {
         self.mwcas.quiesce().expect("emulated");
         let pool = self.mwcas.pool();
@@ -132,7 +132,7 @@ fn blocks_go_where_the_policy_says() {
         let mut change = session.descriptor();
         change.reserve_entry(bed.pointer(0), expected, policy).expect("room");
         change.allocate(bed.pointer(0), |block| bed.fill(block)).expect("room");
-        // A second word decides, after the block is in the descriptor.
+        // The second word decides the outcome, after the block belongs to the descriptor.
         change.add_word(bed.word(9), 0, 0).expect("room");
         change.execute().expect("emulated")
     };
@@ -179,8 +179,7 @@ fn a_block_that_is_filled_at_last_belongs_to_its_operation() {
     bed.audit(); // the new block went back
 }
 
-/// Threads move amounts between the words; returns how many attempts failed, and how many there
-/// were.
+/// Threads move amounts between the words; returns the numbers of failed attempts and of all attempts.
 fn transfers(bed: &Bed, threads: usize, words: usize, rounds: usize) -> (u64, u64) {
     let (failed, attempts) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Values that own more than one block: a recycler says which go with them.
+//! Values that own more than one block: a recycler lists the blocks to free with them.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -13,7 +13,7 @@ const PAIRS: RecyclerId = RecyclerId::custom(0);
 type Block = [PmU64; 4];
 type Link = PmPtr<Block>;
 
-/// A value is a block, and what its first word points to.
+/// The value is a block whose first word points to another block; both are freed.
 struct Pairs(Arc<AtomicU64>);
 
 impl Recycler for Pairs {
@@ -30,7 +30,7 @@ impl Recycler for Pairs {
     }
 }
 
-/// A pool with three words, of which operations change two, and the third holds their descriptors.
+/// A pool with three words: operations change two, the third holds the descriptors.
 struct Bed {
     pool: Arc<Pool>,
     base: u64,
@@ -90,7 +90,7 @@ impl Bed {
         assert!(change.execute().expect("emulated"));
     }
 
-    /// Takes it out; `expected` may be wrong.
+    /// Removes the pair from the first word; `expected` may be wrong.
     fn take(&self, mwcas: &Mwcas, expected: PPtr<Block>) -> bool {
         let mut session = mwcas.session().expect("free");
         let mut change = session.descriptor_with(PAIRS);
@@ -100,7 +100,7 @@ impl Bed {
         change.execute().expect("emulated")
     }
 
-    /// The pool has the roots, the descriptors, and `more`.
+    /// Checks that the pool's live blocks are the roots, the descriptors, and `more`.
     fn audit(&self, more: &[u64]) {
         let roots = self.pool.indexes().expect("intact");
         let owned = roots.iter().map(pmindex_core::IndexEntry::block).chain([self.table]);
@@ -127,7 +127,7 @@ fn a_value_goes_with_the_blocks_that_its_recycler_names() {
         assert!(!bed.take(&mwcas, PPtr::new(pair[1])), "it is the other one");
         mwcas.quiesce().expect("emulated");
         bed.audit(&pair);
-        assert_eq!(asked.load(Relaxed), round - 1, "nobody asks what a failure recycles");
+        assert_eq!(asked.load(Relaxed), round - 1, "a failure asks no recycler");
         assert!(bed.take(&mwcas, PPtr::new(pair[0])));
         mwcas.quiesce().expect("emulated");
         bed.audit(&[]);

@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             });
         }
     });
-    drop(list); // as a crash would: nothing is left to do, and nothing is lost
+    drop(list); // like a crash: all operations are durable
 
     let list = List::open(&pool, "list", Config::default())?.ok_or("the list is gone")?;
     let (front, mut back) = (list.nodes(true)?, list.nodes(false)?);

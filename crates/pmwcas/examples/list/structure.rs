@@ -46,7 +46,7 @@ pub(crate) struct List<M: Medium> {
     root: PPtr<Root>,
 }
 
-/// Where a key is or would be.
+/// The place of a key in the list, or the place to insert it.
 struct Place {
     pred: PPtr<Node>,
     succ: PPtr<Node>,
@@ -69,7 +69,7 @@ impl<M: Medium> List<M> {
         Self::open(pool, name, config)?.ok_or(PmError::Corrupt { what: "no list", offset: 0 })
     }
 
-    /// Opens a list: what a crash interrupted is completed or taken back.
+    /// Opens a list; recovery completes or rolls back interrupted operations.
     pub(crate) fn open(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -104,7 +104,8 @@ impl<M: Medium> List<M> {
         Ok((pool.pptr(&root.first), pool.pptr(&root.last)))
     }
 
-    /// Finds a key. The caller has a session: nodes it passes may leave the list, not the memory.
+    /// Finds a key. The caller has a session: the nodes on the way may be removed, but their memory is not
+    /// reused.
     fn find(&self, key: u64) -> Result<Place, PmError> {
         let (first, last) = self.ends()?;
         'again: loop {
@@ -123,7 +124,7 @@ impl<M: Medium> List<M> {
         }
     }
 
-    /// Inserts a key; `false` if it is there already.
+    /// Inserts a key; `false` if the list has it already.
     pub(crate) fn insert(&self, key: u64, value: u64) -> Result<bool, MwcasError> {
         let pm = self.mwcas.pool().pm();
         loop {
@@ -175,7 +176,7 @@ impl<M: Medium> List<M> {
         }
     }
 
-    /// Replaces the value of a key; `false` if it is not there.
+    /// Replaces the value of a key; `false` if the list does not have it.
     pub(crate) fn update(&self, key: u64, value: u64) -> Result<bool, MwcasError> {
         loop {
             let mut session = self.mwcas.session()?;
@@ -197,15 +198,15 @@ impl<M: Medium> List<M> {
         }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(crate) fn get(&self, key: u64) -> Result<Option<u64>, PmError> {
         let _pinned = self.mwcas.pool().pin();
         let Place { succ, found, .. } = self.find(key)?;
         if found { Ok(Some(self.mwcas.read(&self.node(succ)?.value)?)) } else { Ok(None) }
     }
 
-    /// All nodes with their keys and values, front to back, or back to front. Nobody else is in the
-    /// list.
+    /// Returns all nodes with their keys and values, front to back, or back to front. No other thread may
+    /// change the list meanwhile.
     pub(crate) fn nodes(&self, forwards: bool) -> Result<Vec<(u64, u64, u64)>, PmError> {
         let (first, last) = self.ends()?;
         let (mut at, end) = if forwards { (first, last) } else { (last, first) };

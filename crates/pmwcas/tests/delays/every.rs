@@ -1,10 +1,10 @@
 //! Every schedule with few preemptions.
 //!
-//! A schedule is what a thread does until another one takes over, and so on. Without preemptions a
-//! thread runs until it ends or waits; each preemption lets another thread go on at any one step
-//! instead. All schedules with at most so many preemptions are run, each once (most errors need one
-//! or two: Musuvathi and Qadeer, *Iterative Context Bounding*, PLDI 2007). Who goes on when a thread
-//! ends is a free choice, and all of them are taken.
+//! A schedule says which thread runs until which other one takes over, and so on. Without preemptions a
+//! thread runs until it ends or waits; a preemption lets another thread run instead at one step. All
+//! schedules with at most a given number of preemptions are run, each once (most errors need one or two:
+//! Musuvathi and Qadeer, *Iterative Context Bounding*, PLDI 2007). When a thread ends, every choice of the
+//! next one is tried.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use pmindex_core::trace::ThreadControl;
 
 use crate::Scheduler;
 
-/// Nobody.
-const NOBODY: usize = usize::MAX;
+/// No thread.
+const NO_THREAD: usize = usize::MAX;
 
-/// A moment at which it was decided who goes on.
+/// A point at which the next thread is chosen.
 #[derive(Clone, Copy)]
 struct Point {
     ran: usize,
     next: usize,
     /// The threads that have not ended, as bits.
     alive: u64,
-    /// The thread that ran could not go on.
+    /// Whether the thread that ran had to stop.
     forced: bool,
 }
 
 struct State {
     current: usize,
     alive: u64,
-    /// The next decisions that are not the usual ones: at which point, for whom.
+    /// The choices that differ from the usual ones: at which point, and which thread.
     switches: VecDeque<(usize, usize)>,
     points: Vec<Point>,
 }
@@ -50,7 +50,7 @@ impl Every {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Decides who goes on after `me`; returns when `me` may, unless it has ended.
+    /// Chooses the thread to run after `me`; returns when `me` may run, unless it has ended.
     fn decide(&self, me: usize, forced: bool, ended: bool) {
         let mut state = self.state.lock();
         if ended {
@@ -62,7 +62,7 @@ impl Every {
         let other = if after == 0 { others } else { after };
         let usual = match other.checked_ilog2() {
             Some(_) if forced => other.trailing_zeros() as usize,
-            None if ended => NOBODY,
+            None if ended => NO_THREAD,
             _ => me,
         };
         let at = state.points.len();
@@ -109,20 +109,19 @@ impl Scheduler for Every {
     }
 }
 
-/// The start of a schedule, and how many preemptions may follow.
+/// The start of a schedule, and the number of preemptions that may follow.
 struct Prefix {
     first: usize,
     switches: Vec<(usize, usize)>,
     budget: usize,
 }
 
-/// The threads of a set.
+/// Returns the threads of a set.
 fn members(set: u64) -> impl Iterator<Item = usize> {
     (0..64).filter(move |thread| set >> thread & 1 == 1)
 }
 
-/// Runs every schedule of `threads` threads with at most `preemptions` preemptions; returns how many
-/// there are.
+/// Runs every schedule of `threads` threads with at most `preemptions` preemptions; returns their number.
 pub(crate) fn every(threads: usize, preemptions: usize, mut run: impl FnMut(&Arc<Every>)) -> usize {
     let mut runs = 0;
     let start = |first| Prefix { first, switches: Vec::new(), budget: preemptions };

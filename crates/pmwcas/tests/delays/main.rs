@@ -2,8 +2,8 @@
 //! its own, while others complete operation after operation, settle and reuse descriptors; then it
 //! goes on. Every pair of delays is run, and each run is crashed at some moments.
 //!
-//! Besides the results, each run's trace is searched for what would be fatal later: a pointer to a
-//! descriptor that could still be on the medium when the descriptor is reused.
+//! Besides the results, each run's trace is searched for a pointer to a descriptor that could still be on the
+//! medium when the descriptor is reused: it would do harm only later.
 
 mod every;
 mod medium;
@@ -38,7 +38,7 @@ struct Run {
     history: Vec<Step>,
 }
 
-/// Says which thread goes on.
+/// Chooses the thread that runs.
 trait Scheduler: ThreadControl {
     /// Waits for the first turn of a thread.
     fn wait(&self, thread: usize);
@@ -105,7 +105,7 @@ fn step(oracle: &mut Oracle<Words>, run: &Run, note: &Event) {
     }
 }
 
-/// Checks what was returned, that no pointer outlives its descriptor, and what crashes at some moments
+/// Checks the results, that no pointer outlives its descriptor, and the states that crashes at some moments
 /// leave.
 fn check(space: &Space, run: &Run, layout: &Layout, seed: u64) {
     let mut rng = Rng::new(seed);
@@ -150,7 +150,7 @@ fn is_tentative(event: &Event) -> bool {
     is_pointer && !is_full(event.value)
 }
 
-/// Where target words and headings of descriptors are, as numbers of words.
+/// The places of target words and of descriptors' headings, as numbers of words.
 struct Layout {
     targets: Vec<u32>,
     headings: BTreeMap<u32, u64>,
@@ -186,7 +186,7 @@ impl Bench {
         check(&self.space, &run, &self.layout, seed);
     }
 
-    /// After how many steps the first operation of thread 0 has its first pointer in a word.
+    /// Returns the number of steps after which the first operation of thread 0 has a pointer in a word.
     fn steps_to_first_pointer(&self, plans: &[Vec<Op>]) -> usize {
         let has_pointer = |steps: &usize| {
             let run = run(&self.space, plans, &[(0, *steps), (1, ALL)]);
@@ -210,8 +210,8 @@ fn delays(plans: &[Vec<Op>], first: usize, second: usize, order: &[usize]) {
     }
 }
 
-/// Every schedule of `plans` with at most `preemptions` preemptions: histories are linearizable, no
-/// descriptor is reused too early, and now and then a crash. Returns how many there are.
+/// Runs every schedule of `plans` with at most `preemptions` preemptions: histories must be linearizable and
+/// no descriptor reused too early; some schedules crash. Returns the number of schedules.
 fn every_schedule(plans: &[Vec<Op>], preemptions: usize) -> usize {
     let bench = Bench::new();
     let mut count = 0;
@@ -224,7 +224,7 @@ fn every_schedule(plans: &[Vec<Op>], preemptions: usize) -> usize {
     })
 }
 
-/// Twice the same two words: every expected value comes back.
+/// Flips the same words back and forth: every expected value comes back.
 fn flips(mask: u8, times: usize) -> Vec<Op> {
     vec![Op::Flip(mask); times]
 }
@@ -308,7 +308,7 @@ fn a_late_pointer_is_met_by_another_late_helper() {
     }
 }
 
-/// The owner of an operation stops for ever, wherever it is: a reader goes on at once.
+/// The owner of an operation stops for ever, at each of its steps: a reader does not wait for it.
 #[test]
 fn a_reader_waits_for_no_owner() {
     let bench = Bench::new();
@@ -319,7 +319,7 @@ fn a_reader_waits_for_no_owner() {
         let notes = run.trace.iter().filter(|e| e.kind == EventKind::Note);
         let reader = notes.filter(|e| e.thread == 2).map(|e| e.value as usize);
         let place = reader.into_iter().find(|&i| returned(&run.history[i])).expect("it returned");
-        // Nothing of the owner lies between the invocation and the return.
+        // The owner takes no step between the reader's invocation and its return.
         assert!(
             matches!(run.history[place - 1], Step::Invoke(1, _)),
             "delayed by the owner at {a}"

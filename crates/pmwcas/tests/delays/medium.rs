@@ -1,4 +1,4 @@
-//! What a crash may leave on the medium.
+//! The images that a crash may leave on the medium.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use pmindex_testkit::crash::Rng;
 
 const LINE_WORDS: u32 = 8;
 
-/// Stores that may or may not be on the medium yet, by line, in order; and what surely is.
+/// The words that are surely on the medium, and by line, in order, the stores that may not be yet.
 pub(crate) struct Medium {
     durable: Vec<u64>,
     pending: BTreeMap<u32, Vec<(u32, u64)>>,
@@ -53,14 +53,14 @@ impl Medium {
         }
     }
 
-    /// Everything that word may hold on the medium.
+    /// Returns every value that the word may have on the medium.
     fn possible(&self, word: u32) -> impl Iterator<Item = u64> + '_ {
         let pending = self.pending.get(&(word / LINE_WORDS)).into_iter().flatten();
         let stored = pending.filter(move |(w, _)| *w == word).map(|&(_, value)| value);
         stored.chain([self.durable[word as usize]])
     }
 
-    /// One image: of each line's pending stores some prefix.
+    /// Returns one image: a prefix of each line's pending stores is on the medium.
     pub(crate) fn image(&self, rng: &mut Rng) -> Vec<u64> {
         let mut image = self.durable.clone();
         let style = rng.below(3);
@@ -83,8 +83,8 @@ fn pointer(word: u64) -> Option<(u64, u64)> {
     (word > MAX_VALUE).then_some((word >> 15 & 0x3fff, word >> 29 & 0x3fff_ffff))
 }
 
-/// No word of the structure may hold on the medium, then or later, a pointer to an incarnation that
-/// a new heading replaces.
+/// Checks that no word of the structure may hold on the medium, then or later, a pointer to an incarnation
+/// that a new heading replaces.
 pub(crate) fn check_reuse(
     medium: &Medium,
     targets: &[u32],

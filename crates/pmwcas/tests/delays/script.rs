@@ -1,4 +1,4 @@
-//! A scheduler that follows a script: so many steps of this thread, then so many of that one.
+//! A scheduler that follows a script: each segment names a thread and its number of steps.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use pmindex_core::trace::ThreadControl;
 
 use crate::Scheduler;
 
-/// So many steps that a thread runs to its end.
+/// Enough steps for a thread to run to its end.
 pub(crate) const ALL: usize = usize::MAX;
 
 pub(crate) struct Script {
@@ -23,7 +23,8 @@ struct Turns {
 }
 
 impl Turns {
-    /// Goes to the next segment of a thread that is alive; then to whoever is left.
+    /// Goes on to the next segment whose thread has not ended; after the last one, to any thread that has not
+    /// ended.
     fn advance(&mut self) {
         while let Some((thread, steps)) = self.rest.pop_front() {
             if self.alive[thread] && steps > 0 {
@@ -37,7 +38,7 @@ impl Turns {
 }
 
 impl Script {
-    /// Each segment is a thread and how many steps it may take.
+    /// Each segment is a thread and the number of steps it may take.
     pub(crate) fn new(threads: usize, segments: &[(usize, usize)]) -> Self {
         let rest = segments.iter().copied().collect();
         let mut turns = Turns { current: ALL, left: 0, rest, alive: vec![true; threads] };

@@ -1,25 +1,26 @@
 //! The protocol under a model checker: every interleaving of two or three threads on one to three words,
 //! with a bound on preemptions, and every value that a load may return.
 //!
-//! The files of the protocol (claims, installation, the state machine, helping, settling, hazards,
-//! reading) are compiled here over loom's atomics; what they name as `crate::primitive`,
-//! `crate::mwcas` and `crate::session` is this test's. [`watch`] asserts at every store:
+//! The files of the protocol (claims, installation, the state machine, helping, settling, hazards, reading)
+//! are compiled here over loom's atomics; this test provides their `crate::primitive`, `crate::mwcas` and
+//! `crate::session`. [`watch`] asserts at every store:
 //!
-//! * a pointer goes into a word only when its operation is durable, whole, with its outcome (I6, I7);
+//! * a pointer goes into a word only when its operation's whole descriptor is durable with its outcome (I6,
+//!   I7);
 //! * a full pointer goes into a word only while its operation is `Succeeded`, into a claim only while
 //!   it is `Undecided` (I4);
-//! * an operation is decided in favour only while its words hold what it expects (I6);
-//! * a pointer gives way to the new value only when its operation is `Committed`, to the old one only
-//!   if it is tentative (I1);
+//! * an operation succeeds only while its words hold the expected values (I6);
+//! * the new value replaces a pointer only when its operation is `Committed`, the old value only if the
+//!   pointer is tentative (I1);
 //! * a record is shown only by an operation that is durable;
 //! * after each fence a crash would leave each word with the value of the last durable operation on it,
 //!   wherever the horizon is (I2).
 //!
-//! And at the end: the operations that took place, in the order of their stamps, lead from the first
-//! values of the words to the last ones, each from what it expected (I2, atomicity); no pointer is in
-//! a word or a claim. What a reader returned a crash does not take back, and it never goes back.
+//! And at the end: the successful operations, in the order of their stamps, lead from the first values of the
+//! words to the last ones, each from its expected values (I2, atomicity); no word or claim holds a pointer. A
+//! crash does not take back a value that a reader returned, and no later read returns an older one.
 //!
-//! The bounds are such that all takes seconds; `LOOM_MAX_PREEMPTIONS` sets another one.
+//! The bounds keep the run to seconds; `LOOM_MAX_PREEMPTIONS` sets another one.
 
 #![allow(
     dead_code,
@@ -65,18 +66,18 @@ use loom::thread::{self, JoinHandle};
 use mwcas::{Mwcas, TARGET_LINES};
 use pmindex_core::LINE;
 use session::Session;
-use settle::LookAt;
+use settle::SettleScope;
 use word::Content;
 
-/// Where target word `i` is.
+/// Returns the offset of target word `i`.
 const fn target(i: usize) -> u64 {
     (LINE + 8 * i) as u64
 }
 
-/// One operation that took place: its stamp, and which words went from what to what.
+/// One successful operation: its stamp, and the old and new value of each of its words.
 type Done = (u64, Vec<(usize, u64, u64)>);
 
-/// What a thread makes of the words that it read.
+/// Computes a word's new value from its old one.
 type Change = fn(u64) -> u64;
 
 fn read(mwcas: &Mwcas, i: usize) -> u64 {
@@ -84,7 +85,7 @@ fn read(mwcas: &Mwcas, i: usize) -> u64 {
     mwcas.read(word).expect("what operations store")
 }
 
-/// One attempt to change these words from these values.
+/// Attempts once to change these words from these values.
 fn change(
     session: &mut Session<'_, primitive::Model>,
     from: &[(usize, u64)],
@@ -97,7 +98,7 @@ fn change(
     stamp.map(|stamp| (stamp, changes)).into_iter().collect()
 }
 
-/// One attempt to change all of `words` from what they are.
+/// Attempts once to change all of `words` from their current values.
 fn attempt(session: &mut Session<'_, primitive::Model>, words: &[usize], to: Change) -> Vec<Done> {
     let from: Vec<_> = words.iter().map(|&i| (i, read(session.mwcas, i))).collect();
     change(session, &from, to)
@@ -105,7 +106,7 @@ fn attempt(session: &mut Session<'_, primitive::Model>, words: &[usize], to: Cha
 
 const ADD: Change = |old| old + 1;
 
-/// Attempts until the operation takes place.
+/// Attempts until the operation succeeds.
 fn insist(session: &mut Session<'_, primitive::Model>, words: &[usize], to: Change) -> Vec<Done> {
     loop {
         let done = attempt(session, words, to);
@@ -115,7 +116,7 @@ fn insist(session: &mut Session<'_, primitive::Model>, words: &[usize], to: Chan
     }
 }
 
-/// Runs `work` as thread `me`, with so many descriptors.
+/// Runs `work` as thread `me`, with this number of descriptors.
 fn run(
     mwcas: &Arc<Mwcas>,
     (me, descriptors): (usize, usize),
@@ -125,8 +126,8 @@ fn run(
     thread::spawn(move || work(&mut Session::new(&mwcas, me, descriptors)))
 }
 
-/// Checks `threads` in every interleaving of so many preemptions, and what is there when they have ended;
-/// at least so many operations must have taken place.
+/// Checks `threads` in every interleaving with this number of preemptions, and the final state; at least this
+/// number of operations must have succeeded.
 fn model(
     (preemptions, words, least): (usize, u32, usize),
     threads: impl Fn(&Arc<Mwcas>) -> Vec<JoinHandle<Vec<Done>>> + Send + Sync + 'static,
@@ -209,7 +210,7 @@ fn three_operations_in_a_circle() {
     );
 }
 
-/// Two values in turn: each expected value comes back, while the descriptor is settled and reused.
+/// Two values alternate: each expected value comes back while the descriptor is settled and reused.
 #[test]
 fn a_descriptor_is_reused_while_another_thread_helps() {
     model(
@@ -232,7 +233,7 @@ fn a_descriptor_is_reused_while_another_thread_helps() {
     );
 }
 
-/// The horizon moves while another operation is decided.
+/// The horizon advances while another operation is decided.
 #[test]
 fn the_horizon_moves_beside_an_operation() {
     model(
@@ -252,15 +253,15 @@ fn the_horizon_moves_beside_an_operation() {
     );
 }
 
-/// Moves the horizon as far as others have settled.
+/// Advances the horizon as far as other partitions have settled.
 fn settle_own(session: &mut Session<'_, primitive::Model>) {
-    session.begin_settling(LookAt::Nobody).expect("nothing is corrupt");
+    session.begin_settling(SettleScope::OwnPartition).expect("nothing is corrupt");
     for _ in ["S1", "S2"] {
         session.fence(primitive::Flushed::nothing()).expect("it has no errors");
     }
 }
 
-/// Each settles its own operation; the horizon follows the slower one, which is anywhere meanwhile.
+/// Each thread settles its own operation; the horizon follows the slower one, which is at any step meanwhile.
 fn two_settle_their_own(words: [usize; 2]) {
     model(
         (1, 2, 2),
@@ -310,7 +311,7 @@ fn what_is_read_stays_and_never_goes_back() {
     );
 }
 
-/// A leaf: its status counts the records, an entry shows each; the record is carried.
+/// A leaf's status counts the records, and an entry shows each; the operation carries the record.
 #[test]
 fn a_record_is_shown_with_the_status_that_counts_it() {
     const STATUS: usize = 0;

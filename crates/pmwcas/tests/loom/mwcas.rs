@@ -1,4 +1,4 @@
-//! What the protocol finds as `crate::mwcas`: the same fields without a pool's directory.
+//! The test's `crate::mwcas`: the same fields without a pool's directory.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -29,8 +29,8 @@ const HEADER: usize = 2 * LINE / 8;
 pub(crate) const TARGET_LINES: usize = 2;
 
 impl Mwcas {
-    /// For so many threads, with operations of up to `words` words: targets on the pool's second
-    /// line and the next, then the table.
+    /// Creates a descriptor pool for this number of threads and operations of up to `words` words. The
+    /// targets are on the pool's second and third line, then comes the table.
     pub(crate) fn new(threads: u32, words: u32) -> Self {
         let config = Config { partitions: threads, per_partition: 4, words };
         let base = (1 + TARGET_LINES as u64) * LINE as u64;

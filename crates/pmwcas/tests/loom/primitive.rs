@@ -1,5 +1,5 @@
-//! What the protocol finds as `crate::primitive`: atomics of the model checker, in DRAM and in a pool,
-//! that tell [`watch`](crate::watch) what is stored, flushed and fenced.
+//! The test's `crate::primitive`: atomics of the model checker, in DRAM and in a pool, which report every
+//! store, flush and fence to [`watch`](crate::watch).
 
 use core::any::Any;
 use core::fmt;
@@ -73,7 +73,7 @@ impl Word for u64 {
     }
 }
 
-/// A word of the pool, and which.
+/// A word of the pool, and its number.
 pub(crate) struct PmCell<W> {
     at: usize,
     cell: Modelled,
@@ -111,7 +111,7 @@ impl Flushed {
 #[derive(Debug)]
 pub(crate) struct Durable;
 
-/// The medium; there is one, with the memory orders of the real ones.
+/// The medium; the only one, with the memory orders of the real ones.
 pub(crate) trait Medium: fmt::Debug + Sized {
     fn load<W: Word>(&self, cell: &PmCell<W>) -> W {
         W::from_word(cell.cell.load(Acquire))

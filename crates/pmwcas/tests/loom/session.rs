@@ -1,5 +1,5 @@
-//! What the protocol finds as `crate::session`: a thread's part in it, with memory left out. What is
-//! here is what `src/session.rs` and `src/publish.rs` do for operations that own no blocks.
+//! The test's `crate::session`: a thread's part in the protocol, without memory. It does what
+//! `src/session.rs` and `src/publish.rs` do for operations that own no blocks.
 
 use pmindex_core::PmError;
 
@@ -19,7 +19,7 @@ pub(crate) struct Session<'m, M: Medium> {
 }
 
 impl<'m, M: Medium> Session<'m, M> {
-    /// The session of thread `me`, with this many of its descriptors to use.
+    /// Creates the session of thread `me`, with this number of descriptors.
     pub(crate) fn new(mwcas: &'m Mwcas<M>, me: usize, descriptors: usize) -> Self {
         let free = mwcas.partitions.slots_of(me).take(descriptors).collect();
         let mut local = Local { free, ..Local::default() };
@@ -31,7 +31,7 @@ impl<'m, M: Medium> Session<'m, M> {
         self.mwcas.fence(&mut self.local.driver, flushed)
     }
 
-    /// Executes an operation; its stamp, if it took place.
+    /// Executes an operation; returns its stamp if it succeeded.
     pub(crate) fn execute(
         &mut self,
         entries: &[Entry],
@@ -69,7 +69,7 @@ impl<'m, M: Medium> Session<'m, M> {
         Ok(stamp)
     }
 
-    /// Makes descriptors usable again, as many as can be.
+    /// Makes every descriptor usable again whose conditions for reuse hold.
     pub(crate) fn reclaim(&mut self) {
         let mwcas = self.mwcas;
         let horizon = mwcas.durable_horizon();

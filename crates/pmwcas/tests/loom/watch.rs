@@ -1,8 +1,8 @@
 //! The invariants of the crate documentation, asserted at every store, in every interleaving.
 //!
-//! The model checker runs one thread at a time, so what was stored last is what stands there. What is
-//! durable is what a fence of some thread has covered; nothing else counts, though a line may be
-//! evicted at any time: what relies on more than this relies on luck.
+//! The model checker runs one thread at a time, so a word's value is the one stored last. A store counts as
+//! durable only when a fence of some thread has covered it, although its line may be evicted earlier: code
+//! that relies on an eviction is wrong.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,12 +18,12 @@ use crate::word::{Content, Pointer};
 
 const LINE_WORDS: usize = LINE / 8;
 
-/// Where things stand, as numbers of words.
+/// The places of the protocol's words, as numbers of words.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Map {
     /// Words that operations change.
     pub(crate) targets: Range<usize>,
-    /// The first descriptor, the words of one, how many there are.
+    /// The first descriptor, the words of one, and their number.
     pub(crate) first: usize,
     pub(crate) stride: usize,
     pub(crate) slots: usize,
@@ -34,13 +34,13 @@ struct Watch {
     map: Map,
     words: Vec<u64>,
     durable: Vec<u64>,
-    /// How many stores there were in all, at the last one to each word, and to what is durable of it.
+    /// The number of all stores so far, and that number at each word's last store and last durable store.
     stores: u64,
     stored: Vec<u64>,
     kept: Vec<u64>,
-    /// By word: stamp and new value of the last operation that took place durably.
+    /// For each word: stamp and new value of the last durable operation on it.
     last: BTreeMap<usize, (u64, u64)>,
-    /// By thread: the lines flushed since its last fence.
+    /// For each thread: the lines flushed since its last fence.
     flushed: Vec<(ThreadId, BTreeMap<usize, Flush>)>,
 }
 
@@ -52,18 +52,18 @@ struct Flush {
 }
 
 thread_local! {
-    /// The model's threads are all run by one.
+    /// One thread runs all of the model's threads.
     static WATCH: RefCell<Watch> = RefCell::default();
 }
 
-/// Begins to watch a pool of so many words; `map` is empty while it is filled.
+/// Begins to watch a pool of this number of words; `map` is empty while it is filled.
 pub(crate) fn begin(words: usize) {
     let zeros = || vec![0; words];
     let (words, durable, stored, kept) = (zeros(), zeros(), zeros(), zeros());
     WATCH.set(Watch { words, durable, stored, kept, ..Watch::default() });
 }
 
-/// From here on the invariants hold; what was stored is durable.
+/// Asserts the invariants from here on; all earlier stores are durable.
 pub(crate) fn expect(map: Map) {
     WATCH.with_borrow_mut(|watch| {
         watch.map = map;
@@ -116,7 +116,7 @@ pub(crate) fn fenced() {
         for (_, lines) in flushed.iter_mut().filter(|(other, _)| *other == thread) {
             for (first, flush) in std::mem::take(lines) {
                 for (i, (word, stored)) in flush.words.into_iter().zip(flush.stored).enumerate() {
-                    // Another thread may have made something later durable meanwhile.
+                    // Another thread may have made a later store durable meanwhile.
                     if stored > kept[first + i] {
                         (durable[first + i], kept[first + i]) = (word, stored);
                     }
@@ -127,7 +127,7 @@ pub(crate) fn fenced() {
     });
 }
 
-/// What a word would hold if the machine crashed now and recovered.
+/// Returns the value of a word if the machine crashed now and recovered.
 pub(crate) fn recovered(at: usize) -> u64 {
     WATCH.with_borrow(|watch| watch.recovered(at))
 }
@@ -150,7 +150,7 @@ impl Watch {
         Status::unpack(self.durable[self.status_at(slot)])
     }
 
-    /// An operation's entries in these words.
+    /// Returns an operation's entries in these words.
     fn entries(&self, words: &[u64], slot: usize) -> Vec<Entry> {
         let at = self.status_at(slot);
         let count = Heading::unpack(words[at + 1]).count;
@@ -164,7 +164,7 @@ impl Watch {
         assert!(is, "I4: {pointer:?} goes in while its operation is {status:?}");
     }
 
-    /// The pointer's operation took place, and is durable whole.
+    /// Asserts that the pointer's operation succeeded and its whole descriptor is durable.
     fn assert_durable(&self, pointer: Pointer) {
         let slot = pointer.slot() as usize;
         let status = self.durable_status(slot);
@@ -174,7 +174,7 @@ impl Watch {
         assert_eq!(entries, self.entries(&self.words, slot), "I7: some of it is not durable");
     }
 
-    /// A word that operations change has changed.
+    /// Checks the change of a word that operations change.
     fn target(&self, at: usize, old: Content, new: Content) {
         match (old, new) {
             (_, Content::Pointer(pointer)) => {
@@ -202,7 +202,7 @@ impl Watch {
         }
     }
 
-    /// The word that the operation shows a record by, and its new value.
+    /// Returns the word that the operation shows a record by, and its new value.
     fn shown(&self, slot: usize) -> Option<(usize, u64)> {
         let at = self.status_at(slot);
         let heading = self.durable[at + 1];
@@ -212,7 +212,7 @@ impl Watch {
         Some((target as usize / 8 + distance as usize, self.durable[at + 5]))
     }
 
-    /// A status has changed.
+    /// Checks the change of a status.
     fn decided(&self, at: usize, old: Status, new: Status) {
         if new.state == State::Committed {
             assert!(old.took_place(), "I6: committed, but not durable: {old:?}");
@@ -231,14 +231,14 @@ impl Watch {
         }
     }
 
-    /// The words that a durable operation changes, and to what.
+    /// Returns the words that a durable operation changes, and their new values.
     fn changes(&self, slot: usize) -> impl Iterator<Item = (usize, u64)> + use<> {
         let entries = self.entries(&self.durable, slot).into_iter();
         let words = entries.map(|entry| (entry.target as usize / 8, entry.new));
         words.chain(self.shown(slot))
     }
 
-    /// After a fence, a crash leaves each word with the value of the last durable operation.
+    /// Asserts that a crash after this fence leaves each word with the value of the last durable operation.
     fn assert_recovers(&mut self) {
         for slot in 0..self.map.slots {
             let status = self.durable_status(slot);
@@ -258,7 +258,7 @@ impl Watch {
         }
     }
 
-    /// What recovery makes of a word: its value on the medium, or that of the last durable operation
+    /// Returns a word's value after recovery: its value on the medium, or that of the last durable operation
     /// on it after the horizon.
     fn recovered(&self, at: usize) -> u64 {
         let horizon = self.durable[self.map.first - LINE_WORDS] & STAMP_MASK;

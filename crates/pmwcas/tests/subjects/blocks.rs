@@ -1,5 +1,5 @@
-//! Four slots that point to nodes, each with a child of its own or none: operations allocate, swap
-//! and free them, under every recycling policy and with a recycler that frees the children.
+//! Four slots that point to nodes, each with or without a child of its own: operations allocate, swap and
+//! free them, under every recycling policy and with a recycler that frees the children.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::words::{CONFIG, is_in, owned_by_pool};
 
-/// How many slots there are.
+/// The number of slots.
 const SLOTS: usize = 4;
 
 pm_struct! {
@@ -33,7 +33,7 @@ pm_struct! {
     }
 }
 
-/// A node goes with its child.
+/// Frees a node together with its child.
 struct WithChild;
 
 impl Recycler<Traced> for WithChild {
@@ -58,7 +58,7 @@ pub(crate) struct Blocks {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    /// A new node in a slot; the old one goes. With a child or without.
+    /// Puts a new node, with a child or without, into a slot and frees the old one.
     Put(u8, u64, bool),
     /// Empties a slot.
     Clear(u8),
@@ -66,16 +66,16 @@ pub(crate) enum Op {
     Swap(u8, u8),
     /// New nodes in two slots at once.
     PutTwo(u8, u8, u64),
-    /// Empties one slot and moves its node to another, whose old node goes.
+    /// Empties one slot and moves its node to another, whose old node is freed.
     Move(u8, u8),
-    /// The same, and a third slot's node goes too: more words than a descriptor's first line has,
-    /// blocks to free, none allocated.
+    /// The same, and frees a third slot's node: more words than a descriptor's first line has, blocks to
+    /// free, none allocated.
     Collapse(u8, u8, u8),
     Read(u8),
     Quiesce,
 }
 
-/// What a slot holds: the value of its node, and that of the child.
+/// The content of a slot: the value of its node, and that of the child.
 type Content = Option<(u64, Option<u64>)>;
 
 fn options() -> PoolOptions {
@@ -104,8 +104,8 @@ impl Blocks {
         Ok(Some((pool.pm().load(&node.value), child)))
     }
 
-    /// Repeats `attempt` until it takes place; it returns what the operation returns and whether
-    /// it took place.
+    /// Repeats `attempt` until it succeeds; `attempt` returns the operation's result and whether it
+    /// succeeded.
     fn until_done(
         &self,
         attempt: impl Fn(&mut Session<'_, Traced>) -> Result<(Content, bool), Fault>,
@@ -177,7 +177,7 @@ impl Blocks {
                 Err(MwcasError::Duplicate { .. }) if i == j => {}
                 other => other?,
             }
-            // With itself: a comparison, if nobody came in between.
+            // A swap of a slot with itself: a comparison, which fails if another thread changed the slot.
             Ok((before, (i != j || a == b) && change.execute()?))
         })
     }
@@ -355,8 +355,8 @@ impl CrashSubject for Blocks {
         .boxed()
     }
 
-    /// A descriptor whose publication was interrupted is used again, by an operation that allocates
-    /// nothing, and is interrupted there too: lines of two incarnations with one number may meet.
+    /// A descriptor whose publication was interrupted is used again, by an operation that allocates nothing
+    /// and is interrupted too: lines of two incarnations with the same number may meet.
     fn directed() -> Vec<Plan<Op>> {
         let after = [Op::Collapse(2, 3, 1), Op::Put(0, 7, true), Op::Collapse(0, 1, 2)];
         let plan = |op| Plan { setup: Vec::new(), threads: vec![vec![op]], tail: after.to_vec() };

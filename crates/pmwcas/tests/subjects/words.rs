@@ -1,5 +1,5 @@
-//! Six words that operations of one to four words change. Most only flip between 0 and 1, so that
-//! old values come back all the time.
+//! Six words that operations of one to four words change. Most operations flip between 0 and 1, so old values
+//! come back often.
 
 use std::panic::Location;
 
@@ -9,7 +9,7 @@ use pmindex_pmwcas::{Config, MAX_VALUE, Mwcas};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, create_pool, open_pool};
 use proptest::prelude::*;
 
-/// How many words there are. The first two share a line.
+/// The number of words. The first two share a line.
 pub(crate) const WORDS: usize = 6;
 const AT: [usize; WORDS] = [0, 1, 8, 16, 24, 32];
 
@@ -31,13 +31,13 @@ pub(crate) struct Words {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    /// Flips all words of the mask at once; returns what they were.
+    /// Flips all words of the mask at once; returns their old values.
     Flip(u8),
     /// Sets the first word if the others of the mask are 0 and stay so.
     SetGuarded(u8),
     /// One attempt with fixed expectations: (mask, expected).
     Cas(u8, u8),
-    /// Adds a number to all words of the mask at once; returns what the first one was.
+    /// Adds a number to all words of the mask at once; returns the old value of the first.
     Add(u8, u64),
     Read(u8),
     Quiesce,
@@ -48,13 +48,14 @@ impl Words {
         Ok(&self.mwcas.pool().words(self.base, 64)?[AT[i]])
     }
 
-    /// The target words, as numbers of words.
+    /// Returns the target words, as numbers of words.
     #[allow(dead_code, reason = "not every test program asks")]
     pub(crate) fn targets(&self) -> Vec<u32> {
         AT.iter().map(|at| (self.base / 8) as u32 + *at as u32).collect()
     }
 
-    /// The descriptors: the first one's place, the distance to the next, both in words, and how many.
+    /// Returns the descriptors: the first one's place and the distance to the next, in words, and their
+    /// number.
     #[allow(dead_code, reason = "not every test program asks")]
     pub(crate) fn descriptors(&self) -> (u64, u64, u64) {
         let words = (2 + 3 * u64::from(CONFIG.words)).next_multiple_of(8);
@@ -75,7 +76,7 @@ impl Words {
         Ok(d.execute()?)
     }
 
-    /// Changes all words of the mask at once; returns what they were.
+    /// Changes all words of the mask at once; returns their old values.
     fn update(&self, mask: u8, new: impl Fn(u64) -> u64) -> Result<Vec<u64>, Fault> {
         loop {
             let mut changes = Vec::new();
@@ -97,7 +98,7 @@ impl Words {
             if self.attempt(&changes)? {
                 return Ok(true);
             }
-            // One of them is 1: but is it still?
+            // One of them was 1: the operation checks that it still is.
             for &(i, ..) in &changes {
                 if self.read(i)? != 0 {
                     return Ok(false);
@@ -107,12 +108,12 @@ impl Words {
     }
 }
 
-/// The blocks that the directory leads to.
+/// Returns the blocks that the directory leads to.
 pub(crate) fn owned_by_pool(pool: &Pool<Traced>) -> Result<Vec<u64>, Fault> {
     Ok(pool.indexes()?.iter().map(pmindex_core::IndexEntry::block).collect())
 }
 
-/// Old values as one number.
+/// Packs old values into one number.
 fn bits(values: Vec<u64>) -> u64 {
     values.into_iter().fold(0, |bits, value| bits << 10 ^ value)
 }
@@ -180,7 +181,9 @@ impl CrashSubject for Words {
         for (i, value) in model.iter_mut().enumerate() {
             let raw = self.mwcas.pool().pm().load(self.word(i)?);
             if raw > MAX_VALUE {
-                return Err(Fault::new(format!("word {i} holds {raw:#x} when nothing runs")));
+                return Err(Fault::new(format!(
+                    "word {i} holds {raw:#x}, which is no value, although no operation runs"
+                )));
             }
             *value = self.read(i)?;
         }
@@ -242,8 +245,8 @@ impl CrashSubject for Words {
         Ok(())
     }
 
-    /// All but what deals with blocks, and the step for late pointers: that needs delays that no
-    /// random schedule has (the test `delays` shows that it is needed).
+    /// All steps but those of blocks, and the removal of late pointers: that one needs delays that no random
+    /// schedule has (the test `delays` shows that it is needed).
     fn owns(site: &Location<'static>) -> bool {
         let files = ["drive.rs", "layout.rs", "mwcas.rs", "recover.rs", "session.rs", "settle.rs"];
         files.iter().any(|file| is_in(site, file))
