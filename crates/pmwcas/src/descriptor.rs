@@ -278,6 +278,7 @@ impl<'s, 'm, M: Medium> Descriptor<'s, 'm, M> {
     /// `ceil((16 + 24 w) / 64)` lines for the descriptor, 2 fences. One fence more if it allocates; freeing
     /// takes 2 fences for each batch. An operation that finds an unexpected value at its start flushes
     /// nothing.
+    ///
     /// # Errors
     /// [`MwcasError::Unset`]; those of the pool. After [`DurabilityLost`](PmError::DurabilityLost) readers
     /// still see the old values; what a crash will leave is undetermined.
