@@ -1,9 +1,9 @@
-//! What every index of the test kit does alike: the number of its layout, and calls for many keys
-//! that are calls for one.
+//! Shared code of the test kit's indexes: the number of a layout, and calls for many keys made of calls for
+//! one.
 
 use pmindex_index::{Index, IndexError, InsertMany, Key, Value};
 
-/// FNV-1a: a layout's number from its name.
+/// Computes a layout's number from its name, by FNV-1a.
 #[must_use]
 pub fn layout_of(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -11,7 +11,7 @@ pub fn layout_of(name: &str) -> u64 {
     })
 }
 
-/// `get_many` by `get`.
+/// Implements `get_many` by `get`.
 ///
 /// # Errors
 /// The first one of `get`.
@@ -30,7 +30,7 @@ pub fn get_each<K: Key, V: Value>(
     Ok(())
 }
 
-/// `try_insert_many` by `try_insert`.
+/// Implements `try_insert_many` by `try_insert`.
 pub fn insert_each<K: Key, V: Value>(index: &impl Index<K, V>, records: &[(K, V)]) -> InsertMany {
     let mut done = InsertMany::default();
     for (key, value) in records {
@@ -45,7 +45,7 @@ pub fn insert_each<K: Key, V: Value>(index: &impl Index<K, V>, records: &[(K, V)
     done
 }
 
-/// The records to load: refuses those that are out of order.
+/// Collects the records to load; refuses those that are out of order.
 ///
 /// # Errors
 /// [`IndexError::NotSorted`].

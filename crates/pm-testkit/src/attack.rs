@@ -1,10 +1,10 @@
 //! Damaged pools on a medium that can lose power.
 //!
-//! A word of a pool is damaged; the pool is opened, and if that and a check notice nothing, written to.
-//! Then the power fails: what was not fenced is gone. What was acknowledged after the opening must be
-//! there when the pool is opened again, or opening, checking or writing has answered an error. A medium
-//! that loses nothing, or one without recovery, shows none of it: a number of the file that recovery goes
-//! by (a horizon, a stamp, a generation) does its harm a crash later.
+//! A word of a pool is damaged; the pool is opened, and if neither opening nor a check notices the damage,
+//! written to. Then the power fails: unfenced stores are lost. Writes acknowledged after the opening must be
+//! there when the pool is opened again, unless opening, checking or writing has returned an error. A medium
+//! that loses nothing, or one without recovery, shows none of this: a damaged number that recovery depends on
+//! (a horizon, a stamp, a generation) does its harm a crash later.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,22 +17,22 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::crash::{AnyOp, AnySubject, AnyValue, CrashSubject, Fault, Rng, Running, any_subject};
 
-/// Operations before the damage, and after it.
+/// The number of operations before the damage, and after it.
 const BEFORE: usize = 60;
 const AFTER: usize = 24;
-/// Accesses of an attack; what takes more does not end.
+/// The largest number of accesses of an attack; one that needs more counts as endless.
 const STEPS: u64 = 4_000_000;
 
-/// What became of the attacks on a structure.
+/// The outcome of the attacks on a structure.
 #[derive(Clone, Debug, Default)]
 pub struct Attacked {
     /// Attacks.
     pub tried: u64,
-    /// Opening, checking, writing or opening again said that something is damaged.
+    /// Attacks in which opening, checking, writing or opening again returned an error.
     pub noticed: u64,
-    /// Something else is in it than without the damage, and nothing noticed: data has no checksum.
+    /// Attacks that changed the contents without being noticed: data has no checksum.
     pub changed: u64,
-    /// Attacks after which acknowledged writes were gone or wrong, panics, and what did not end.
+    /// Attacks after which acknowledged writes were lost or wrong, panics, and endless runs.
     pub broken: Vec<String>,
 }
 
@@ -44,17 +44,17 @@ impl fmt::Display for Attacked {
     }
 }
 
-/// How an attack ended.
+/// The end of an attack.
 enum End {
     Noticed,
     Harmless,
     Changed,
 }
 
-/// Attacks a structure so many times.
+/// Attacks a structure this many times.
 ///
 /// # Errors
-/// Whatever goes wrong without any damage.
+/// An error without any damage.
 pub fn attack<S: CrashSubject>(attacks: u64, seed: u64) -> Result<Attacked, Fault> {
     attack_any(any_subject::<S>(), attacks, seed)
 }
@@ -118,7 +118,7 @@ fn damage(word: &mut u64, rng: &mut Rng) -> String {
     format!("{before:#x} is {:#x}", *word)
 }
 
-/// `Err`: acknowledged writes are lost.
+/// Attacks once; `Err` says that acknowledged writes are lost.
 fn attack_once(
     program: AnySubject,
     space: &Space,
@@ -138,8 +138,8 @@ fn attack_once(
         for op in ops {
             let (next, expected) = program.model(&model, op);
             model = next;
-            // An error, or another answer than what was found there allows: noticed, or at odds with
-            // itself. What this call did is not known.
+            // An error, or an answer that the contents found before do not allow: noticed, or inconsistent.
+            // The effect of this call is unknown.
             if subject.apply(op).ok() != Some(expected) {
                 is_whole = false;
                 break;
@@ -163,17 +163,17 @@ fn attack_once(
     }
 }
 
-/// An opened structure, and what is in it.
+/// An opened structure and its contents.
 type Found = (Box<dyn Running>, AnyValue);
 
-/// Opens the structure and looks at all of it.
+/// Opens the structure and reads all of it.
 fn observed(program: AnySubject, space: &Space) -> Result<Option<Found>, Fault> {
     let Some(subject) = program.open(space)? else { return Ok(None) };
     let model = subject.observe()?;
     Ok(Some((subject, model)))
 }
 
-/// What a medium has.
+/// The contents of a medium.
 #[derive(Clone)]
 struct Image {
     words: Vec<u64>,
@@ -187,17 +187,17 @@ impl Image {
     }
 }
 
-/// A medium that keeps what was fenced, and nothing else.
+/// A medium that keeps fenced stores only.
 struct Power {
     kept: Image,
-    /// With what is in the caches.
+    /// The contents that the caches show.
     seen: Vec<u64>,
-    /// Flushed by a thread since its last fence.
+    /// For each thread, the words flushed since its last fence.
     flushed: HashMap<u16, Vec<(usize, u64)>>,
 }
 
 impl Power {
-    /// Runs `body`, then cuts the power: what is left.
+    /// Runs `body`, then cuts the power; returns what is left.
     fn with(space: &Space, body: impl FnOnce() -> Result<(), Fault>) -> Result<Image, Fault> {
         let words = space.snapshot();
         let kept = Image { words: words.clone(), file_len: space.file_len() };

@@ -1,9 +1,9 @@
 //! Indexes of released formats open for ever: pools that earlier versions wrote are checked in under
-//! `tests/images`, of each kind one that was closed and one whose process was killed.
+//! `tests/images`, for each kind one that was closed and one whose process was killed.
 //!
-//! An image is text: the file's length, then each 64-byte line that is not zero, as its offset and
-//! eight words. A new format adds images; those of a release are never written again. (Before a
-//! release a changed format may replace them: remove the file and run the test twice.)
+//! An image is text: the file's length, then each 64-byte line that is not zero, as its offset and eight
+//! words. A new format adds images; those of a release are never rewritten. (Before a release a changed
+//! format may replace them: remove the file and run the test twice.)
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub type Both<N, T> = Result<(N, T), IndexError>;
 /// Makes or opens both.
 pub type Make<N, T> = Box<dyn Fn(&Arc<Pool>) -> Both<N, T>>;
 
-/// What makes and opens the two indexes of an image.
+/// Creates and opens the two indexes of an image.
 pub struct Fixture<N, T> {
     /// The image's name, without its version.
     pub name: String,
@@ -77,7 +77,7 @@ fn decode(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// A key of text: empty, short and long ones, in an order of their own.
+/// Returns a text key: empty, short and long ones, in an order different from the numbers'.
 fn text(n: u64) -> String {
     "key ".repeat(n as usize % 11) + &n.to_string().repeat(usize::from(n > 0))
 }
@@ -86,7 +86,7 @@ fn bytes(n: u64) -> Vec<u8> {
     vec![n as u8; (n * n % 130) as usize]
 }
 
-/// What is done to an index: inserts, replacements, removals.
+/// Executes the operations of an image on an index: inserts, replacements, removals.
 fn change<K: Ord, V>(
     key: impl Fn(u64) -> K,
     value: impl Fn(u64) -> V,
@@ -104,7 +104,7 @@ fn change<K: Ord, V>(
     }
 }
 
-/// What must be there.
+/// Returns the records that must be in it.
 fn expected<K: Ord, V>(key: impl Fn(u64) -> K, value: impl Fn(u64) -> V) -> Vec<(K, V)> {
     let model = RefCell::new(BTreeMap::new());
     let upsert = |key, value| drop(model.borrow_mut().insert(key, value));
@@ -121,7 +121,7 @@ where
     N: PmIndex<u64, i64, Mapped>,
     T: PmIndex<String, Vec<u8>, Mapped>,
 {
-    /// That of an index of a known type.
+    /// Makes the fixture of an index of a known type.
     #[must_use]
     pub fn of() -> Self {
         Self {
@@ -154,15 +154,15 @@ impl<N: Index<u64, i64>, T: Index<String, Vec<u8>>> Fixture<N, T> {
             (self.close)(numbers, texts)?;
             return Ok(Arc::into_inner(pool).expect("the only one").close()?);
         }
-        // The file as it is now: a killed process leaves no more.
+        // The file as it is now: a killed process leaves exactly this.
         let image = fs::read(path).expect("readable");
         drop((numbers, texts, pool));
         fs::write(path, image).expect("written");
         Ok(())
     }
 
-    /// The image of a pool that was closed, or whose process was killed; written if there is none: only
-    /// when a format is new.
+    /// Returns the image of a pool that was closed, or whose process was killed; writes it if it is missing,
+    /// which must happen only for a new format.
     ///
     /// # Panics
     /// If it is new.
@@ -180,10 +180,10 @@ impl<N: Index<u64, i64>, T: Index<String, Vec<u8>>> Fixture<N, T> {
         decode(&fs::read_to_string(path).expect("an image"))
     }
 
-    /// Opens an image as a file, checks all that it holds, and goes on using it.
+    /// Opens an image as a file, checks all of its contents, and continues to use it.
     ///
     /// # Panics
-    /// If anything is not as it was written.
+    /// If anything differs from what was written.
     pub fn opens(&self, closed: bool) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("pool");
@@ -201,7 +201,7 @@ impl<N: Index<u64, i64>, T: Index<String, Vec<u8>>> Fixture<N, T> {
             assert_eq!(all(&texts), Ok(wanted), "{}", self.name);
             let blocks = (self.blocks)(&numbers, &texts).expect("whole");
             pool.audit(blocks.into_iter()).expect("every block once");
-            // And it is a pool like any other.
+            // It is also usable like any other pool.
             let wanted = if round == 0 { Ok(()) } else { Err(Occupied) };
             assert_eq!(numbers.try_insert(&u64::MAX, &1), Ok(wanted));
             assert_eq!(texts.try_insert("new", &vec![1; 500]), Ok(Ok(())));

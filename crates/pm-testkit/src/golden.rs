@@ -1,4 +1,4 @@
-//! Golden files: what each operation costs, per operation, checked in under `tests/golden`.
+//! Golden files: the cost of each operation, checked in under `tests/golden`.
 //!
 //! A test measures operations over the counting medium, where a cost is exact and the same on every
 //! machine, and compares the rows with its golden file. A cost that changed on purpose is recorded
@@ -41,7 +41,7 @@ const HEADER: &str = "\
 # These flushes do nothing. `cargo xtask bless` rewrites this file.
 ";
 
-/// What some operations of one kind cost together.
+/// The total cost of some operations of one kind.
 #[derive(Clone, Debug)]
 pub struct Row {
     operation: String,
@@ -50,7 +50,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// `operations` operations cost `counts`.
+    /// Records that `operations` operations cost `counts`.
     ///
     /// # Panics
     /// If there are none, or if the name contains the column separator.
@@ -60,14 +60,14 @@ impl Row {
         Self { operation: operation.into(), operations, counts }
     }
 
-    /// Mean lines flushed per operation.
+    /// Returns the mean number of lines flushed per operation.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "counts of tests are far below 2^52")]
     pub fn lines(&self) -> f64 {
         self.counts.lines as f64 / self.operations as f64
     }
 
-    /// Mean fences per operation.
+    /// Returns the mean number of fences per operation.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "counts of tests are far below 2^52")]
     pub fn fences(&self) -> f64 {
@@ -91,8 +91,7 @@ impl Row {
     }
 }
 
-/// Runs `operations` operations and counts them, whatever they leave in the medium's buffer
-/// included.
+/// Runs `operations` operations and counts them, including the lines that remain in the medium's buffer.
 pub fn measure<M: Medium>(
     pm: &Counting<M>,
     operation: &str,
@@ -105,8 +104,8 @@ pub fn measure<M: Medium>(
     Row::new(operation, operations, pm.counts())
 }
 
-/// Counts 1,200 calls of all kinds that write, with integers and with byte strings: splits and merges
-/// included, in an order that is always the same. Rows of single operations leave much of that out.
+/// Counts 1,200 writing calls of all kinds, with integers and with byte strings, in a fixed order: with
+/// splits and merges, which rows of single operations leave out.
 ///
 /// # Panics
 /// If an index fails.
@@ -194,7 +193,7 @@ fn check_file(path: &Path, found: &str, bless: bool) -> Result<(), String> {
     Err(complaint)
 }
 
-/// The rows as an aligned table.
+/// Formats the rows as an aligned table.
 fn render(rows: &[Row]) -> String {
     let title =
         ["operation", "stores", "lines", "nt lines", "fences", "media bytes", "clean", "repeated"];
@@ -217,7 +216,7 @@ fn render(rows: &[Row]) -> String {
     text
 }
 
-/// `total / operations` with up to three decimals, rounded half up: integers stay integers.
+/// Formats `total / operations` with up to three decimals, rounded half up: integers stay integers.
 fn per_operation(total: u64, operations: u64) -> String {
     let thousandths =
         (u128::from(total) * 1000 + u128::from(operations) / 2) / u128::from(operations);

@@ -2,14 +2,13 @@
 //!
 //! # How to crash-test a structure
 //!
-//! Implement [`CrashSubject`](crash::CrashSubject): how to create and open the structure in a
-//! [`Space`](pmindex_core::trace::Space), how to apply an operation, how to verify the whole
-//! structure and say what it contains, and what the operations *mean* (a sequential model). Then
-//! [`crash::explore`] runs random operations, crashes them at every fence, flush and operation
-//! boundary, and checks every image that the memory model allows (a seeded mix of them where there
-//! are too many): it opens the image, calls `observe` and compares the result with what the
-//! operations that had returned demand, calls `audit`, and goes on using it. Recoveries are crashed
-//! in the same way.
+//! Implement [`CrashSubject`](crash::CrashSubject): it creates and opens the structure in a
+//! [`Space`](pmindex_core::trace::Space), applies an operation, verifies the whole structure and returns its
+//! contents, and says what the operations *mean* (a sequential model). Then [`crash::explore`] runs random
+//! operations, crashes them at every fence, flush and operation boundary, and checks every image that the
+//! memory model allows (a seeded mix of them if there are too many): it opens the image, calls `observe` and
+//! compares the result with the effects of the operations that had returned, calls `audit`, and continues to
+//! use the structure. Recoveries are crashed in the same way.
 //!
 //! ```
 //! use pmindex_core::{Medium, PPtr, PmU64, Traced, trace::Space};
@@ -57,8 +56,8 @@
 //! in `tests/crash/registry.rs` gives `cargo xtask crash --index NAME --states N [--seed S] [--slots N]
 //! [--mutate]`.
 //!
-//! * **Pools**: [`crash::create_used_pool`] and [`crash::open_pool`]. The free memory of a used pool
-//!   is garbage, so that what is not initialized, or not flushed, shows.
+//! * **Pools**: [`crash::create_used_pool`] and [`crash::open_pool`]. The free memory of a used pool is
+//!   garbage, so a word that is not initialized, or not flushed, shows.
 //! * **Size**: the pool should be small ([`Geometry`](crash::Geometry), 64 to 256 KiB) and nodes hold
 //!   few entries, so that splits and merges happen within a few operations. `open` runs for every
 //!   state: tables in DRAM should be small as well, and no thread may be started.
@@ -66,17 +65,17 @@
 //!   cell is a yield point; every lock must be taken with [`Medium::lock`](pmindex_core::Medium::lock)
 //!   and every wait loop must call [`Medium::spin`](pmindex_core::Medium::spin). Background work is
 //!   an operation of `Op` that does one step.
-//! * **Slots**: a campaign gives pools now the operation slots that the subject asks for, now one, now
-//!   two (`Config::slots`): threads then take over each other's slots, and the blocks that wait there.
-//!   Where a slot, a block or a chain passes on is a
-//!   [`Medium::handover_point`](pmindex_core::Medium::handover_point): schedules preempt there more
-//!   often, and directed plans of several threads there one point after the other. A test of its own
-//!   goes through every preemption of an operation with [`crash::preempt_once`].
-//! * **Media**: `Config::persistency` chooses flushed lines, eADR, msync, or flushed lines to which a
-//!   thread's stores arrive in any order but that of its fences and of
-//!   [`Medium::in_order`](pmindex_core::Medium::in_order).
-//! * **Failures** print what was not persisted where, a minimal sequence of operations, and the seed
-//!   that replays it (`Config::seed`).
+//! * **Slots**: a campaign gives pools the number of operation slots that the subject asks for, or one, or
+//!   two (`Config::slots`): then threads take over each other's slots, and the blocks that wait there. The
+//!   place where a slot, a block or a chain passes to another thread is a
+//!   [`Medium::handover_point`](pmindex_core::Medium::handover_point): schedules preempt there more often,
+//!   and directed plans of several threads preempt at each in turn. A test can try every preemption of an
+//!   operation with [`crash::preempt_once`].
+//! * **Media**: `Config::persistency` chooses flushed lines, eADR, msync, or flushed lines that receive a
+//!   thread's stores in any order except as its fences and
+//!   [`Medium::in_order`](pmindex_core::Medium::in_order) require.
+//! * **Failures** print which stores did not persist, a minimal sequence of operations, and the seed that
+//!   replays it (`Config::seed`).
 //! * **Coverage**: [`Report::steps`](crash::Report) lists every flush, fence and barrier that was executed,
 //!   with the crash states just before it. `owns` says which files are the subject's own. Give
 //!   `sources` too: then a step that no run executes is found as well (a line that cannot be reached
@@ -86,10 +85,10 @@
 //!
 //! # The memory model
 //!
-//! Ordinary stores to one line persist in program order (any prefix may be durable), lines are
-//! independent, a line is surely durable up to a flush once the flushing thread's next fence has
-//! completed; the words of a bulk copy (`write_words`, `stream_words`) persist in any subset until
-//! then. A read-modify-write is an ordinary store, never a fence. The atom is an aligned word.
+//! Ordinary stores to one line persist in program order (any prefix may be durable), lines are independent,
+//! and a line is certainly durable up to a flush once the flushing thread's next fence has completed. The
+//! words of a bulk copy (`write_words`, `stream_words`) persist in any subset until then. A read-modify-write
+//! is an ordinary store, never a fence. An aligned word is atomic.
 #![forbid(unsafe_code)]
 
 pub mod adapter;

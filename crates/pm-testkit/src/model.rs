@@ -1,8 +1,8 @@
 //! The reference index: a locked `BTreeMap`.
 //!
-//! It is correct by being trivial, so a test that fails on it is a wrong test. Nothing of it is
-//! durable: its root block in the pool holds one word, a key into a table of this process, so that
-//! closing (or dropping) and opening it finds the records again as long as the process lives.
+//! It is correct by being trivial, so a test that fails on it is a wrong test. Nothing of it is durable: its
+//! root block in the pool holds one word, a key into a table of this process, so closing (or dropping) and
+//! opening it finds the records again as long as the process lives.
 
 use std::any::Any;
 use std::collections::btree_map::Entry;
@@ -28,7 +28,7 @@ pm_struct! {
     /// The root block.
     #[align(8)]
     pub(crate) struct ModelRoot: size 8 {
-        /// Which table of records in this process.
+        /// The key of its table of records in this process.
         table: PmU64,
     }
 }
@@ -45,7 +45,7 @@ pub struct ModelIndex<K: Key, V: Value, M: Medium = Mapped> {
     pool: Arc<Pool<M>>,
     records: Records<K, V>,
     root: u64,
-    /// The right to use it.
+    /// The claim on the index.
     _entry: Option<OpenIndex>,
 }
 
@@ -84,7 +84,7 @@ impl<K: Key, V: Value, M: Medium> ModelIndex<K, V, M> {
         }
     }
 
-    /// A second handle on an index that may be open, which no index may give: for faulty ones.
+    /// Opens a second handle on an index that may be open, which no real index allows: for faulty ones.
     ///
     /// # Errors
     /// As [`PmIndex::open`].
@@ -96,7 +96,7 @@ impl<K: Key, V: Value, M: Medium> ModelIndex<K, V, M> {
         Ok(Self { pool: pool.clone(), records, root, _entry: None })
     }
 
-    /// The records of the index with this root block.
+    /// Returns the records of the index with this root block.
     fn records_of(pool: &Pool<M>, name: &str, root: u64) -> Result<Records<K, V>, IndexError> {
         let wrong = || IndexError::WrongLayout {
             name: name.into(),
@@ -112,13 +112,13 @@ impl<K: Key, V: Value, M: Medium> ModelIndex<K, V, M> {
         Self { pool: pool.clone(), records, root: entry.block(), _entry: Some(entry) }
     }
 
-    /// The pool's medium, for what wraps this index.
+    /// Returns the pool's medium, for wrappers of this index.
     #[must_use]
     pub fn pm(&self) -> &M {
         self.pool.pm()
     }
 
-    /// The records, locked: to the simulator an access like any to the pool.
+    /// Locks the records: for the simulator an access like any to the pool.
     fn records(&self) -> MutexGuard<'_, BTreeMap<K, V>> {
         self.pm().yield_point();
         self.pm().lock(&self.records)

@@ -65,7 +65,7 @@ pub fn batches<S: Types>(of: Maker<S>) -> Verdict {
     let mut rig = Rig::new(of)?;
     let mut model = Model::new();
     for size in (0..20u64).chain([63, 64, 65, 127, 128, 129, 1000]) {
-        // Every key of the batch stands in it twice or thrice, each time with another value.
+        // Every key is in the batch twice or three times, each time with another value.
         let numbers = (0..size).map(|i| (size * 31 + i * 7) % (size / 2 + 1) + size * 3);
         let records: Vec<_> = numbers
             .enumerate()
@@ -84,7 +84,7 @@ pub fn batches<S: Types>(of: Maker<S>) -> Verdict {
         ensure_eq!(done.inserted, wanted, "try_insert_many of {size}");
         same_contents(rig.index(), &model).within(format_args!("try_insert_many of {size}"))?;
 
-        // Half of the keys are there.
+        // Half of the keys are present.
         let numbers = (0..size).map(|i| (size * 31 + i * 7) % (size / 2 + 1) + size * 7 / 2);
         let records: Vec<_> = numbers
             .enumerate()

@@ -1,4 +1,4 @@
-//! Beds: where the pools of a suite are, and how they are opened again.
+//! Beds: the pools of a suite, and how they are opened again.
 
 use std::fs;
 use std::path::Path;
@@ -14,24 +14,24 @@ pub trait Bed: Sized + Sync + 'static {
     /// The medium of its pools.
     type Medium: Medium;
 
-    /// A bed with a fresh pool of `bytes`.
+    /// Makes a bed with a fresh pool of `bytes`.
     fn new(bytes: u64) -> Verdict<Self>;
 
-    /// As [`new`](Self::new), with room for so many operations of the allocator at once, where the bed
-    /// can have that.
+    /// As [`new`](Self::new), with room for this many operations of the allocator at once, if the bed
+    /// supports that.
     fn with_slots(bytes: u64, slots: u64) -> Verdict<Self> {
         let _ = slots;
         Self::new(bytes)
     }
 
-    /// The pool.
+    /// Returns the pool.
     fn pool(&self) -> &Arc<Pool<Self::Medium>>;
 
-    /// Ends the pool, after a clean shutdown or as if the process were killed, and opens it again,
-    /// if the bed keeps what is in it. No index of the pool is open.
+    /// Ends the pool, by a clean shutdown or as if the process were killed, and opens it again, if the bed
+    /// keeps its contents. No index of the pool may be open.
     fn cycle(&mut self, clean: bool) -> Verdict;
 
-    /// What was done to the medium so far, if the bed counts that.
+    /// Returns the counts of the medium so far, if the bed counts.
     fn counts(&self) -> Option<Counts> {
         None
     }
@@ -102,7 +102,7 @@ impl<M: Medium> Held<M> {
         self.0.as_ref().expect("a bed has a pool between its methods")
     }
 
-    /// Ends the pool; every index of it was dropped, so nothing else may hold it.
+    /// Ends the pool; every index of it was dropped, so no other handle may exist.
     fn end(&mut self, clean: bool) -> Verdict {
         let Some(pool) = self.0.take() else { return Ok(()) };
         let held = || Failure::new("something keeps the pool alive after its index was dropped");
@@ -116,7 +116,7 @@ impl<M: Medium> Held<M> {
     }
 }
 
-/// Pools in files on tmpfs, which grow; closed or killed, they are opened from the file.
+/// Pools in files on tmpfs, which grow; they are closed or killed, and opened from the file.
 #[derive(Debug)]
 pub struct InFiles {
     pool: Held<Mapped>,
@@ -162,7 +162,7 @@ impl Bed for InFiles {
     }
 }
 
-/// Pools in files of a disk that fails when a test says so. (The files are in memory, where a write-back
+/// Pools in files on a disk that fails when a test says so. (The files are in memory, where a write-back
 /// costs nothing.)
 #[derive(Debug)]
 pub struct OnDisk {
@@ -184,8 +184,8 @@ impl OnDisk {
         self.pool().pm().fail_write_back_after(succeed);
     }
 
-    /// Ends the pool and opens what a disk may hold that has failed, page by page: what was written
-    /// back last, or what the process stored last, as `mix` says.
+    /// Ends the pool and opens what a failed disk may hold: for each page the last version written back or
+    /// the last one stored, as `mix` says.
     pub(crate) fn open_left(&mut self, mix: impl FnMut() -> bool) -> Verdict {
         let written = self.pool().pm().disk_image();
         self.pool.end(false)?;
@@ -246,18 +246,18 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// The simulated memory.
+    /// Returns the simulated memory.
     #[must_use]
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// Options of a simulated pool that fills a space of `bytes`.
+    /// Returns the options of a simulated pool that fills a space of `bytes`.
     pub(crate) fn options(bytes: u64) -> PoolOptions {
         PoolOptions::new().size(bytes).grow(false)
     }
 
-    /// Bytes of a space for [`options`](Self::options).
+    /// Returns the bytes of a space for [`options`](Self::options).
     pub(crate) fn space_bytes(bytes: u64) -> usize {
         let size = Self::options(bytes).created_size().unwrap_or(bytes);
         usize::try_from(size).unwrap_or(usize::MAX)

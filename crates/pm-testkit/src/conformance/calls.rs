@@ -1,5 +1,5 @@
-//! Calls on an index by number: key `i` of the family, value of tag `t`; recorded for the checker
-//! of histories.
+//! Calls on an index by number: key `i` of the family, a value with tag `t`; recorded for the checker of
+//! histories.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,12 +12,14 @@ use super::subject::{IndexOf, Types};
 use super::verdict::{Failure, Verdict, brief, ensure};
 use crate::history::{Call, Log, Outcome, Tag};
 
-/// The tag of a value that the test wrote.
+/// Returns the tag of a value that the test wrote.
 pub(crate) fn tag_of<V: SampleValue>(value: &V) -> Verdict<Tag> {
-    value.tag().ok_or_else(|| Failure::new(format!("a value nobody wrote: {}", brief(value))))
+    value
+        .tag()
+        .ok_or_else(|| Failure::new(format!("a value that no thread wrote: {}", brief(value))))
 }
 
-/// The number of a key of the family, if it is below `count`.
+/// Returns the number of a key of the family, if it is below `count`.
 pub(crate) fn number_of<K: SampleKey>(key: &K, count: u64) -> Verdict<u64> {
     let (mut low, mut high) = (0, count);
     while low < high {
@@ -28,7 +30,7 @@ pub(crate) fn number_of<K: SampleKey>(key: &K, count: u64) -> Verdict<u64> {
             std::cmp::Ordering::Greater => high = middle,
         }
     }
-    Err(Failure::new(format!("a key nobody wrote: {}", brief(key))))
+    Err(Failure::new(format!("a key that no thread wrote: {}", brief(key))))
 }
 
 thread_local! {
@@ -41,7 +43,7 @@ fn turn() -> bool {
     INTO.replace(!INTO.get())
 }
 
-/// The value of a key, by `get` and by `get_into` in turn.
+/// Reads the value of a key, by `get` and by `get_into` in turn.
 fn get<S: Types>(
     index: &IndexOf<S>,
     key: &<S::Key as Storable>::Ref,
@@ -125,8 +127,8 @@ pub(crate) fn record_insert_many<S: Types>(
     })
 }
 
-/// A scan of up to `limit` records from key `from` on, upwards or downwards, of a family of `count`
-/// keys; strictly ordered, or it fails.
+/// Scans up to `limit` records from key `from` on, upwards or downwards, in a family of `count` keys; fails
+/// if they are not strictly ordered.
 pub(crate) fn scan<S: Types>(
     index: &IndexOf<S>,
     (from, count): (u64, u64),
@@ -143,7 +145,7 @@ pub(crate) fn scan<S: Types>(
         found.reverse();
     } else if turn() {
         let mut records = Records::new();
-        // What is in it then is to be replaced.
+        // Its contents must be replaced.
         index.scan_bounds_into(Bound::Unbounded, Bound::Unbounded, 3, &mut records)?;
         index.scan_bounds_into(bound, Bound::Unbounded, limit, &mut records)?;
         found = records.into_vec();
@@ -168,7 +170,7 @@ pub(crate) fn record_scan<S: Types>(
     log.calls(|| {
         let items = scan::<S>(index, (from, count), limit, downwards)?;
         let complete = items.len() < limit;
-        // The keys it passed: up to its last item, or to the end of the family.
+        // The keys that it passed: up to its last item, or to the end of the family.
         let covered = match (downwards, complete) {
             (false, true) => from..=count - 1,
             (true, true) => 0..=from,
@@ -183,7 +185,7 @@ pub(crate) fn record_scan<S: Types>(
     })
 }
 
-/// Everything in the index, both ways.
+/// Reads everything in the index, in both directions.
 pub(crate) fn everything<S: Types>(index: &IndexOf<S>, count: u64) -> Verdict<BTreeMap<u64, Tag>> {
     let all = usize::MAX;
     let upwards = scan::<S>(index, (0, count), all, false)?;

@@ -1,7 +1,7 @@
-//! The suite, compiled for the types that indexes are put to it with.
+//! The suite, compiled for the types that indexes are tested with.
 //!
 //! At the optimisation level of tests, crates share the generic code that their dependencies have
-//! instantiated: what is named here is compiled once, not once for each index. Other types work too;
+//! instantiated: what is named here is compiled once, not once for each index. Other types work too, but
 //! their tests take longer to compile.
 
 use std::hint::black_box;
@@ -27,7 +27,7 @@ fn anywhere<S: Types>() {
     black_box(plain);
 }
 
-/// Names those that need the pools of [`Emulated`], or take long elsewhere.
+/// Names those that need the pools of [`Emulated`], or take long on other beds.
 fn in_memory<S: Types<Bed = Emulated>>() {
     let plain: [Plain<S>; 14] = [
         super::empty,

@@ -13,8 +13,8 @@ pub(crate) fn borrowed<K: Key>(bound: &Bound<K>) -> Bound<&K::Ref> {
     bound.as_ref().map(Storable::borrowed)
 }
 
-/// `range` gives the model's records, whichever end each is taken from (bit `i` of `turns`, again
-/// from bit 0 after 64 items), and nothing after the ends have met.
+/// Checks that `range` returns the model's records, whichever end each is taken from (bit `i` of `turns`,
+/// again from bit 0 after 64 items), and nothing after the ends have met.
 pub(crate) fn same_range<K: Key, V: Value>(
     index: &(impl Index<K, V> + ?Sized),
     model: &Model<K, V>,
@@ -52,7 +52,7 @@ fn take<K: Key, V: Value>(items: &mut RangeIter<'_, K, V>, back: bool) -> Verdic
     Ok(item.transpose()?)
 }
 
-/// The index contains exactly the model's records, by every way to look at them.
+/// Checks that the index contains exactly the model's records, by every way of reading.
 pub(crate) fn same_contents<K: Key, V: Value>(
     index: &(impl Index<K, V> + ?Sized),
     model: &Model<K, V>,
@@ -72,7 +72,7 @@ pub(crate) fn same_contents<K: Key, V: Value>(
     Ok(())
 }
 
-/// `get_into` reads what `get` does, whatever was in the buffer.
+/// Checks that `get_into` reads what `get` does, whatever the buffer contained.
 pub(crate) fn same_get_into<K: SampleKey, V: SampleValue>(
     index: &(impl Index<K, V> + ?Sized),
     model: &Model<K, V>,
@@ -86,7 +86,7 @@ pub(crate) fn same_get_into<K: SampleKey, V: SampleValue>(
     Ok(())
 }
 
-/// `scan_bounds_into` reads the records between the bounds, whatever was in the buffer.
+/// Checks that `scan_bounds_into` reads the records between the bounds, whatever the buffer contained.
 pub(crate) fn same_scan_into<K: SampleKey, V: SampleValue>(
     index: &(impl Index<K, V> + ?Sized),
     model: &Model<K, V>,

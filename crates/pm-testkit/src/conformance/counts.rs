@@ -1,5 +1,5 @@
-//! What operations do to the medium, counted: reads nothing, refused writes nothing durable, and no
-//! write returns without a fence.
+//! Counted effects on the medium: reads have none, refused writes make nothing durable, and no write returns
+//! without a fence.
 
 use std::ops::Bound;
 
@@ -14,7 +14,7 @@ use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 /// More records than two full nodes of any index hold.
 const RECORDS: u64 = 160;
 
-/// What this thread and all others did to the medium so far.
+/// Returns the counts of this thread and of all others so far.
 fn counts<S: Types>(rig: &Rig<S>) -> Verdict<Counts> {
     rig.bed.counts().ok_or_else(|| Failure::new("a bed that counts nothing"))
 }
@@ -31,7 +31,7 @@ fn filled<S: Types>(of: Maker<S>) -> Verdict<Rig<S>> {
     Ok(rig)
 }
 
-/// Runs `read` and finds that the medium was not changed.
+/// Runs `read` and checks that it did not change the medium.
 fn changes_nothing<S: Types>(
     rig: &Rig<S>,
     what: &str,

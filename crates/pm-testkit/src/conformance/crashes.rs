@@ -36,7 +36,7 @@ impl<S: Subject<Bed = Simulated>> CrashIndex for CrashOf<S> {
         Simulated::options(S::SIMULATED_BYTES)
     }
 
-    /// The files of a folder that is named as the index is.
+    /// The files of a folder with the index's name.
     fn owns(site: &Location<'static>) -> bool {
         site.file().split('/').any(|part| part == S::Index::NAME)
     }
@@ -55,9 +55,9 @@ fn explored<S: Subject<Bed = Simulated>>(config: &Config) -> Verdict {
     Ok(())
 }
 
-/// Crash states of one thread's runs: flushed lines, then eADR and msync, together `states`; some
-/// just before each persistence step that was executed. (That every step of the sources is executed
-/// is for a [`Campaign`](crate::crash::Campaign) to show.)
+/// Explores crash states of one thread's runs: flushed lines, then eADR and msync, together `states`; some
+/// just before each persistence step that was executed. (A [`Campaign`](crate::crash::Campaign) shows that
+/// every step of the sources is executed.)
 pub fn crashes<S: Subject<Bed = Simulated>>(states: u32) -> Verdict {
     let states = u64::from(states);
     let lines = Config::new().states(states * 3 / 4).setup(40);
@@ -68,8 +68,8 @@ pub fn crashes<S: Subject<Bed = Simulated>>(states: u32) -> Verdict {
     Ok(())
 }
 
-/// Crash states of two and three threads at once, under the deterministic scheduler: what survives
-/// is explained by a linearization that contains every completed operation, reads included.
+/// Explores crash states of two and three threads at once, under the deterministic scheduler: a linearization
+/// that contains every completed operation, reads included, must explain what survives.
 pub fn concurrent_crashes<S: Subject<Bed = Simulated>>(states: u32) -> Verdict {
     let states = u64::from(states);
     explored::<S>(&Config::new().states(states * 2 / 3).threads(2))?;

@@ -1,7 +1,7 @@
-//! A disk that fails: each write-back in turn.
+//! A disk that fails, at each write-back in turn.
 //!
-//! Of a disk whose write-back failed, a page holds what was written back last, or what was stored since,
-//! or part of it. The process goes on with what it has in memory.
+//! On a disk whose write-back failed, a page holds what was written back last, or later stores, or part of
+//! them. The process continues with what it has in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -20,14 +20,14 @@ use super::subject::{IndexOf, Maker, Rig, Types};
 use super::verdict::{Failure, Verdict, Within, brief, ensure, ensure_eq};
 
 type OperationOf<S> = Operation<<S as Types>::Key, <S as Types>::Value>;
-/// What records may have become: by a write that was refused.
+/// The records that refused writes may have changed.
 type MaybeOf<S> = BTreeMap<<S as Types>::Key, Option<<S as Types>::Value>>;
 
-/// Mixtures of pages that are opened for each failure: all that was stored, all that was written back,
-/// and some of each kind.
+/// The mixtures of pages that are opened for each failure: everything stored, everything written back, and
+/// some of both.
 const MIXTURES: u64 = 4;
 
-/// Operations that change structures wherever an index may.
+/// Operations that change every kind of structure of an index.
 fn script<S: Types>(of: Maker<S>) -> Vec<OperationOf<S>> {
     let key = |i: u64| S::Key::nth(i);
     let value = |i: u64| S::Value::tagged(i * 32 + 29 + i % 3);
@@ -51,8 +51,8 @@ fn is_lost(error: &IndexError) -> bool {
     matches!(error, IndexError::Pool(PmError::DurabilityLost(_)))
 }
 
-/// Runs a write. What it acknowledges goes into the model, what it refuses into `maybe`; whether it
-/// refused anything.
+/// Runs a write. An acknowledged one goes into the model, a refused one into `maybe`; returns whether any was
+/// refused.
 fn attempt<S: Types>(
     index: &IndexOf<S>,
     model: &mut ModelOf<S>,
@@ -117,7 +117,7 @@ fn attempt<S: Types>(
     Ok(false)
 }
 
-/// Every later write is refused, and changes nothing.
+/// Checks that every later write is refused and changes nothing.
 fn refuses_writes<S: Types>(index: &IndexOf<S>) -> Verdict {
     let (old, new) = (S::Key::nth(1), S::Key::nth(4001));
     let value = S::Value::tagged(77);
@@ -138,7 +138,7 @@ fn refuses_writes<S: Types>(index: &IndexOf<S>) -> Verdict {
     Ok(())
 }
 
-/// The index has the model's records, but for those that may have changed.
+/// Checks that the index has the model's records, except those that may have changed.
 fn contents_but<S: Types>(
     index: &IndexOf<S>,
     model: &ModelOf<S>,
@@ -162,12 +162,12 @@ fn contents_but<S: Types>(
     Ok(found)
 }
 
-/// Write-back `n` of the script fails, for every `n` (or every third). In the process: the operation is refused, later
-/// writes are refused, and every read gives what was acknowledged. Afterwards: whatever part of what
-/// was stored reached the disk, the index opens with what was acknowledged, and works.
+/// Write-back `n` of the script fails, for every `n` (or every third). In the process the operation is
+/// refused, later writes are refused, and every read returns acknowledged data. Afterwards, whatever part of
+/// the stores reached the disk, the index opens with all acknowledged records, and works.
 pub fn failing_disk<S: Types<Bed = OnDisk>>(of: Maker<S>) -> Verdict {
     let script = script::<S>(of);
-    // Of records that lie in more than one line every third.
+    // Every third, if records take more than one line.
     let one_line = matches!((S::Key::SHAPE, S::Value::SHAPE), (Shape::Inline(1), Shape::Inline(1)));
     let step = if one_line { 1 } else { 3 };
     let mut failing = 0;
@@ -225,7 +225,7 @@ fn one_failure<S: Types<Bed = OnDisk>>(
     Ok(true)
 }
 
-/// The disk fails while several threads write: each is told the truth.
+/// The disk fails while several threads write: each gets the right answer.
 pub fn failing_disk_among_threads<S: Types<Bed = OnDisk>>(of: Maker<S>, rounds: u64) -> Verdict {
     (0..rounds).try_for_each(|round| one_among_threads(of, round).within(format!("round {round}")))
 }
@@ -236,7 +236,7 @@ fn one_among_threads<S: Types<Bed = OnDisk>>(of: Maker<S>, round: u64) -> Verdic
     let mut rig = Rig::with_pool(of, 0)?;
     rig.bed.fail_after(20 + rng.below(400) as u64);
     let (index, wrong, refused) = (rig.index(), AtomicBool::new(false), AtomicBool::new(false));
-    // Each has keys of its own, which lie between the others'.
+    // Each thread has keys of its own, which lie between those of the others.
     let work = |thread: u64| -> Verdict<(ModelOf<S>, MaybeOf<S>)> {
         let (mut model, mut maybe) = (ModelOf::<S>::new(), MaybeOf::<S>::new());
         let mut rng = Rng::new(round * THREADS + thread);
@@ -274,7 +274,7 @@ fn one_among_threads<S: Types<Bed = OnDisk>>(of: Maker<S>, round: u64) -> Verdic
         model.extend(known);
         maybe.extend(perhaps);
     }
-    // What failed may have been the tidying up after a write that is durable, and nobody's write.
+    // The failed write-back may have been for tidying up after a durable write, so no write was refused.
     ensure_eq!(refused.into_inner(), true, "a write was refused");
     same_contents(rig.index(), &model).within("after the failure")?;
     refuses_writes::<S>(rig.index())?;

@@ -11,7 +11,7 @@ use super::verdict::{Verdict, Within, brief, ensure, ensure_eq};
 /// More records than two full nodes of any index hold.
 const SIZES: u64 = 160;
 
-/// An order in which to insert or remove `0..count`.
+/// Returns orders in which to insert or remove `0..count`.
 fn orders(count: u64) -> [Vec<u64>; 4] {
     let inward = (0..count).map(|i| if i % 2 == 0 { i / 2 } else { count - 1 - i / 2 });
     // A stride that is coprime to any count visits every number once.
@@ -19,7 +19,7 @@ fn orders(count: u64) -> [Vec<u64>; 4] {
     [(0..count).collect(), (0..count).rev().collect(), inward.collect(), scattered.collect()]
 }
 
-/// Nothing can be found in, or removed from, an empty index, whether it was always empty or not.
+/// Nothing can be found in, or removed from, an empty index, even after it had records.
 pub fn empty<S: Types>(of: Maker<S>) -> Verdict {
     let mut rig = Rig::new(of)?;
     let keys: Vec<_> = S::Key::edges().into_iter().chain((0..3).map(S::Key::nth)).collect();
@@ -59,8 +59,8 @@ pub fn empty<S: Types>(of: Maker<S>) -> Verdict {
     Ok(())
 }
 
-/// At each size from one record to more than two full nodes, growing and shrinking in each order,
-/// the structure and the contents are right.
+/// Checks structure and contents at each size from one record to more than two full nodes, growing and
+/// shrinking in each order.
 pub fn sizes<S: Types>(of: Maker<S>) -> Verdict {
     for (at, order) in orders(SIZES).into_iter().enumerate() {
         let mut rig = Rig::new(of)?;
@@ -95,7 +95,7 @@ pub fn sizes<S: Types>(of: Maker<S>) -> Verdict {
     Ok(())
 }
 
-/// The least, the greatest and the closest keys of the type are keys like any other.
+/// The least, the greatest and the closest keys of the type behave like any other.
 pub fn extreme_keys<S: Types>(of: Maker<S>) -> Verdict {
     let mut rig = Rig::new(of)?;
     let mut model = Model::new();
@@ -125,7 +125,7 @@ pub fn extreme_keys<S: Types>(of: Maker<S>) -> Verdict {
     same_contents(rig.index(), &model).within("extreme keys removed")
 }
 
-/// Values of every edge size are kept, and replaced by values of every other.
+/// Values of every edge size are kept, and replaced by values of every other size.
 pub fn extreme_values<S: Types>(of: Maker<S>) -> Verdict {
     let mut rig = Rig::new(of)?;
     let mut model = Model::new();
@@ -161,7 +161,7 @@ pub fn extreme_values<S: Types>(of: Maker<S>) -> Verdict {
     Ok(())
 }
 
-/// What `write` did with a key or value that is too long.
+/// Checks the outcome of `write` with a key or value that is too long.
 fn refused<S: Types, T: PartialEq + std::fmt::Debug>(
     rig: &Rig<S>,
     model: &Model<S::Key, S::Value>,
@@ -173,8 +173,8 @@ fn refused<S: Types, T: PartialEq + std::fmt::Debug>(
     same_contents(rig.index(), model).within(format_args!("after a refused {what}"))
 }
 
-/// A key or value beyond the limit is refused by every write, and nothing changes; reads of such a
-/// key find nothing (or say that it is too long).
+/// Every write refuses a key or value beyond the limit and changes nothing; reads of such a key find nothing
+/// (or say that it is too long).
 pub fn limits<S: Types>(of: Maker<S>) -> Verdict {
     let rig = Rig::new(of)?;
     let index = rig.index();
@@ -214,7 +214,7 @@ pub fn limits<S: Types>(of: Maker<S>) -> Verdict {
     Ok(())
 }
 
-/// `try_insert_many` stops at the bad record and says so; `bulk_load` changes nothing.
+/// `try_insert_many` stops at the bad record and reports it; `bulk_load` changes nothing.
 fn many_refused<S: Types>(
     rig: &Rig<S>,
     of: Maker<S>,

@@ -14,7 +14,7 @@ const ROOM: u64 = 4 << 20;
 
 type OperationOf<S> = Operation<<S as Types>::Key, <S as Types>::Value>;
 
-/// Operations that allocate wherever an index may: leaves that fill, values that grow, batches.
+/// Operations that allocate in every place where an index may: leaves that fill, values that grow, batches.
 fn script<S: Types>() -> Vec<OperationOf<S>> {
     let key = |i: u64| S::Key::nth(i);
     // Tags that make short and long values alternate.
@@ -34,8 +34,8 @@ fn is_full(error: &IndexError) -> bool {
     matches!(error, IndexError::Pool(error) if error.is_full())
 }
 
-/// Runs an operation that may find the pool full, if it is no removal; `true` if it did, and the
-/// model is what the index must then contain.
+/// Runs an operation that may find the pool full, unless it is a removal. Returns `true` if it did; the model
+/// then has what the index must contain.
 fn attempt<S: Types>(
     rig: &mut Rig<S>,
     model: &mut ModelOf<S>,
@@ -90,8 +90,8 @@ fn attempt<S: Types>(
     Ok(true)
 }
 
-/// Allocation `n` of the script fails, for every `n`: the operation says that the pool is full and
-/// has changed nothing (a batch: nothing from the failing record on); nothing is leaked; with room
+/// Allocation `n` of the script fails, for every `n`: the operation says that the pool is full and has
+/// changed nothing (a batch: nothing from the failing record on); nothing is leaked; when there is room
 /// again, the operation and all later ones succeed.
 pub fn full_at_every_allocation<S: Types>(of: Maker<S>) -> Verdict {
     let script = script::<S>();
@@ -103,7 +103,7 @@ pub fn full_at_every_allocation<S: Types>(of: Maker<S>) -> Verdict {
     Ok(())
 }
 
-/// Whether allocation number `failing` was reached.
+/// Returns whether allocation number `failing` was reached.
 fn one_failure<S: Types>(of: Maker<S>, script: &[OperationOf<S>], failing: u64) -> Verdict<bool> {
     let mut rig = Rig::with_pool(of, ROOM)?;
     let mut model = Model::new();
@@ -132,7 +132,7 @@ fn one_failure<S: Types>(of: Maker<S>, script: &[OperationOf<S>], failing: u64) 
     Ok(reached)
 }
 
-/// `create` and `bulk_load` in a full pool: no half index, no half load, nothing leaked.
+/// `create` and `bulk_load` in a full pool leave no partial index, no partial load, and no leak.
 pub fn full_at_creation_and_load<S: Types>(of: Maker<S>) -> Verdict {
     for failing in 0.. {
         let bed = S::Bed::new(ROOM)?;
@@ -166,8 +166,8 @@ pub fn full_at_creation_and_load<S: Types>(of: Maker<S>) -> Verdict {
     }
 }
 
-/// A small pool is filled to the brim twice over: the index stays right, and deletes make room for
-/// about as many records again.
+/// Fills a small pool completely, twice: the index stays right, and deletes make room for about as many
+/// records again.
 pub fn filled_to_the_brim<S: Types>(of: Maker<S>) -> Verdict {
     let bed = S::Bed::new(of.simulated_bytes())?;
     if bed.pool().max_size() > bed.pool().len() {
@@ -205,8 +205,8 @@ pub fn filled_to_the_brim<S: Types>(of: Maker<S>) -> Verdict {
     Ok(())
 }
 
-/// From allocation `n` of the script on nothing can be allocated, for some of the `n`, and every
-/// removal succeeds all the same: at once, and after a kill and an opening.
+/// From allocation `n` of the script on every allocation fails, for some `n`, and every removal still
+/// succeeds: at once, and after a kill and an opening.
 pub fn removals_need_no_room<S: Types>(of: Maker<S>) -> Verdict {
     let script = script::<S>();
     let mut first = 0;

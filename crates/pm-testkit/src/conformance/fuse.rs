@@ -1,5 +1,5 @@
-//! Keys and values whose conversions panic when a test says so: code of the user's that panics in
-//! the middle of an operation.
+//! Keys and values whose conversions panic when a test says so: the user's code panics in the middle of an
+//! operation.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -18,7 +18,7 @@ thread_local! {
 pub struct Fuse(u64);
 
 impl Fuse {
-    /// Makes the conversion after `left` more panic, on this thread; `None`: none does.
+    /// Makes the conversion after `left` more panic, on this thread; `None` ends that.
     pub fn burn_after(left: Option<u64>) {
         LEFT.set(left);
     }

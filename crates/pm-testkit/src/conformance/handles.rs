@@ -1,5 +1,5 @@
-//! One index, one handle: a second opening in the same process is a clear error, and the end of the
-//! handle, whatever it was, makes the index free again.
+//! One handle per index: a second opening in the same process is a clear error, and the index is free again
+//! when the handle ends, in any way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,7 +14,7 @@ use super::subject::{Maker, NAME, Rig, Types};
 use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 use crate::crash::quietly;
 
-/// Accesses that an opening is interrupted after, at most.
+/// The largest number of accesses after which an opening is interrupted.
 const POINTS: u64 = 4000;
 
 fn is_open<T>(result: Result<T, IndexError>, what: &str) -> Verdict {
@@ -25,8 +25,8 @@ fn is_open<T>(result: Result<T, IndexError>, what: &str) -> Verdict {
     }
 }
 
-/// While an index is open it opens no second time, and cannot be dropped; closed or dropped, it
-/// opens. Another index beside it is another one.
+/// While an index is open it does not open a second time, and cannot be dropped; after it was closed or
+/// dropped, it opens. Another index beside it is not affected.
 pub fn one_handle<S: Types>(of: Maker<S>) -> Verdict {
     let mut rig = Rig::new(of)?;
     let mut records: Model<_, _> = family::<S::Key, S::Value>(0..50).into_iter().collect();
@@ -61,7 +61,7 @@ pub fn one_handle<S: Types>(of: Maker<S>) -> Verdict {
     Ok(())
 }
 
-/// An opening that a panic ends, at any of its accesses, leaves the index free.
+/// A panic at any access of an opening leaves the index free.
 pub fn panics_while_opening<S: Types<Bed = Simulated>>(of: Maker<S>) -> Verdict {
     let mut rig = Rig::with_pool(of, of.simulated_bytes())?;
     let records: Model<_, _> = family::<S::Key, S::Value>(0..20).into_iter().collect();

@@ -1,4 +1,4 @@
-//! The conformance suite: what every index is put through, whatever its types and its medium.
+//! The conformance suite: the tests of every index, for any types and any medium.
 //!
 //! [`conformance!`](crate::conformance!) instantiates it, one `#[test]` for each property, in
 //! groups:
@@ -20,9 +20,10 @@
 //! | `concurrent_crashes` | crash states of several threads | [`Simulated`] |
 //!
 //! Each property is also a function here that takes the [`Maker`] of a [`Subject`]'s indexes (crash
-//! exploration: the subject itself) and returns a [`Verdict`]: the suite's own tests run them on a
-//! correct index ([`ModelIndex`](crate::ModelIndex)) and on faulty ones. Everything is bounded: a whole suite takes seconds. Random cases have a fixed
-//! seed; the environment variable `PMINDEX_LONG=n` multiplies their number.
+//! exploration: the subject itself) and returns a [`Verdict`]: the suite's own tests run them on a correct
+//! index ([`ModelIndex`](crate::ModelIndex)) and on faulty ones. Everything is bounded: a whole suite takes
+//! seconds. Random cases have a fixed seed; the environment variable `PMINDEX_LONG=n` multiplies their
+//! number.
 
 mod batches;
 mod bed;
@@ -72,7 +73,7 @@ pub use subject::{IndexOf, Maker, MediumOf, Opened, Subject, Types, TypesOf, mak
 pub use threads::{few_slots, hot_keys, structure_changes, untouched_records};
 pub use verdict::{Failure, Verdict};
 
-/// Random sequences that each instance of the suite runs; see [`scaled`].
+/// The number of random sequences that each instance of the suite runs; see [`scaled`].
 pub const SEQUENCES: u32 = 96;
 
 /// Instantiates the suite for index types; see [the module](mod@crate::conformance).

@@ -33,8 +33,8 @@ fn decoy<S: Types>(rig: &Rig<S>, name: &str, kind: [u8; 8], layout: u64) -> Verd
     Ok(())
 }
 
-/// A missing name, a taken name, a name that none can have, another type and another layout are
-/// distinct errors, and none of them changes anything.
+/// A missing name, a taken name, an invalid name, another type and another layout are distinct errors, and
+/// none of them changes anything.
 pub fn refused_names<S: Types>(of: Maker<S>) -> Verdict {
     let mut rig = Rig::new(of)?;
     let records: Model<_, _> = family::<S::Key, S::Value>(0..50).into_iter().collect();
@@ -119,7 +119,7 @@ pub fn neighbours<S: Types>(of: Maker<S>) -> Verdict {
     Ok(())
 }
 
-/// Opening again and again, closed or dropped, with changes in between, in one process.
+/// Opens an index again and again, closed or dropped, with changes in between, in one process.
 pub fn opened_often<S: Types>(of: Maker<S>) -> Verdict {
     let mut rig = Rig::new(of)?;
     let mut model = Model::new();

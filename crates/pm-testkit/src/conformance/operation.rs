@@ -11,7 +11,7 @@ use super::sample::{SampleKey, SampleValue};
 use super::subject::{IndexOf, Rig, Types};
 use super::verdict::{Verdict, Within, ensure, ensure_eq};
 
-/// What the index should contain.
+/// The expected contents of the index.
 pub type Model<K, V> = BTreeMap<K, V>;
 
 /// The model of a subject.
@@ -29,13 +29,13 @@ pub enum Operation<K, V> {
     Update(K, V),
     Put(K, V),
     Remove(K),
-    /// With the value that is there, or with another.
+    /// With the present value, or with another one.
     RemoveExact(K, Option<V>),
     RemoveIf(K, bool),
     PopFirst,
     PopLast,
     RemoveBounds(Bound<K>, Bound<K>),
-    /// Keeps the records whose place in the order has this bit.
+    /// Keeps the records whose position's bit is set.
     Retain(u32),
     /// Bit `i` of `turns` says from which end item `i` comes.
     Range {
@@ -76,14 +76,14 @@ fn bound<K: SampleKey>() -> impl Strategy<Value = Bound<K>> {
     ]
 }
 
-/// Bounds that `BTreeMap::range` accepts.
+/// Returns bounds that `BTreeMap::range` accepts.
 fn bounds<K: SampleKey>() -> impl Strategy<Value = (Bound<K>, Bound<K>)> {
     (bound::<K>(), bound::<K>()).prop_map(|(lower, upper)| {
         if panics(&lower, &upper) { (upper, Bound::Unbounded) } else { (lower, upper) }
     })
 }
 
-/// Whether `BTreeMap::range` panics.
+/// Whether `BTreeMap::range` panics for these bounds.
 pub(crate) fn panics<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
     use Bound::{Excluded, Included, Unbounded};
     match (lower, upper) {
@@ -93,7 +93,7 @@ pub(crate) fn panics<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
     }
 }
 
-/// Any operation.
+/// Returns any operation.
 pub fn operation<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Operation<K, V>> {
     use proptest::collection::{btree_map, vec};
     let record = || (K::sample(), V::sample());
@@ -137,7 +137,7 @@ pub fn operation<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Operat
     prop_oneof![26 => writes, 13 => reads, 2 => rare]
 }
 
-/// Executes one operation on both and compares what they return.
+/// Executes one operation on both and compares the results.
 pub(crate) fn apply<S: Types>(
     rig: &mut Rig<S>,
     model: &mut Model<S::Key, S::Value>,
@@ -242,7 +242,7 @@ fn write<S: Types>(
     Ok(())
 }
 
-/// The removals that are made of others.
+/// Executes the removals that consist of several calls.
 fn take<S: Types>(
     index: &IndexOf<S>,
     model: &mut Model<S::Key, S::Value>,
@@ -263,7 +263,7 @@ fn take<S: Types>(
             let mut asked = Vec::new();
             let removed = index.remove_if(key.borrowed(), &mut |value| {
                 asked.push(value.clone());
-                *yes && asked.len() == 1 // else it might ask for ever
+                *yes && asked.len() == 1 // otherwise it might ask for ever
             })?;
             ensure_eq!(
                 asked,
@@ -309,7 +309,7 @@ fn bulk_load<S: Types>(
         ensure_eq!(result, Ok(records.len() as u64), "bulk_load");
         model.clone_from(records);
     } else if records.is_empty() {
-        // Nothing to load: refused or not, nothing happens.
+        // Nothing to load: refused or not, nothing changes.
         ensure!(matches!(result, Ok(0) | Err(IndexError::NotEmpty)), "bulk_load: {result:?}");
     } else {
         ensure_eq!(result, Err(IndexError::NotEmpty), "bulk_load into an index with records");
@@ -354,7 +354,7 @@ fn read<S: Types>(
         }
         Operation::Len => ensure_eq!(index.len()?, model.len() as u64, "len"),
         Operation::GetMany(keys) => {
-            // What was there before does not matter.
+            // The buffer's former contents do not matter.
             let mut found = vec![model.first_key_value().map(|(_, v)| v.clone()); keys.len()];
             index.get_many(keys, &mut found)?;
             let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
@@ -373,7 +373,7 @@ fn family_head<S: Types>(model: &Model<S::Key, S::Value>) -> Vec<(S::Key, S::Val
     model.iter().take(2).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// `stats` counts what is there, and no more memory than the pool has given away.
+/// Checks that `stats` counts the records, and no more memory than the pool has handed out.
 pub(crate) fn stats_are_sane<S: Types>(rig: &Rig<S>, records: u64) -> Verdict {
     use super::bed::Bed;
     let stats = rig.index().stats()?;

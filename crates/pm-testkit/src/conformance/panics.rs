@@ -1,4 +1,4 @@
-//! A thread that panics in the middle of an operation: nobody waits for it, and what it was doing
+//! A thread that panics in the middle of an operation: no other thread waits for it, and its operation
 //! happened or did not.
 
 use std::collections::BTreeMap;
@@ -31,18 +31,18 @@ fn calls() -> [(u64, Call); 7] {
     ]
 }
 
-/// What makes a thread panic, and stops doing so.
+/// Makes a thread panic, or stops that.
 struct Trigger<'a, S: Types> {
     arm: &'a dyn Fn(&Rig<S>, u64),
     disarm: &'a dyn Fn(&Rig<S>),
-    /// Bounds what follows, so that a wait that never ends is a failure.
+    /// Bounds the following calls, so that an endless wait is a failure.
     guard: &'a dyn Fn(&Rig<S>),
 }
 
-/// Each operation is interrupted at each of its accesses to the pool in turn (every `stride`-th,
-/// when there are more than a few), by a panic in the medium. Afterwards another thread reads and
-/// writes everywhere, without waiting for ever and without an error; what it sees, and what is there
-/// after opening, is explained by the interrupted call having happened or not.
+/// Each operation is interrupted at each of its accesses to the pool in turn (every `stride`-th, when there
+/// are more than a few), by a panic in the medium. Afterwards another thread reads and writes everywhere,
+/// without an endless wait and without an error. What it sees, and the contents after opening, must be
+/// explained by the interrupted call having happened or not.
 pub fn panics_at_any_access<S: Types<Bed = Simulated>>(of: Maker<S>, stride: u64) -> Verdict {
     let trigger = Trigger::<S> {
         arm: &|rig, at| rig.bed.space().limit_steps(at),
@@ -52,7 +52,7 @@ pub fn panics_at_any_access<S: Types<Bed = Simulated>>(of: Maker<S>, stride: u64
     at_every_point(of, &trigger, stride)
 }
 
-/// The same, and it is the user's code that panics: each conversion of a key or value in turn.
+/// The same, with a panic in the user's code: in each conversion of a key or value in turn.
 pub fn panics_in_conversions<S: Types<Key = Fuse, Value = Fuse>>(of: Maker<S>) -> Verdict {
     let _watchdog = Watchdog::new("panics_in_conversions");
     let trigger = Trigger::<S> {
@@ -76,7 +76,7 @@ fn at_every_point<S: Types>(of: Maker<S>, trigger: &Trigger<'_, S>, stride: u64)
     Ok(())
 }
 
-/// Whether the call was interrupted: `false` if it ended before point `at`.
+/// Returns whether the call was interrupted: `false` if it ended before point `at`.
 fn interrupted<S: Types>(
     of: Maker<S>,
     trigger: &Trigger<'_, S>,
@@ -127,7 +127,7 @@ fn interrupted<S: Types>(
     Ok(panicked)
 }
 
-/// Another thread's operations on the key, its neighbours and the far ends.
+/// Executes another thread's operations on the key, its neighbours and the far ends.
 fn go_on<S: Types>(log: &mut Log<'_>, rig: &Rig<S>, key: u64) -> Verdict {
     for near in [key, key - 1, key + 1, 1, 0, 2 * RECORDS] {
         let calls = [Call::Get, Call::Put(2000 + near), Call::Remove, Call::TryInsert(3000 + near)];

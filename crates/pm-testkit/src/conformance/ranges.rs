@@ -14,7 +14,7 @@ use super::sample::{SampleKey, SampleValue, family};
 use super::subject::{Maker, Rig, Types};
 use super::verdict::{Verdict, Within, brief, ensure, ensure_eq};
 
-/// Every second key of the family, and the extreme keys.
+/// Makes an index with every second key of the family, and the extreme keys.
 fn sparse<S: Types>(of: Maker<S>, count: u64) -> Verdict<(Rig<S>, ModelOf<S>)> {
     let rig = Rig::new(of)?;
     let mut model: Model<_, _> =
@@ -72,7 +72,7 @@ pub fn all_bounds<S: Types>(of: Maker<S>) -> Verdict {
     Ok(())
 }
 
-/// Bounds on which `BTreeMap::range` panics make the index panic, and leave it usable.
+/// Bounds on which `BTreeMap::range` panics make the index panic, and the index stays usable.
 pub fn panicking_bounds<S: Types>(of: Maker<S>) -> Verdict {
     let (rig, model) = sparse(of, 20)?;
     let keys = [3, 4, 10, 11, 500].map(S::Key::nth);
@@ -110,14 +110,14 @@ pub fn panicking_bounds<S: Types>(of: Maker<S>) -> Verdict {
     Ok(())
 }
 
-/// A record that a scan may show: its key, the values it had during the scan, and whether it was
-/// there all the time.
+/// A record that a scan may show: its key, the values it had during the scan, and whether it existed all the
+/// time.
 struct Shown<V> {
     values: Vec<V>,
     always: bool,
 }
 
-/// What a scan may and must show when the records change under it.
+/// The records that a scan may and must show while they change.
 struct Film<S: Types> {
     records: std::collections::BTreeMap<S::Key, Shown<S::Value>>,
 }
@@ -139,7 +139,7 @@ impl<S: Types> Film<S> {
         }
     }
 
-    /// Checks the items a scan of everything gave, in key order.
+    /// Checks the items of a scan of everything, in key order.
     fn explains(&self, items: &[(S::Key, S::Value)]) -> Verdict {
         ensure!(items.is_sorted_by(|a, b| a.0 < b.0), "a scan out of order, or a duplicate");
         for (key, value) in items {
@@ -154,8 +154,8 @@ impl<S: Types> Film<S> {
     }
 }
 
-/// An iterator goes on through changes that its own thread makes: records that are there all the
-/// time appear once, in order; others appear only with a value they had.
+/// An iterator continues while its own thread changes records: those that exist all the time appear once, in
+/// order; others appear only with a value they had.
 pub fn changes_during_iteration<S: Types>(of: Maker<S>) -> Verdict {
     for round in 0..12u64 {
         let (rig, model) = sparse(of, 150)?;
@@ -189,7 +189,7 @@ fn next<K: super::SampleKey, V: SampleValue>(
     Ok(item.transpose()?)
 }
 
-/// One change, or a few, that depend on `seed`.
+/// Makes one or a few changes that depend on `seed`.
 fn change<S: Types>(rig: &Rig<S>, film: &mut Film<S>, seed: u64) -> Verdict {
     let index = rig.index();
     for i in 0..seed % 4 {

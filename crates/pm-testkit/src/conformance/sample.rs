@@ -1,4 +1,4 @@
-//! Where keys and values of tests come from.
+//! The keys and values of tests.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -6,25 +6,25 @@ use std::hash::Hash;
 use pmindex_index::{Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Value};
 use proptest::prelude::*;
 
-/// A key type the suite can make keys of.
+/// A key type whose keys the suite can make.
 pub trait SampleKey: Key + Debug + Hash {
-    /// The `i`-th key of an ascending family, `i < 2^31`.
+    /// Returns the `i`-th key of an ascending family, `i < 2^31`.
     fn nth(i: u64) -> Self;
 
-    /// Keys at the edges of the type, ascending: the least, the greatest, and those that share
-    /// prefixes or differ in their length or sign alone.
+    /// Returns keys at the edges of the type, ascending: the least, the greatest, and keys that share
+    /// prefixes or differ only in their length or sign.
     fn edges() -> Vec<Self>;
 
-    /// A key just longer than the longest, if the type has such keys.
+    /// Returns a key just longer than the longest, if the type has such keys.
     #[must_use]
     fn too_long() -> Option<Self> {
         None
     }
 
-    /// Any key.
+    /// Returns any key.
     fn any() -> BoxedStrategy<Self>;
 
-    /// Keys as tests want them: mostly of a small family, so that operations meet.
+    /// Returns typical keys for tests: mostly of a small family, so that operations meet.
     fn sample() -> BoxedStrategy<Self> {
         let edges = Self::edges();
         prop_oneof![
@@ -37,25 +37,25 @@ pub trait SampleKey: Key + Debug + Hash {
     }
 }
 
-/// A value type the suite can make values of.
+/// A value type whose values the suite can make.
 pub trait SampleValue: Value + Eq + Hash {
-    /// The value that carries `tag`: distinct for distinct tags.
+    /// Returns the value that carries `tag`: distinct for distinct tags.
     fn tagged(tag: u64) -> Self;
 
-    /// The tag of a value made by [`tagged`](Self::tagged); `None` for any other value, a torn
-    /// one included.
+    /// Returns the tag of a value made by [`tagged`](Self::tagged); `None` for any other value, a torn one
+    /// included.
     fn tag(&self) -> Option<u64>;
 
-    /// Values at the edges of the type.
+    /// Returns values at the edges of the type.
     fn edges() -> Vec<Self>;
 
-    /// A value just longer than the longest, if the type has such values.
+    /// Returns a value just longer than the longest, if the type has such values.
     #[must_use]
     fn too_long() -> Option<Self> {
         None
     }
 
-    /// Values as tests want them.
+    /// Returns typical values for tests.
     fn sample() -> BoxedStrategy<Self> {
         (0..1u64 << 32).prop_map(Self::tagged).boxed()
     }
@@ -223,7 +223,7 @@ impl SampleValue for u64 {
     }
 }
 
-/// The tag, and it again in every byte that is left.
+/// The tag, repeated in all remaining bytes.
 impl<const N: usize> SampleValue for [u8; N] {
     fn tagged(tag: u64) -> Self {
         let mut value = [0; N];

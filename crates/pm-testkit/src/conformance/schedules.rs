@@ -1,4 +1,4 @@
-//! Many short histories under the deterministic scheduler, each interleaved as its seed says.
+//! Many short histories under the deterministic scheduler, each interleaved by its seed.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -19,7 +19,7 @@ use crate::history::{Call, Clock, History, Log, Outcome, Tag};
 /// Accesses after which a schedule counts as endless.
 const STEPS: u64 = 3_000_000;
 
-/// A short program: what is there before, and what each thread calls.
+/// A short program: the records before, and the calls of each thread.
 struct Program {
     keys: u64,
     before: BTreeMap<u64, Tag>,
@@ -69,7 +69,7 @@ impl Act {
             11 => Self::One(key, Call::Put(tag)),
             12 => Self::One(key, Call::Insert(tag)),
             13 => {
-                // What was there before the threads began.
+                // A value from before the threads began.
                 Self::One(key | 1, Call::RemoveExact(key | 1))
             }
             14..17 => Self::One(key, Call::Remove),
@@ -133,13 +133,13 @@ pub fn schedules<S: Types<Bed = Simulated>>(of: Maker<S>, count: u32) -> Verdict
     (0..u64::from(count)).try_for_each(|seed| run(of, seed).within(format_args!("schedule {seed}")))
 }
 
-/// The schedule of one seed.
+/// Runs the schedule of one seed.
 pub fn replay_schedule<S: Types<Bed = Simulated>>(of: Maker<S>, seed: u64) -> Verdict {
     run(of, seed).within(format_args!("schedule {seed}"))
 }
 
-/// What the suite does with an index under the scheduler: histories, panics in mid-operation, panics while
-/// opening.
+/// Runs all tests of an index under the scheduler: histories, panics in the middle of an operation, panics
+/// while opening.
 pub fn scheduled<S: Types<Bed = Simulated>>(of: Maker<S>) -> Verdict {
     schedules(of, scaled(400))?;
     panics_at_any_access(of, 1)?;
@@ -160,7 +160,7 @@ where
     type Index = C::Index;
 }
 
-/// [`scheduled`] for the index of a crash campaign: a program that explores its crashes has it compiled.
+/// [`scheduled`] for the index of a crash campaign: a program that explores its crashes compiles it once.
 pub fn scheduled_index<C: CrashIndex>() -> Verdict
 where
     C::Key: SampleKey,

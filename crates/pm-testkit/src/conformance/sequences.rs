@@ -11,8 +11,8 @@ use super::sample::{SampleKey, SampleValue, family};
 use super::subject::{Maker, Rig, Types};
 use super::verdict::{Failure, Verdict, Within, expect_eq};
 
-/// Multiplies a number of cases by the environment variable `PMINDEX_LONG`, if it is a number: the
-/// suite can be made to run longer, never shorter.
+/// Multiplies a number of cases by the environment variable `PMINDEX_LONG`, if it is a number: the suite can
+/// run longer, never shorter.
 #[must_use]
 pub fn scaled(cases: u32) -> u32 {
     let factor = std::env::var("PMINDEX_LONG").ok().and_then(|text| text.parse().ok());

@@ -1,4 +1,4 @@
-//! What deletes give back, and that churn does not grow the pool.
+//! The memory that deletes give back; churn must not grow the pool.
 
 use pmindex_index::Storable;
 
@@ -22,8 +22,8 @@ fn used<S: Types>(rig: &Rig<S>) -> Verdict<u64> {
     Ok(rig.bed.pool().used_bytes())
 }
 
-/// Deleting everything gives at least 90 % of the PM that the records took back to the allocator,
-/// in whatever order.
+/// Deleting everything gives at least 90 % of the PM that the records took back to the allocator, in any
+/// order.
 pub fn deletes_give_back<S: Types>(of: Maker<S>) -> Verdict {
     const RECORDS: u64 = 4000;
     for order in ["ascending", "descending", "scattered"] {
@@ -56,8 +56,8 @@ pub fn deletes_give_back<S: Types>(of: Maker<S>) -> Verdict {
     Ok(())
 }
 
-/// Inserts and deletes at a constant number of records, updates at a constant set of keys: the
-/// memory in use reaches a plateau.
+/// Inserts and deletes at a constant number of records, and updates of a constant set of keys: the memory in
+/// use reaches a plateau.
 pub fn churn_reaches_a_plateau<S: Types>(of: Maker<S>) -> Verdict {
     const RECORDS: u64 = 1000;
     const ROUNDS: u64 = 12;
@@ -69,7 +69,7 @@ pub fn churn_reaches_a_plateau<S: Types>(of: Maker<S>) -> Verdict {
     let mut plateau = 0;
     for round in 0..ROUNDS {
         for i in 0..RECORDS {
-            // The window of keys moves on, so that leaves empty at one end and fill at the other.
+            // The window of keys moves, so that leaves empty at one end and fill at the other.
             let oldest = S::Key::nth(round * RECORDS + i);
             ensure!(rig.index().remove(oldest.borrowed())?.is_some(), "remove: not there");
             put(&rig, (round + 1) * RECORDS + i, i)?;

@@ -1,8 +1,7 @@
-//! What is tested, and where it lives.
+//! The subject of a test: an index type on a bed.
 //!
-//! Properties know the types of keys and values and the bed, [`Types`], and reach the index through
-//! a table of calls that a [`Maker`] gives them: a property is compiled once for its types, however
-//! many indexes it is put to.
+//! Properties know the types of keys and values and the bed, [`Types`], and reach the index through a table
+//! of calls in a [`Maker`]: a property is compiled once for its types, however many indexes it tests.
 
 use std::fmt;
 use std::ops::Bound;
@@ -25,7 +24,7 @@ pub trait Subject: 'static {
     type Key: SampleKey;
     /// Its values.
     type Value: SampleValue;
-    /// Where its pools are.
+    /// The bed of its pools.
     type Bed: Bed;
     /// The index type.
     type Index: PmIndex<Self::Key, Self::Value, <Self::Bed as Bed>::Medium>;
@@ -33,13 +32,13 @@ pub trait Subject: 'static {
     const SIMULATED_BYTES: u64 = 256 << 10;
 }
 
-/// What of a [`Subject`] its properties are compiled for: `(Key, Value, Bed)`.
+/// The types that properties are compiled for: `(Key, Value, Bed)`.
 pub trait Types: 'static {
     /// Keys.
     type Key: SampleKey;
     /// Values.
     type Value: SampleValue;
-    /// Where pools are.
+    /// The bed of its pools.
     type Bed: Bed;
 }
 
@@ -55,7 +54,7 @@ pub type TypesOf<S> = (<S as Subject>::Key, <S as Subject>::Value, <S as Subject
 /// The medium of pools.
 pub type MediumOf<S> = <<S as Types>::Bed as Bed>::Medium;
 
-/// An index whose type is forgotten.
+/// An index without its type.
 pub trait Opened<K: Key, V: Value>: Index<K, V> {
     /// [`PmIndex::close`].
     fn close(self: Box<Self>) -> Result<(), IndexError>;
@@ -91,7 +90,7 @@ impl<S: Types> fmt::Debug for Maker<S> {
     }
 }
 
-/// The maker of a subject's indexes.
+/// Returns the maker of a subject's indexes.
 #[must_use]
 pub fn maker<S: Subject>() -> Maker<TypesOf<S>> {
     Maker {
@@ -145,7 +144,7 @@ impl<S: Subject> Opened<S::Key, S::Value> for Known<S> {
     }
 }
 
-/// Every call of [`Index`] as the index itself answers it, those with a default included.
+/// Forwards every call of [`Index`] to the index itself, including those with a default.
 impl<S: Subject> Index<S::Key, S::Value> for Known<S> {
     fn get(&self, key: &KeyRef<S>) -> Result<Option<S::Value>, IndexError> {
         self.0.get(key)
@@ -287,19 +286,19 @@ pub(crate) struct Rig<S: Types> {
 }
 
 impl<S: Types> Rig<S> {
-    /// An empty index in a fresh pool that is large enough for anything.
+    /// Makes an empty index in a fresh pool that is large enough for anything.
     pub(crate) fn new(maker: Maker<S>) -> Verdict<Self> {
         let bytes = S::Key::SHAPE.is_bytes() || S::Value::SHAPE.is_bytes();
         Self::with_pool(maker, if bytes { LARGE_POOL } else { SMALL_POOL })
     }
 
-    /// An empty index in a fresh pool of so many bytes.
+    /// Makes an empty index in a fresh pool of this many bytes.
     pub(crate) fn with_pool(maker: Maker<S>, bytes: u64) -> Verdict<Self> {
         Self::on(maker, S::Bed::new(bytes)?)
     }
 
-    /// An empty index in a fresh pool for so many operations of the allocator at once, if the bed can
-    /// have one.
+    /// Makes an empty index in a fresh pool for this many operations of the allocator at once, if the bed
+    /// supports that.
     pub(crate) fn with_slots(maker: Maker<S>, slots: u64) -> Verdict<Self> {
         Self::on(maker, S::Bed::with_slots(SMALL_POOL, slots)?)
     }
@@ -309,12 +308,12 @@ impl<S: Types> Rig<S> {
         Ok(Self { maker, index: Some(index), bed })
     }
 
-    /// The index.
+    /// Returns the index.
     pub(crate) fn index(&self) -> &IndexOf<S> {
         self.index.as_deref().expect("a rig has an index between its methods")
     }
 
-    /// The blocks of the index are the live blocks of the pool, each once: nothing is leaked.
+    /// Checks that the blocks of the index are the live blocks of the pool, each once: nothing is leaked.
     pub(crate) fn audit(&self) -> Verdict {
         let blocks = self.index().blocks()?;
         let report = self.bed.pool().audit(blocks.into_iter());
@@ -344,7 +343,7 @@ impl<S: Types> Rig<S> {
         self.reopen(false)
     }
 
-    /// Drops the index without closing it, lets `between` open the pool again, and opens the index.
+    /// Drops the index without closing it, calls `between`, which opens the pool again, and opens the index.
     pub(crate) fn drop_and(&mut self, between: impl FnOnce(&mut S::Bed) -> Verdict) -> Verdict {
         self.index = None;
         between(&mut self.bed)?;
@@ -352,7 +351,7 @@ impl<S: Types> Rig<S> {
         Ok(())
     }
 
-    /// Closes the index, whatever that says.
+    /// Closes the index, and ignores an error.
     pub(crate) fn try_close(&mut self) {
         if let Some(index) = self.index.take() {
             let _ = index.close();

@@ -1,5 +1,5 @@
-//! Real threads: short histories on hot keys, long ones through structure changes, records that
-//! nobody touches.
+//! Real threads: short histories on hot keys, long ones through structure changes, and records that no thread
+//! touches.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,7 +19,7 @@ use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 use crate::crash::Rng;
 use crate::history::{Call, Clock, History, Log, Outcome, Tag};
 
-/// Ends the process if threads hang: they cannot be ended otherwise.
+/// Ends the process if threads hang: there is no other way to end them.
 pub(super) struct Watchdog {
     _alive: Sender<()>,
 }
@@ -37,7 +37,7 @@ impl Watchdog {
     }
 }
 
-/// Runs `body(thread)` on so many threads; a panic is a failure.
+/// Runs `body(thread)` on this many threads; a panic is a failure.
 fn together<T: Send>(threads: u32, body: impl Fn(u32) -> Verdict<T> + Sync) -> Verdict<Vec<T>> {
     std::thread::scope(|scope| {
         let start = |thread| {
@@ -60,17 +60,17 @@ struct Mix {
     threads: u32,
     calls: u64,
     keys: u64,
-    /// One call in so many is a scan, and another a batch.
+    /// One call in this many is a scan, and another a batch.
     wide: usize,
     limit: usize,
-    /// How many operations of the allocator the pool has room for at once; `None`: enough.
+    /// The number of allocator operations that the pool has room for at once; `None` means enough.
     slots: Option<u64>,
 }
 
-/// A thread's random calls.
+/// Makes a thread's random calls.
 fn random_calls<S: Types>(index: &IndexOf<S>, log: &mut Log<'_>, thread: u32, mix: Mix) -> Verdict {
     let mut rng = Rng::new(u64::from(thread) + 1);
-    // What this thread put where, the last time it put something.
+    // The last key and value that this thread wrote.
     let mut last = (0, 0);
     for i in 0..mix.calls {
         let mut key = rng.next_u64() % mix.keys;
@@ -143,20 +143,20 @@ fn stress<S: Types>(of: Maker<S>, what: &'static str, mix: Mix) -> Verdict {
     Ok(())
 }
 
-/// A few keys that four threads fight for, every call checked for linearizability.
+/// Four threads compete for a few keys; every call is checked for linearizability.
 pub fn hot_keys<S: Types>(of: Maker<S>, calls: u64) -> Verdict {
     let mix = Mix { threads: 4, calls, keys: 24, wide: 24, limit: 24, slots: None };
     stress(of, "hot_keys", mix)
 }
 
-/// Keys enough for leaves to split and merge all the time under three threads, scans across them.
+/// Three threads use enough keys for leaves to split and merge all the time, with scans across them.
 pub fn structure_changes<S: Types>(of: Maker<S>, calls: u64) -> Verdict {
     let mix = Mix { threads: 3, calls, keys: 1200, wide: 40, limit: 100, slots: None };
     stress(of, "structure_changes", mix)
 }
 
-/// Six threads in pools for one and for two operations of the allocator at once: they wait for each
-/// other, and nobody is told that the pool is busy.
+/// Six threads in pools for one and for two operations of the allocator at once: they wait for each other,
+/// and no call fails with a busy pool.
 pub fn few_slots<S: Types>(of: Maker<S>, calls: u64) -> Verdict {
     for slots in [1, 2] {
         let slots = Some(slots);
@@ -169,9 +169,9 @@ pub fn few_slots<S: Types>(of: Maker<S>, calls: u64) -> Verdict {
 /// Keys of the family in [`untouched_records`].
 const KEYS: u64 = 1000;
 
-/// Every fourth key stays; writers insert and remove all the others. Readers find each record that
-/// stays, and scans in either direction show all of them, in order, and nothing that was never
-/// written. Lasts for `rounds` of the writers and as many scans at least.
+/// Every fourth key stays; writers insert and remove all the others. Readers find each record that stays, and
+/// scans in either direction show all of them, in order, and nothing that was never written. Lasts for at
+/// least `rounds` of the writers and as many scans.
 pub fn untouched_records<S: Types>(of: Maker<S>, rounds: u64) -> Verdict {
     let _watchdog = Watchdog::new("untouched_records");
     let rig = Rig::new(of)?;
@@ -205,7 +205,7 @@ pub fn untouched_records<S: Types>(of: Maker<S>, rounds: u64) -> Verdict {
     rig.audit()
 }
 
-/// Says that the test is over, even if its thread panics.
+/// Marks the test as over, even if its thread panics.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {

@@ -1,14 +1,14 @@
-//! What a section of the suite returns: nothing, or what the index got wrong.
+//! The result of a section of the suite: nothing, or what the index did wrong.
 //!
-//! Sections return a [`Verdict`] in place of panicking, so that the suite's own tests can ask of a
-//! faulty index *what* was found, and `proptest` can shrink.
+//! Sections return a [`Verdict`] instead of panicking, so that the suite's own tests can check *which* fault
+//! of an index was found, and `proptest` can shrink.
 
 use std::fmt;
 
 use pmindex_core::{DurabilityLost, PmError};
 use pmindex_index::{IndexError, Missing, Occupied};
 
-/// What the index got wrong.
+/// A fault of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     what: String,
@@ -18,18 +18,18 @@ pub struct Failure {
 pub type Verdict<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// A failure with a description.
+    /// Makes a failure with a description.
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into() }
     }
 
-    /// The same failure, and where it was found.
+    /// Adds the place where the failure was found.
     #[must_use]
     pub fn within(self, place: impl fmt::Display) -> Self {
         Self { what: format!("{place}: {}", self.what) }
     }
 
-    /// The description.
+    /// Returns the description.
     #[must_use]
     pub fn what(&self) -> &str {
         &self.what
@@ -83,7 +83,7 @@ impl<T, E: Into<Failure>> Within<T> for Result<T, E> {
     }
 }
 
-/// `Debug`, cut to a length a person reads: values may be a mebibyte.
+/// Formats by `Debug`, cut to a length that a person reads: values may be a mebibyte.
 pub(crate) fn brief(value: &dyn fmt::Debug) -> String {
     const MAX: usize = 160;
     let mut text = format!("{value:?}");

@@ -1,5 +1,5 @@
-//! A campaign: one subject on every medium, with every number of threads it allows, and with as many
-//! operation slots as it likes or so few that threads take over each other's.
+//! A campaign: one subject on every medium, with every supported number of threads, and with the usual number
+//! of operation slots or so few that threads take over each other's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,23 +15,23 @@ use super::source::steps_in;
 use super::subject::CrashSubject;
 use super::survivors::{Mutants, mutants};
 
-/// How much a campaign explores.
+/// The extent of a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct Campaign {
-    /// Crash states in all.
+    /// The total number of crash states.
     pub states: u64,
-    /// Where all choices come from.
+    /// The seed of all choices.
     pub seed: u64,
     /// Whether mutants are explored too.
     pub mutate: bool,
-    /// Operation slots of every pool; `None`: now the subject's number, now one, now two.
+    /// Operation slots of every pool; `None` alternates between the subject's number, one and two.
     pub slots: Option<u64>,
 }
 
-/// What a campaign found.
+/// The findings of a campaign.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// One report per configuration that held.
+    /// One report for each configuration without a failure.
     pub reports: Vec<Report>,
     /// The first failure, after which nothing else was explored.
     pub failure: Option<Box<Failure>>,
@@ -43,11 +43,11 @@ pub struct Findings {
     pub mutants: Option<Mutants>,
 }
 
-/// The most states that are spent on one mutant in one configuration.
+/// The largest number of states for one mutant in one configuration.
 const MUTANT_STATES: u64 = 30_000;
 
 impl Campaign {
-    /// The configurations of a subject, with their shares of the states.
+    /// Returns the configurations of a subject, with their shares of the states.
     fn configs(&self, subject: AnySubject) -> Vec<Config> {
         let share = |percent: u64, slots: Option<u64>| {
             let config = Config::new().seed(self.seed).states(self.states * percent / 100);
@@ -64,7 +64,7 @@ impl Campaign {
             configs.push(share(9, Some(1)).threads(2));
             configs.push(share(7, Some(1)).threads(3));
             configs.push(share(7, Some(2)).threads(3));
-            // Where the number is given some of these are alike.
+            // If the number of slots is given, some of these are equal.
             configs.dedup_by(|two, one| {
                 let same = (two.threads, two.slots) == (one.threads, one.slots)
                     && two.persistency == one.persistency;
@@ -110,8 +110,8 @@ impl Campaign {
     }
 }
 
-/// The same number of states from more runs, with fewer states of each: what depends on the
-/// operations and the schedule more than on the image, creation included.
+/// Returns a configuration with the same number of states from more runs, with fewer states of each: for
+/// faults that depend on the operations and the schedule more than on the image, creation included.
 fn many_runs(config: &Config) -> Config {
     Config { exhaustive: 16, random: 6, nest_every: 2000, nested_states: 60, ..config.clone() }
 }
@@ -133,7 +133,7 @@ fn unreached(subject: AnySubject, covered: &BTreeMap<Site, u64>) -> Vec<String> 
 }
 
 impl Findings {
-    /// Whether nothing broke, every step was crashed at, and every mutant was caught.
+    /// Whether no state failed, every step was crashed at, and every mutant was caught.
     #[must_use]
     pub fn hold(&self) -> bool {
         self.failure.is_none()
@@ -142,7 +142,7 @@ impl Findings {
             && self.mutants.as_ref().is_none_or(|m| m.survivors().count() == 0)
     }
 
-    /// Crash states checked.
+    /// Returns the number of crash states checked.
     #[must_use]
     pub fn states(&self) -> u64 {
         self.reports.iter().map(|r| r.states).sum()

@@ -1,8 +1,8 @@
 //! Subjects without their types: the explorer is compiled once for all of them.
 //!
-//! [`Program`] is what a [`CrashSubject`] says of itself, [`Running`] is an instance of it, [`AnyOp`] an
-//! operation of it, and [`AnyValue`] what an operation returned, or a state. A subject meets only
-//! operations and values of its own.
+//! [`Program`] describes a [`CrashSubject`], [`Running`] is an instance of it, [`AnyOp`] an operation of it,
+//! and [`AnyValue`] the result of an operation, or a state. A subject receives only its own operations and
+//! values.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -20,7 +20,7 @@ use super::subject::{CrashSubject, Fault, Geometry};
 #[derive(Clone)]
 pub(crate) struct AnyOp(Arc<dyn Operation>);
 
-/// What some subject's operation returned, or a state of the subject's model.
+/// The result of some subject's operation, or a state of its model.
 #[derive(Clone)]
 pub(crate) struct AnyValue(Arc<dyn Comparable>);
 
@@ -58,7 +58,7 @@ impl AnyValue {
     }
 }
 
-/// A subject's operation or value with its type.
+/// Returns a subject's operation or value with its type.
 fn own<T>(found: Option<&T>) -> &T {
     found.unwrap_or_else(|| panic!("a {} of another subject", std::any::type_name::<T>()))
 }
@@ -108,11 +108,11 @@ pub(crate) trait Program: Debug + Sync {
     fn geometry(&self) -> Geometry;
     fn create(&self, space: &Space) -> Result<Box<dyn Running>, Fault>;
     fn open(&self, space: &Space) -> Result<Option<Box<dyn Running>>, Fault>;
-    /// The state after `create`.
+    /// Returns the state after `create`.
     fn initial(&self) -> AnyValue;
-    /// The state after an operation, and what that returns.
+    /// Returns the state after an operation, and the operation's result.
     fn model(&self, model: &AnyValue, op: &AnyOp) -> (AnyValue, AnyValue);
-    /// The state to go on from once this was observed.
+    /// Returns the state to continue from once this was observed.
     fn observed(&self, model: &AnyValue) -> AnyValue;
     fn outcomes(&self, model: &AnyValue, op: &AnyOp) -> Vec<(AnyValue, AnyValue)>;
     fn ops(&self) -> BoxedStrategy<AnyOp>;
@@ -123,10 +123,10 @@ pub(crate) trait Program: Debug + Sync {
     fn sources(&self) -> &'static [(&'static str, &'static str)];
 }
 
-/// A subject whose type is known to nobody.
+/// A subject without its type.
 pub(crate) type AnySubject = &'static dyn Program;
 
-/// Forgets the type of a subject.
+/// Removes the type of a subject.
 pub(crate) fn subject<S: CrashSubject>() -> AnySubject {
     &Forgotten::<S>(PhantomData)
 }
@@ -203,7 +203,7 @@ impl<S: CrashSubject> Program for Forgotten<S> {
     }
 }
 
-/// The same plan without the type of its operations.
+/// Returns the same plan without the type of its operations.
 pub(crate) fn erased<T: Any + Clone + Debug + Send + Sync>(plan: &Plan<T>) -> Plan<AnyOp> {
     let all = |ops: &[T]| ops.iter().cloned().map(AnyOp::new).collect();
     Plan {

@@ -1,18 +1,18 @@
-//! The explorer: crash points, images, and what recovery makes of them.
+//! The explorer: crash points, images, and their recoveries.
 //!
-//! A run is recorded once. The explorer then walks its trace with the memory model; at each crash
-//! point it derives the images, skips those already seen with the same history, and for the others
-//! opens the structure, compares it with the oracle, audits the allocator and goes on using it. That
-//! is a run as well, with a trace of its own: a share of them (every new kind of recovery, and a
-//! sample of the rest) is walked and crashed in the same way.
+//! A run is recorded once. The explorer then walks its trace with the memory model. At each crash point it
+//! derives the images, skips those already seen with the same history, and for the others opens the
+//! structure, compares it with the oracle, audits the allocator and continues to use the structure. That is a
+//! run as well, with a trace of its own: a share of these (every new kind of recovery, and a sample of the
+//! rest) is walked and crashed in the same way.
 //!
-//! At some crash points the process dies *alone*: the next one finds what was in the caches, durable
-//! or not, and opens that. Its run is walked too, and the power fails in it, or after it: what it only
-//! read may vanish, what it made durable stays. An opening that acts on a word which is not durable
-//! is betrayed by that.
+//! At some crash points the process dies *alone*: the next process finds the contents of the caches, durable
+//! or not, and opens them. Its run is walked too, and the power fails in it, or after it: what it only read
+//! may vanish, what it made durable stays. This exposes an opening that depends on a word that is not
+//! durable.
 //!
-//! Everything happens in one [`Space`]. Applying an image, recovering it and going on are taken back
-//! by undo logs, so a state costs the words it touches.
+//! Everything happens in one [`Space`]. Applying an image, recovering it and continuing are taken back by
+//! undo logs, so a state costs the words it touches.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -31,14 +31,13 @@ use super::site::{Site, SiteTable, StepKind};
 
 /// A note in the trace: from here on crashes are not explored.
 pub(crate) const PAUSE: u64 = u64::MAX;
-/// A note in the trace: from here on they are again.
+/// A note in the trace: from here on they are explored again.
 pub(crate) const RESUME: u64 = u64::MAX - 1;
 
-/// The run, the recovery from a crash of it, and the one after that (if the first of these died
-/// alone).
+/// The run, the recovery from a crash of it, and the one after that (if the process of the first died alone).
 const LEVELS: usize = 3;
 
-/// What one level of nesting needs: 0 is the run, 1 the recovery from a crash of it.
+/// The state of one level of nesting: 0 is the run, 1 the recovery from a crash of it.
 #[derive(Debug)]
 struct Level {
     memory: Memory,
@@ -52,10 +51,10 @@ impl Level {
     }
 }
 
-/// What a walk begins with.
+/// The state in which a walk begins.
 #[derive(Clone, Copy)]
 enum Begins {
-    /// All that the space contains is durable; this identifies it.
+    /// Everything in the space is durable; the number identifies it.
     Durable(u64),
     /// The level's memory is set up: the caches hold what a dead process left.
     Left,
@@ -71,24 +70,24 @@ struct Walk<'a> {
     allowed: Option<Allowed<AnyValue>>,
     /// Identifies the history so far.
     past: u64,
-    /// States after which the walk ends.
+    /// The number of states after which the walk ends.
     budget: u64,
     every_store: bool,
-    /// One fence or flush in so many is a crash point; the ends of operations always are.
+    /// One fence or flush in this many is a crash point; the ends of operations always are.
     thin: usize,
     /// Between [`PAUSE`] and [`RESUME`].
     paused: bool,
-    /// Only operations' ends are crash points, with nothing unfenced and with everything: what matters
-    /// is the schedule.
+    /// Only the ends of operations are crash points, with no unfenced store and with all of them: the
+    /// schedule is what matters.
     brief: bool,
 }
 
 /// A run of a directed plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Directed {
-    /// How many of such runs there are.
+    /// The number of such runs.
     pub(crate) runs: u64,
-    /// The schedule is not left to the seed: where the first thread is preempted.
+    /// The handover point where the first thread is preempted, if the seed does not decide the schedule.
     pub(crate) hand_over: Option<u64>,
 }
 
@@ -105,14 +104,14 @@ pub(crate) struct AnyExplorer {
     report: Report,
     rng: Rng,
     tail: Vec<AnyOp>,
-    /// States in creation after which no more of this trial are explored.
+    /// The number of states in creation after which no more of this trial are explored.
     creation_budget: u64,
-    /// If the plan at hand is a directed one.
+    /// Set if the current plan is a directed one.
     directed: Option<Directed>,
 }
 
 impl AnyExplorer {
-    /// An explorer that has seen nothing.
+    /// Makes an explorer that has seen nothing.
     #[must_use]
     pub(crate) fn new(subject: AnySubject, config: Config) -> Self {
         let geometry = subject.geometry();
@@ -134,7 +133,7 @@ impl AnyExplorer {
         }
     }
 
-    /// What was explored so far.
+    /// Returns the report of the exploration so far.
     #[must_use]
     pub(crate) fn report(&self) -> &Report {
         &self.report
@@ -185,12 +184,12 @@ impl AnyExplorer {
         result.map_err(|broken| self.failure(plan, seed, &run).broken(broken))
     }
 
-    /// Which steps a plan executes, creation and setup included.
+    /// Returns the steps that a plan executes, creation and setup included.
     pub(crate) fn scout(&mut self, plan: &Plan<AnyOp>, seed: u64) -> BTreeSet<Site> {
         self.scouted(plan, seed).trace.iter().filter_map(Site::of).collect()
     }
 
-    /// Which steps a plan executes after its setup.
+    /// Returns the steps that a plan executes after its setup.
     pub(crate) fn scout_after_setup(&mut self, plan: &Plan<AnyOp>, seed: u64) -> BTreeSet<Site> {
         let run = self.scouted(plan, seed);
         let ready = run.ready().unwrap_or(run.trace.len());
@@ -277,8 +276,8 @@ impl AnyExplorer {
         result.map_err(|broken| self.failure(plan, seed, &run).broken(broken))
     }
 
-    /// As [`explore`](Self::explore), a run of a directed plan: it gets fewer states, and all of these
-    /// together about half.
+    /// As [`explore`](Self::explore), for a run of a directed plan: it gets fewer states, and all directed
+    /// plans together about half.
     pub(crate) fn explore_directed(
         &mut self,
         plan: &Plan<AnyOp>,
@@ -291,7 +290,8 @@ impl AnyExplorer {
         result
     }
 
-    /// States after which the trial at hand ends: a share of all, so that many trials have one.
+    /// Returns the number of states after which the current trial ends: a share of all, so that there are
+    /// many trials.
     fn trial_budget(&self) -> u64 {
         let (done, wanted) = (self.report.states, self.config.states);
         let share = done
@@ -318,14 +318,14 @@ impl AnyExplorer {
             level.memory.begin(&self.space, self.words(), kind, mutation, hash);
         }
         let mut result = Ok(());
-        // The last step worth going on to when the budget is spent.
+        // The last step worth continuing to when the budget is spent.
         let mut until = None;
         for i in 0..=walk.trace.len() {
             let event = walk.trace.get(i);
-            // A step that no crash was explored at has one, wherever it is.
+            // The first crash at a new step is always explored.
             let new = event.is_some_and(|event| self.is_new(event));
             let spent = until.is_some();
-            // What several threads leave behind is crashed at the end in any case.
+            // A run of several threads is always crashed at its end.
             let last = event.is_none() && walk.depth == 0 && self.config.threads > 1;
             let picked = !spent && i >= from && self.crashes_at(walk, event);
             if picked || !walk.paused && (new || last) {
@@ -362,14 +362,14 @@ impl AnyExplorer {
         self.subject.geometry().capacity / 8
     }
 
-    /// Whether an event is a step that no crash was explored at.
+    /// Whether an event is a step at which no crash was explored yet.
     fn is_new(&mut self, event: &Event) -> bool {
         let number = self.sites.number(event);
         number.is_some_and(|number| !self.report.has_crashed_at(number))
     }
 
-    /// The first event before which crashes are explored: the end of the setup, or in one trial of
-    /// four some step within the creation, and in one some step after the setup.
+    /// Returns the first event before which crashes are explored: the end of the setup, or in one trial of
+    /// four a step within the creation, and in another a step after the setup.
     fn start_of_crashes(&mut self, run: &Recording, seed: u64) -> usize {
         let mut steps = Vec::new();
         let mut paused = false;
@@ -394,7 +394,7 @@ impl AnyExplorer {
         0
     }
 
-    /// Where a mutant's crashes start: every other time a little before its step.
+    /// Returns where a mutant's crashes start: every other time a little before its step.
     fn steer(&mut self, run: &Recording, start: usize) -> usize {
         let Some(mutation) = self.config.mutation else { return start };
         let Some(ready) = run.ready() else { return start };
@@ -449,7 +449,7 @@ impl AnyExplorer {
             None => walk.oracle.allowed(),
         };
         let mut result = Ok(());
-        // Nothing that is not fenced, everything: those two come first.
+        // The images without any unfenced store and with all of them come first.
         let most = if walk.brief { 2 } else { usize::MAX };
         for image in 0..level.images.hashes.len().min(most) {
             let key = level.images.hashes[image] ^ walk.past;
@@ -488,8 +488,8 @@ impl AnyExplorer {
         pending && room && every > 0 && self.rng.one_in(every)
     }
 
-    /// The process dies, its caches do not: another one opens what they hold, and goes on. Then the
-    /// power fails, at any point of that.
+    /// The process dies, its caches survive: another one opens them and continues. Then the power fails, at
+    /// any point of that.
     fn kill(
         &mut self,
         walk: &Walk<'_>,
@@ -521,7 +521,7 @@ impl AnyExplorer {
         self.walk_recovery(walk, Begins::Left, (&trace, &history), allowed, budget)
     }
 
-    /// One or two operations to go on with.
+    /// Returns one or two operations to continue with.
     fn some_of_tail(&mut self) -> Vec<AnyOp> {
         let at = self.rng.below(self.tail.len().max(1));
         self.tail[at.min(self.tail.len())..(at + 2).min(self.tail.len())].to_vec()
@@ -536,8 +536,8 @@ impl AnyExplorer {
         allowed: &Allowed<AnyValue>,
         states: u64,
     ) -> Result<(), Broken> {
-        // What a mutant's step is for shows right after it, or anywhere up to the end; and what an
-        // incomplete recovery leaves shows in a crash of what comes after it.
+        // The effect of a mutant's step shows right after it, or anywhere up to the end; and the effect of an
+        // incomplete recovery shows in a crash of what follows it.
         let mutated = trace.iter().position(|e| self.config.mutation.is_some_and(|m| m.hits(e)));
         let earliest = match self.config.mutation {
             Some(_) => mutated,
@@ -597,8 +597,8 @@ impl AnyExplorer {
         result
     }
 
-    /// Whether the recovery just recorded is to be crashed as well: the first few of each kind, a
-    /// sample, and each that executes a step that no crash was explored at or that a mutant changes.
+    /// Whether the recovery just recorded is to be crashed as well: the first few of each kind, a sample, and
+    /// each that executes a step that is new or that a mutant changes.
     fn worth_nesting(&mut self) -> bool {
         let (sites, report, mutation) = (&mut self.sites, &self.report, self.config.mutation);
         let (kind, writes, new_step, mutated) = self.space.with_trace(|trace| {
@@ -613,14 +613,14 @@ impl AnyExplorer {
             (kind, writes, new_step, mutated)
         });
         if mutated || (new_step && writes) {
-            // What a step of recovery is for shows in a crash after it; each step has a crash.
+            // The effect of a recovery's step shows in a crash after it; each step gets a crash.
             return true;
         }
         let times = self.recoveries.entry(kind).or_insert(0);
         *times += 1;
         // Recoveries differ in many ways; crashes of them must not crowd out everything else.
         let room = self.report.nested * 5 < self.report.states * 2;
-        // What a directed plan is there for is often what a second crash shows.
+        // The purpose of a directed plan often shows only in a second crash.
         let every = if self.directed.is_some() {
             self.config.nest_every.min(8)
         } else {
@@ -630,8 +630,8 @@ impl AnyExplorer {
     }
 }
 
-/// The first event at which a mutant of the step at `hit` may differ from the program: what was not
-/// flushed is missed by the thread's next fence, no earlier.
+/// Returns the first event at which a mutant of the step at `hit` may differ from the program: the thread's
+/// next fence misses what was not flushed, no earlier event does.
 fn first_difference(trace: &[Event], hit: usize) -> usize {
     let step = &trace[hit];
     if Site::of(step).is_none_or(|site| site.kind != StepKind::Flush) {

@@ -1,4 +1,4 @@
-//! A broken contract, and how to see it again.
+//! A broken contract, and how to reproduce it.
 
 use std::error::Error;
 use std::fmt;
@@ -17,13 +17,13 @@ pub struct Failure {
     pub config: Config,
     /// The seed of the trial: `Config::seed` with this value runs it first.
     pub seed: u64,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
     /// The crashes that lead to it, outermost first.
     pub path: Vec<String>,
     /// The operations.
     pub plan: Vec<String>,
-    /// What was invoked and returned after the setup, in the order of the run.
+    /// The calls and results after the setup, in the order of the run.
     pub history: Vec<String>,
 }
 

@@ -1,9 +1,9 @@
 //! Crash images: the states that the memory model allows at one point.
 //!
-//! Each granule with stores pending has a list of [`Choice`]s, its possible contents; an image is
-//! one choice per granule. All images are enumerated when they are few. Otherwise a seeded mix of
-//! the adversarial ones: nothing unfenced persisted, everything, each granule alone, each granule
-//! missing, each partial content alone and with everything else, and random combinations.
+//! Each granule with pending stores has a list of [`Choice`]s, its possible contents; an image is one choice
+//! per granule. If there are few images, all are enumerated. Otherwise a seeded mix of the adversarial ones
+//! is: no unfenced store persisted, all of them, each granule alone, each granule missing, each partial
+//! content alone and with everything else, and random combinations.
 
 use pmindex_core::trace::Space;
 
@@ -15,7 +15,7 @@ use super::rng::Rng;
 struct Choice {
     /// Words that differ from the durable part.
     changes: Vec<(u32, u64)>,
-    /// What they change in the image's hash.
+    /// The change of the image's hash.
     delta: u64,
 }
 
@@ -25,7 +25,7 @@ struct Choices {
     list: Vec<Choice>,
     /// The one with everything persisted.
     full: u16,
-    /// Left out for their number.
+    /// Left out if there are too many.
     partial: bool,
 }
 
@@ -40,18 +40,18 @@ pub(crate) enum Coverage {
 #[derive(Debug, Default)]
 pub(crate) struct Images {
     choices: Vec<Choices>,
-    /// Per image, its choice in each dirty granule.
+    /// For each image, its choice in each dirty granule.
     picks: Vec<u16>,
     width: usize,
     pub(crate) hashes: Vec<u64>,
 }
 
-/// The most prefixes and the most subsets of loose words that a granule contributes.
+/// The largest numbers of prefixes and of subsets of loose words of a granule.
 const MAX_PREFIXES: usize = 48;
 const MAX_SUBSETS: usize = 48;
 
 impl Images {
-    /// Derives the images of the present point.
+    /// Derives the images of the current point.
     pub(crate) fn derive(
         &mut self,
         memory: &mut Memory,
@@ -181,7 +181,7 @@ impl Images {
         }
     }
 
-    /// Which granules of image `i` lack something: a line each, for a report.
+    /// Describes the granules of image `i` that lack something: a line each, for a report.
     pub(crate) fn describe(&self, memory: &Memory, i: usize) -> Vec<String> {
         let mut lines = Vec::new();
         for (&g, &pick) in memory.dirty.iter().zip(&self.picks[i * self.width..]) {
@@ -204,7 +204,7 @@ impl Images {
     }
 }
 
-/// At most `cap` of the numbers `0..=n`, with both ends and most of the upper end.
+/// Returns at most `cap` of the numbers `0..=n`, with both ends and most of the upper end.
 fn some_of(n: usize, cap: usize) -> Vec<usize> {
     if n < cap {
         return (0..=n).collect();
@@ -216,7 +216,7 @@ fn some_of(n: usize, cap: usize) -> Vec<usize> {
     some
 }
 
-/// Subsets of `m` loose words, as the test of membership. The first is empty, the last is all.
+/// Returns subsets of `m` loose words, as membership tests. The first is empty, the last is all.
 fn subsets(m: usize, rng: &mut Rng) -> (Vec<Vec<bool>>, bool) {
     if m <= 4 {
         let all = (0..1usize << m).map(|bits| (0..m).map(|i| bits >> i & 1 == 1).collect());
@@ -264,7 +264,7 @@ fn derive_choices(memory: &Memory, space: &Space, g: u32, rng: &mut Rng) -> Choi
     choices
 }
 
-/// Which of a granule's ordered stores persisted: those before, and some of the next.
+/// The part of a granule's ordered stores that persisted: a prefix, and some of the next row.
 struct Part {
     before: usize,
     then: Vec<bool>,
@@ -279,8 +279,8 @@ impl Part {
     }
 }
 
-/// What of a granule's ordered stores may have persisted, and whether some of it is left out. The first
-/// is nothing, the last is all.
+/// Returns the parts of a granule's ordered stores that may have persisted, and whether some are left out.
+/// The first is nothing, the last is all.
 fn parts(memory: &Memory, g: u32, rng: &mut Rng) -> (Vec<Part>, bool) {
     let ordered: Vec<_> = memory.granule(g).pending.iter().filter(|p| !p.loose).collect();
     if memory.keeps_order() {

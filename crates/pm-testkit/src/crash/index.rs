@@ -1,4 +1,4 @@
-//! Any index as a subject: [`CrashIndex`] says which, [`Indexed`] is the subject.
+//! Any index as a subject: [`CrashIndex`] describes the index, [`Indexed`] is the subject.
 //!
 //! ```text
 //! struct Tree;
@@ -40,17 +40,17 @@ pub trait CrashIndex: Send + Sync + 'static {
     /// The type. Take small nodes, so that a few operations split and merge them.
     type Index: PmIndex<Self::Key, Self::Value, Traced>;
 
-    /// The name that `cargo xtask crash --index` knows it by.
+    /// The name for `cargo xtask crash --index`.
     const NAME: &'static str;
-    /// How many different keys there are: at least 9.
+    /// The number of different keys: at least 9.
     const KEYS: u64 = 20;
 
-    /// Key number `n`; ascending with `n`.
+    /// Returns key number `n`; ascending with `n`.
     fn key(n: u64) -> Self::Key;
-    /// Value number `n`.
+    /// Returns value number `n`.
     fn value(n: u64) -> Self::Value;
 
-    /// The pool: small is fast, but large enough never to be full.
+    /// Returns the pool's options: a small pool is fast, but it must never be full.
     fn options() -> PoolOptions {
         PoolOptions::new().size(128 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(1024)
     }
@@ -61,14 +61,14 @@ pub trait CrashIndex: Send + Sync + 'static {
         true
     }
 
-    /// One step of its background work, if it has any.
+    /// Executes one step of its background work, if it has any.
     fn background(index: &Self::Index) -> Result<(), Fault> {
         let _ = index;
         Ok(())
     }
 
-    /// Plans of its own, besides those that every index goes through: runs that chance seldom takes
-    /// to a step whose absence only they show.
+    /// Returns plans of its own, besides those of every index: runs that random plans seldom produce, for
+    /// steps whose absence only these show.
     #[must_use]
     fn plans() -> Vec<Plan<IndexOp>> {
         Vec::new()
@@ -101,12 +101,11 @@ pub enum IndexOp {
     InsertMany(Vec<(u64, u64)>),
     /// Adds or replaces many records, each by itself. One thread only.
     PutMany(Vec<(u64, u64)>),
-    /// Fills an empty index with so many records. One thread only.
+    /// Fills an empty index with this many records. One thread only.
     BulkLoad(u64),
-    /// The same, but one more record is out of order: it is refused, and what was loaded is
-    /// discarded.
+    /// The same, with one more record out of order: it is refused, and the loaded records are discarded.
     BulkRefused(u64),
-    /// Reads up to so many records from key on. One thread only.
+    /// Reads up to this many records from key on. One thread only.
     Scan(u64, usize),
     /// Closes the index and the pool, and opens them again. One thread only.
     Reopen,
@@ -117,11 +116,11 @@ pub enum IndexOp {
 /// What an operation on an index returns.
 #[derive(Clone, Debug, PartialEq)]
 pub enum IndexRet<K, V> {
-    /// Whether it did something.
+    /// Whether it had an effect.
     Did(bool),
     /// The value before, or found.
     Found(Option<V>),
-    /// What each of several did.
+    /// For each of several, whether it had an effect.
     Many(Vec<bool>),
     /// Records.
     Records(Vec<(K, V)>),
@@ -182,8 +181,8 @@ fn all_of<C: CrashIndex>(records: &[(u64, u64)]) -> Vec<(C::Key, C::Value)> {
     records.iter().map(|&(k, v)| (C::key(k), C::value(v))).collect()
 }
 
-/// Fills an index with `count` records, and in `disorder` with another that must not follow; whether
-/// it was empty and took them.
+/// Fills an index with `count` records, and in `disorder` with one more out of order; returns whether the
+/// index was empty and took them.
 fn bulk_load<C: CrashIndex>(index: &C::Index, count: u64, disorder: bool) -> Result<bool, Fault> {
     let last = disorder.then_some(0);
     let mut records = (0..count).chain(last).map(|n| (C::key(n), C::value(n + 1)));
@@ -341,7 +340,7 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
         }
     }
 
-    /// A crash may leave any part of several writes.
+    /// After a crash any part of several writes may have happened.
     fn outcomes(model: &ModelOf<C>, op: &IndexOp) -> Vec<(ModelOf<C>, RetOf<C>)> {
         let mut whole = model.clone();
         let ret = Self::model(&mut whole, op);
@@ -352,7 +351,7 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
         for part in 0..(1u32 << records.len()) - 1 {
             let mut after = model.clone();
             for (i, &(k, v)) in records.iter().enumerate().filter(|(i, _)| part >> i & 1 == 1) {
-                // Of equal keys the first one is the one that is inserted.
+                // Of equal keys the first one is inserted.
                 let is_first = records.iter().position(|r| r.0 == k) == Some(i);
                 match op {
                     IndexOp::PutMany(_) => Self::model(&mut after, &IndexOp::Upsert(k, v)),
@@ -371,7 +370,7 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
 
     fn ops_for(threads: usize) -> BoxedStrategy<IndexOp> {
         if threads > 1 {
-            // Mostly on few keys, so that threads meet, and see what others do.
+            // Mostly on few keys, so that threads meet and see each other's effects.
             let hot = C::KEYS / 2..(C::KEYS / 2 + 3).min(C::KEYS);
             return ops_on(prop_oneof![3 => hot, 1 => 0..C::KEYS].boxed(), 6);
         }
@@ -412,8 +411,8 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
     }
 }
 
-/// What every index goes through: bulk loads, a node that splits while its neighbour loses its
-/// least key, nodes that empty one after the other.
+/// The plans for every index: bulk loads, a node that splits while its neighbour loses its least key, nodes
+/// that empty one after the other.
 fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
     let inserts = |keys: &[u64]| keys.iter().map(|&k| IndexOp::Insert(k, k + 1)).collect();
     let removes = |keys: &[u64]| keys.iter().map(|&k| IndexOp::Remove(k)).collect::<Vec<_>>();
@@ -430,7 +429,7 @@ fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
             threads: vec![inserts(&[6])],
             tail: removes(&[4, 2, 4, 0, 4, 8, 4, 6]),
         },
-        // An insert that a crash cuts short, then others into its leaf, one of them into its slot.
+        // An insert that a crash interrupts, then others into its leaf, one of them into its slot.
         Plan { setup: inserts(&[4]), threads: vec![inserts(&[8])], tail: inserts(&[12, 6, 8, 2]) },
         Plan { setup: inserts(&all), threads: vec![removes(&all)], tail: inserts(&all[..8]) },
         Plan {
@@ -451,8 +450,8 @@ fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
     plans
 }
 
-/// One thread empties nodes, which merge, while others fill theirs, which split: what the first frees
-/// is theirs at once, the sooner the fewer operation slots there are.
+/// One thread empties nodes, which merge, while others fill theirs, which split: they get the blocks that the
+/// first frees at once, the sooner the fewer operation slots there are.
 fn takeovers(keys: u64) -> Vec<Plan<IndexOp>> {
     let inserts =
         |keys: std::ops::Range<u64>| keys.map(|k| IndexOp::Insert(k, k + 1)).collect::<Vec<_>>();
@@ -472,9 +471,8 @@ fn takeovers(keys: u64) -> Vec<Plan<IndexOp>> {
     runs.into_iter().map(plan).collect()
 }
 
-/// Bulk loads, interrupted or refused, of an index that is empty, or empty again; and what a second
-/// crash shows of a load that was not discarded durably: writes that came after it, or its blocks
-/// taken by another load.
+/// Bulk loads, interrupted or refused, of an index that is empty, or empty again; and a second crash after a
+/// load that was not discarded durably: writes that came after it, or its blocks taken by another load.
 fn bulk_loads(keys: u64) -> Vec<Plan<IndexOp>> {
     let (most, last) = (keys - 1, IndexOp::Insert(keys - 1, 1));
     let mut emptied: Vec<IndexOp> = (0..keys).map(|k| IndexOp::Insert(k, k + 1)).collect();
@@ -502,14 +500,14 @@ fn bulk_loads(keys: u64) -> Vec<Plan<IndexOp>> {
     runs.into_iter().map(plan).collect()
 }
 
-/// A plan for an index whose loads may leave a part.
+/// Removes loads from a plan, for an index whose loads may leave a part.
 fn without_loads(plan: &mut Plan<IndexOp>) {
     for ops in plan.threads.iter_mut().chain([&mut plan.setup, &mut plan.tail]) {
         ops.retain(|op| !matches!(op, IndexOp::BulkLoad(_) | IndexOp::BulkRefused(_)));
     }
 }
 
-/// Operations on one key, reads in proportion.
+/// Returns operations on one key, with `reads` as the weight of reads.
 fn ops_on(key: BoxedStrategy<u64>, reads: u32) -> BoxedStrategy<IndexOp> {
     let value = 1..1000u64;
     prop_oneof![

@@ -1,6 +1,6 @@
 //! The memory model: which words may be durable at a point of a trace.
 //!
-//! Stores wait in *granules* until they become durable. What a granule is depends on the medium:
+//! Stores wait in *granules* until they become durable. The granule depends on the medium:
 //!
 //! | model | granule | a flush covers | a fence makes durable |
 //! | --- | --- | --- | --- |
@@ -9,12 +9,12 @@
 //! | [`Persistency::Eadr`] | the whole pool | its line (a reader's wait) | all that the thread stored, and what is before it in the global order |
 //! | [`Persistency::Pages`] | a 4 KiB page | its page | what the thread flushed before |
 //!
-//! Within a granule ordinary stores (read-modify-writes are such) become durable in program order:
-//! any prefix may be durable at any time, since a line may be evicted and a page written back
-//! without a flush. (With [`Persistency::Barriers`]: all before a barrier of the thread, and any subset of
-//! what follows up to the next one. What other threads do to the line comes before or after, as locks
-//! make it.) Granules are independent. The words of a bulk or non-temporal copy are *loose*:
-//! any subset, in any order, until the fence; non-temporal ones need no flush. The atom is a word.
+//! Within a granule ordinary stores (including read-modify-writes) become durable in program order: any
+//! prefix may be durable at any time, since a line may be evicted and a page written back without a flush.
+//! (With [`Persistency::Barriers`]: everything before a barrier of the thread, and any subset of the stores
+//! up to the next one. Stores of other threads to the line come before or after, as locks order them.)
+//! Granules are independent. The words of a bulk or non-temporal copy are *loose*: any subset, in any order,
+//! until the fence; non-temporal ones need no flush. Words are atomic.
 //!
 //! An ordinary store to a line with non-temporal data pending is an error of the program.
 
@@ -23,7 +23,7 @@ use pmindex_core::trace::{Event, EventKind, Space};
 use super::mutate::{Delayed, Mutation};
 use super::rng::mix;
 
-/// Which medium is simulated.
+/// The simulated medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Persistency {
     /// Volatile caches: flush lines, then fence.
@@ -32,8 +32,8 @@ pub enum Persistency {
     Eadr,
     /// A page cache: the fence is an `msync` of the pages flushed.
     Pages,
-    /// As [`Lines`](Self::Lines), on a CPU that keeps no order of a thread's stores to a line but
-    /// that of its barriers, [`Medium::in_order`](pmindex_core::Medium::in_order) and fences.
+    /// As [`Lines`](Self::Lines), on a CPU that orders a thread's stores to a line only by barriers,
+    /// [`Medium::in_order`](pmindex_core::Medium::in_order), and by fences.
     Barriers,
 }
 
@@ -45,13 +45,13 @@ pub(crate) struct Pending {
     /// Its place in the global order.
     seq: u64,
     thread: u16,
-    /// How many barriers the thread had passed.
+    /// The number of barriers that the thread had passed.
     barriers: u32,
     /// Part of a bulk or non-temporal copy.
     pub(crate) loose: bool,
     /// Part of a non-temporal copy.
     stream: bool,
-    /// A mutant: the next fence does not cover it, though it should.
+    /// In a mutant: the next fence does not cover it, though it should.
     late: bool,
 }
 
@@ -66,11 +66,11 @@ impl Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Granule {
     pub(crate) pending: Vec<Pending>,
-    /// Changed since its options were last derived.
+    /// Whether it changed since its options were last derived.
     pub(crate) stale: bool,
 }
 
-/// What may be durable, derived from the events so far. The durable part is the contents of the
+/// The possible durable contents, derived from the events so far. The durable part is the contents of the
 /// space.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -79,13 +79,13 @@ pub(crate) struct Memory {
     granules: Vec<Granule>,
     /// Granules with something pending, in the order they became so.
     pub(crate) dirty: Vec<u32>,
-    /// Per thread: (granule, sequence number) of each flush since its last fence.
+    /// For each thread: (granule, sequence number) of each flush since its last fence.
     flushed: Vec<Vec<(u32, u64)>>,
-    /// Per thread: barriers between its stores to one line.
+    /// For each thread: the number of barriers between its stores to one line.
     barriers: Vec<u32>,
     /// Flushes and fences that a mutation holds back.
     delayed: Vec<Delayed>,
-    /// Per line, how many non-temporal words are pending.
+    /// For each line, the number of pending non-temporal words.
     streaming: Vec<u16>,
     streams: u32,
     seq: u64,
@@ -96,7 +96,7 @@ pub(crate) struct Memory {
     file_len: u64,
 }
 
-/// The share of a word in the hash of an image.
+/// Returns a word's share in the hash of an image.
 pub(crate) fn word_hash(word: u32, value: u64) -> u64 {
     mix(value ^ mix(u64::from(word) + 0x5851_f42d_4c95_7f2d))
 }
@@ -122,7 +122,7 @@ impl Memory {
         }
     }
 
-    /// Begins a trace: all that is in `space` is durable, with hash `hash`.
+    /// Begins a trace: everything in `space` is durable, with hash `hash`.
     pub(crate) fn begin(
         &mut self,
         space: &Space,
@@ -151,13 +151,13 @@ impl Memory {
         self.streaming.resize(words.div_ceil(8), 0);
     }
 
-    /// Begins the trace of the process that follows one which died alone: what `dead` has pending is
-    /// still in the caches, in the same order, and no fence of the dead process is to come. Caches
-    /// that persist keep all of it, and so does the end of the process every store in flight.
+    /// Begins the trace of the process that follows one which died alone: the pending stores of `dead` are
+    /// still in the caches, in the same order, and no fence of the dead process will come. Persistent caches
+    /// keep all of them, and the end of the process completes every store in flight.
     pub(crate) fn begin_after(&mut self, space: &Space, words: usize, dead: &Self) {
         self.begin(space, words, dead.kind, dead.mutation, dead.hash);
         self.seq = dead.seq;
-        // Between the two the system ran: what the first one stored comes before.
+        // The system ran between the two processes: stores of the first come before those of the second.
         let passed = dead.barriers.iter().max().map_or(0, |most| most + 1);
         self.barriers = vec![passed; dead.barriers.len()];
         for &g in &dead.dirty {
@@ -176,8 +176,8 @@ impl Memory {
         }
     }
 
-    /// Turns the space into what the next process finds if this one dies alone; `undo` collects what
-    /// that overwrote.
+    /// Turns the space into what the next process finds if this one dies alone; `undo` collects the words
+    /// that it overwrote.
     pub(crate) fn show_caches(&self, space: &Space, undo: &mut Vec<(u32, u64)>) {
         for &g in &self.dirty {
             for store in &self.granule(g).pending {
@@ -216,7 +216,7 @@ impl Memory {
         &mut self.granules[g as usize]
     }
 
-    /// What to call a granule in a report.
+    /// Returns a granule's name for a report.
     pub(crate) fn granule_name(&self, g: u32) -> String {
         match self.kind {
             Persistency::Lines | Persistency::Barriers => format!("line {:#x}", g * 64),
@@ -245,7 +245,7 @@ impl Memory {
         if self.barriers.len() <= thread {
             self.barriers.resize(thread + 1, 0);
         }
-        // A barrier is no step that a crash could come before: the stores around it are one row.
+        // A barrier is no step at which a crash makes a difference: the stores around it are one row.
         let ends_stores = !event.kind.writes() && event.kind != EventKind::InOrder;
         if ends_stores && !self.delayed.is_empty() {
             self.complete_delayed_fences(space);
@@ -315,7 +315,8 @@ impl Memory {
         let g = self.granule_of(event.word);
         let mut seq = self.seq;
         if self.kind == Persistency::Eadr {
-            // A flush waits for nothing; only what is in its line and visible is surely durable.
+            // A flush waits for nothing; only visible words of its line are certainly durable after the
+            // fence.
             let line = event.word / LINE_WORDS;
             let in_line = |p: &&Pending| p.word / LINE_WORDS == line;
             match self.granules[0].pending.iter().rev().find(in_line) {
@@ -355,7 +356,7 @@ impl Memory {
         self.delayed = kept;
     }
 
-    /// A store of `thread` has overtaken its delayed fences.
+    /// Records that a store of `thread` has overtaken its delayed fences.
     fn arm_fences(&mut self, thread: u16) {
         for delayed in &mut self.delayed {
             match delayed {
@@ -365,8 +366,8 @@ impl Memory {
         }
     }
 
-    /// Completes the fences that stores have overtaken. The event at hand comes later, so that a
-    /// crash could fall between those stores and the fence.
+    /// Completes the fences that stores have overtaken. The current event comes later, so that a crash can
+    /// fall between those stores and the fence.
     fn complete_delayed_fences(&mut self, space: &Space) {
         while let Some(i) =
             self.delayed.iter().position(|d| matches!(d, Delayed::Fence { armed: true, .. }))
@@ -377,7 +378,7 @@ impl Memory {
         }
     }
 
-    /// Makes durable what a fence of `thread` guarantees, of the stores up to `before`.
+    /// Makes durable what a fence of `thread` guarantees, among the stores up to `before`.
     fn complete_fence(&mut self, space: &Space, thread: u16, before: u64) {
         let mut flushed = std::mem::take(&mut self.flushed[thread as usize]);
         if self.kind == Persistency::Eadr {
@@ -400,8 +401,8 @@ impl Memory {
         self.flushed[thread as usize] = flushed;
     }
 
-    /// Makes durable the copies that a fence covers without a flush: non-temporal ones, and with
-    /// persistent caches all.
+    /// Makes durable the copies that a fence covers without a flush: non-temporal ones, and with persistent
+    /// caches all.
     fn drain_copies(&mut self, space: &Space, thread: u16, before: u64) {
         let eadr = self.kind == Persistency::Eadr;
         for i in (0..self.dirty.len()).rev() {

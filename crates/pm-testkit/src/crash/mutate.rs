@@ -1,9 +1,8 @@
 //! Mutants: the same program with one persistence step dropped or moved.
 //!
-//! Flushes, fences and barriers do not change what a program computes, only what survives. So a mutant needs
-//! no second run of the program: the memory model reads the same trace and ignores, or delays, the
-//! events of one call site. A mutant that no crash state betrays means that the step is redundant,
-//! or that the test does not reach it.
+//! Flushes, fences and barriers do not change a program's results, only what survives. So a mutant needs no
+//! second run of the program: the memory model reads the same trace and ignores, or delays, the events of one
+//! call site. If no crash state exposes a mutant, the step is redundant, or the test does not reach it.
 
 use std::fmt;
 
@@ -11,13 +10,13 @@ use pmindex_core::trace::Event;
 
 use super::site::{Site, StepKind};
 
-/// What is done to a step.
+/// The change made to a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// It does not happen.
+    /// The step does not happen.
     Drop,
-    /// It is swapped with what follows: a flush comes after the thread's next fence, a fence after
-    /// the thread's next stores.
+    /// The step is swapped with what follows: a flush comes after the thread's next fence, a fence after the
+    /// thread's next stores.
     Delay,
 }
 
@@ -26,7 +25,7 @@ pub enum Change {
 pub struct Mutation {
     /// The step.
     pub site: Site,
-    /// What is done to it.
+    /// The change made to it.
     pub change: Change,
 }
 
@@ -57,8 +56,8 @@ pub(crate) enum Delayed {
 }
 
 impl Change {
-    /// What can be done to a step. A write-back comes before anything is used, a barrier between two
-    /// stores: moving it is dropping it, or nothing.
+    /// Returns the possible changes to a step. A write-back comes before anything is used, and a barrier
+    /// between two stores: moving either means dropping it, or nothing.
     #[must_use]
     pub fn of(kind: StepKind) -> &'static [Self] {
         match kind {

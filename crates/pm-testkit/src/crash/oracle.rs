@@ -1,17 +1,17 @@
-//! The oracle: which states may a crash leave, given what was invoked and what has returned?
+//! The oracle: the states that a crash may leave, given the calls and results so far.
 //!
-//! Durable linearizability: the surviving state is the result of some linearization that contains
-//! every completed operation (reads included, with the results they returned) and any of the
-//! operations in flight. The oracle keeps all *configurations* that explain the history so far: a
-//! model, and which operations in flight have taken effect in it. With one thread that is the
-//! familiar "everything that returned, and the one in flight wholly or not at all".
+//! Durable linearizability: the surviving state is the result of some linearization that contains every
+//! completed operation (reads included, with the results they returned) and any of the operations in flight.
+//! The oracle keeps all *configurations* that explain the history so far: a model, and the operations in
+//! flight that have taken effect in it. With one thread this means: everything that returned, and the
+//! operation in flight entirely or not at all.
 
 use super::erased::{AnyOp, AnySubject, AnyValue};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Config {
     model: AnyValue,
-    /// Per thread, the result of its operation in flight, if that has taken effect.
+    /// For each thread, the result of its operation in flight, if that has taken effect.
     done: Vec<Option<AnyValue>>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct AnyOracle {
     subject: AnySubject,
     configs: Vec<Config>,
     in_flight: Vec<Option<AnyOp>>,
-    /// Whether `create` has returned: before that, nothing at all may be there.
+    /// Whether `create` has returned: before that, the structure may be absent.
     created: bool,
 }
 
@@ -35,13 +35,13 @@ pub struct Allowed<M> {
 }
 
 impl AnyOracle {
-    /// The oracle of a run that begins by creating the structure.
+    /// Makes the oracle of a run that begins by creating the structure.
     #[must_use]
     pub(crate) fn uncreated(subject: AnySubject, threads: usize) -> Self {
         Self { created: false, ..Self::from_state(subject, subject.initial(), threads) }
     }
 
-    /// The oracle of a run that begins in a known state.
+    /// Makes the oracle of a run that begins in a known state.
     #[must_use]
     pub(crate) fn from_state(subject: AnySubject, model: AnyValue, threads: usize) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl AnyOracle {
         }
     }
 
-    /// The oracle of a recovery: nobody has observed yet which of the allowed states it is.
+    /// Makes the oracle of a recovery: it is not observed yet which of the allowed states it finds.
     #[must_use]
     pub(crate) fn after_crash(&self, allowed: &Allowed<AnyValue>) -> Self {
         let config = |model: &AnyValue| Config { model: model.clone(), done: vec![None] };
@@ -64,13 +64,13 @@ impl AnyOracle {
         }
     }
 
-    /// The oracle of what follows when a state was observed.
+    /// Makes the oracle of a run that continues after a state was observed.
     #[must_use]
     pub(crate) fn restarted(&self, observed: &AnyValue) -> Self {
         Self::from_state(self.subject, self.subject.observed(observed), 1)
     }
 
-    /// `create` returned.
+    /// Records that `create` returned.
     pub(crate) fn created(&mut self) {
         self.created = true;
     }
@@ -81,12 +81,12 @@ impl AnyOracle {
         self.created
     }
 
-    /// A thread starts an operation.
+    /// Records that a thread starts an operation.
     pub(crate) fn invoke(&mut self, thread: usize, op: &AnyOp) {
         self.in_flight[thread] = Some(op.clone());
     }
 
-    /// A thread's operation returned.
+    /// Records that a thread's operation returned.
     ///
     /// # Errors
     /// If no linearization explains the result: a fault even without a crash.
@@ -130,7 +130,7 @@ impl AnyOracle {
         }
     }
 
-    /// The states a crash now may leave.
+    /// Returns the states that a crash may leave now.
     #[must_use]
     pub(crate) fn allowed(&self) -> Allowed<AnyValue> {
         let mut all = Self {

@@ -1,4 +1,4 @@
-//! Panics of the program under test are findings, not noise: their messages are kept, not printed.
+//! Panics of the program under test are findings: their messages are kept, not printed.
 
 use std::cell::{Cell, RefCell};
 use std::panic;
@@ -33,7 +33,7 @@ pub(crate) fn quietly<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// The message of this thread's last quiet panic.
+/// Returns the message of this thread's last quiet panic.
 pub(crate) fn last_message() -> String {
     MESSAGE.with_borrow(Clone::clone)
 }

@@ -12,16 +12,16 @@ use super::subject::Fault;
 /// Creates a pool that fills the space's file.
 ///
 /// # Errors
-/// Whatever creation refuses.
+/// The errors of creating it.
 pub fn create_pool(space: &Space, options: &PoolOptions) -> Result<Arc<Pool<Traced>>, Fault> {
     Ok(Arc::new(Pool::create_traced(space, options)?))
 }
 
-/// Creates a pool whose free memory is not zero, as after long use: what a structure forgets to
-/// initialize, or to flush, is not there by luck.
+/// Creates a pool whose free memory is not zero, as after long use: a word that a structure forgets to
+/// initialize, or to flush, is not right by chance.
 ///
 /// # Errors
-/// Whatever creation refuses.
+/// The errors of creating it.
 pub fn create_used_pool(space: &Space, options: &PoolOptions) -> Result<Arc<Pool<Traced>>, Fault> {
     let pool = create_pool(space, options)?;
     space.note(PAUSE);
@@ -47,7 +47,7 @@ pub fn create_used_pool(space: &Space, options: &PoolOptions) -> Result<Arc<Pool
 /// Opens the pool in the space; `None` if there is none, because a crash interrupted its creation.
 ///
 /// # Errors
-/// Whatever opening refuses.
+/// The errors of opening it.
 pub fn open_pool(space: &Space, options: &PoolOptions) -> Result<Option<Arc<Pool<Traced>>>, Fault> {
     match Pool::open_traced(space, options) {
         Ok(pool) => Ok(Some(Arc::new(pool))),

@@ -1,4 +1,4 @@
-//! What was explored: counts of states by kind, and the coverage of every persistence step.
+//! The report of an exploration: counts of states by kind, and the coverage of every persistence step.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use super::erased::AnySubject;
 use super::memory::Persistency;
 use super::site::{Site, SiteTable};
 
-/// A persistence step and the crash states in which it was the next thing to happen.
+/// A persistence step and the crash states just before it.
 #[derive(Clone, Debug)]
 pub struct Covered {
     /// The step.
@@ -19,7 +19,7 @@ pub struct Covered {
     pub states: u64,
 }
 
-/// What was explored.
+/// The report of an exploration.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The subject.
@@ -28,7 +28,7 @@ pub struct Report {
     pub persistency: Persistency,
     /// Threads.
     pub threads: usize,
-    /// Operation slots of the pools, if they were not as many as the subject asks for.
+    /// Operation slots of the pools, unless the subject chose their number.
     pub slots: Option<u64>,
     /// Runs.
     pub trials: u64,
@@ -38,8 +38,8 @@ pub struct Report {
     pub in_creation: u64,
     /// Of these, states of a recovery (or of what followed it) that crashed in its turn.
     pub nested: u64,
-    /// Processes that died alone, with something in the caches that was not durable; the power failed
-    /// while the next one recovered, or after.
+    /// Processes that died alone with non-durable stores in the caches; the power failed while the next one
+    /// recovered, or after.
     pub kills: u64,
     /// Images skipped because they had been checked with the same history.
     pub duplicates: u64,
@@ -112,19 +112,19 @@ impl Report {
         self.steps.sort_by_key(|c| c.site);
     }
 
-    /// Crash states per second.
+    /// Returns the number of crash states per second.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a rate is printed with few digits")]
     pub fn rate(&self) -> f64 {
         self.states as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// The steps that no crash state was explored at.
+    /// Returns the steps without a crash state.
     pub fn uncovered(&self) -> impl Iterator<Item = &Covered> {
         self.steps.iter().filter(|c| c.states == 0)
     }
 
-    /// One line: how many states of which kind.
+    /// Returns one line: the number of states of each kind.
     #[must_use]
     pub fn summary(&self) -> String {
         format!(
@@ -148,7 +148,7 @@ impl Report {
     }
 }
 
-/// How many slots there were, where that was not left to the subject.
+/// Describes the number of slots, unless the subject chose it.
 pub(crate) fn slots_text(slots: Option<u64>) -> String {
     slots.map_or(String::new(), |slots| format!(", {slots} slot(s)"))
 }

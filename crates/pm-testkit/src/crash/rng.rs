@@ -1,4 +1,4 @@
-//! A small seeded generator: every choice of the simulator comes from one, so that seeds replay.
+//! A small seeded generator: every choice of the simulator comes from one, so a seed replays a run.
 
 /// `SplitMix64`.
 #[derive(Clone, Debug)]
@@ -13,24 +13,24 @@ pub(crate) fn mix(word: u64) -> u64 {
 }
 
 impl Rng {
-    /// A generator; equal seeds give equal sequences.
+    /// Makes a generator; equal seeds give equal sequences.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// A number below `bound` (0 if `bound` is 0).
+    /// Returns a number below `bound` (0 if `bound` is 0).
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }

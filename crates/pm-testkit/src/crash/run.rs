@@ -1,4 +1,4 @@
-//! Runs of the program under test: what it did (the trace) and what it promised (the history).
+//! Runs of the program under test: the accesses (the trace), and the calls and results (the history).
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,27 +11,27 @@ use super::oracle::{Allowed, AnyOracle};
 use super::panics;
 use super::schedule::{hand_over_once, interleave};
 
-/// What a run is to do.
+/// The operations of a run.
 #[derive(Clone, Debug)]
 pub struct Plan<Op> {
     /// Executed first, by one thread, and not crashed.
     pub setup: Vec<Op>,
     /// The operations of each thread.
     pub threads: Vec<Vec<Op>>,
-    /// Operations to go on with after a crash.
+    /// Operations to continue with after a crash.
     pub tail: Vec<Op>,
 }
 
-/// How the threads of a run take turns.
+/// The schedule of a run's threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Turns {
-    /// As this seed says.
+    /// By this seed.
     Seeded(u64),
-    /// The first thread until this handover point of its own, then the others, then the first.
+    /// The first thread up to this handover point of its own, then the others, then the first.
     HandOver(u64),
 }
 
-/// The logical thread that goes on after a recovery, which thread 0 does.
+/// The logical thread that continues after a recovery, which thread 0 executes.
 const NEXT_THREAD: u16 = 1;
 
 /// A step of the history.
@@ -47,7 +47,7 @@ pub(crate) enum Step {
         thread: usize,
         ret: AnyValue,
     },
-    /// After recovery: what was found, which from now on must stay.
+    /// After recovery: the state found, which must stay from now on.
     Observed {
         model: AnyValue,
     },
@@ -70,7 +70,7 @@ pub(crate) struct Recording {
     pub(crate) trace: Vec<Event>,
     /// A note in the trace is an index of this.
     pub(crate) history: Vec<Step>,
-    /// What went wrong without any crash.
+    /// The fault, if one showed without any crash.
     pub(crate) fault: Option<String>,
 }
 
@@ -151,7 +151,7 @@ impl Recording {
         Self { trace, history: journal.history.into_inner(), fault: journal.fault.into_inner() }
     }
 
-    /// Opens the crash image in `space`, compares it with what is allowed, and goes on using it.
+    /// Opens the crash image in `space`, compares it with the allowed states, and continues to use it.
     ///
     /// The recording is returned with the trace still in the space; the caller undoes it.
     pub(crate) fn after_crash(
@@ -198,7 +198,7 @@ fn recover_and_use(
     subject.audit().map_err(|fault| format!("audit: {}", fault.0))?;
     journal.note(Step::Observed { model: found.clone() });
     let mut oracle = AnyOracle::from_state(program, program.observed(&found), 1);
-    // Not the thread that opened: its flushes are not this one's to fence.
+    // On another thread than the opening: its fences do not cover the opening's flushes.
     let thread = if program.concurrent() { NEXT_THREAD } else { 0 };
     for op in tail {
         oracle.invoke(0, op);

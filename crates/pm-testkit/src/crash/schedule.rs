@@ -1,13 +1,13 @@
 //! The deterministic scheduler: several logical threads, one of which runs at a time.
 //!
-//! Each logical thread is an operating-system thread that waits for the baton. Every access to a
-//! cell, every attempt to lock and every turn of a wait loop is a yield point, where the scheduler
-//! decides from its seed who holds the baton next: equal seeds give equal interleavings.
+//! Each logical thread is an operating-system thread that waits for the baton. Every access to a cell, every
+//! attempt to lock and every turn of a wait loop is a yield point, where the scheduler chooses by its seed
+//! which thread gets the baton next: equal seeds give equal interleavings.
 //!
-//! Strategies, by seed: rare or frequent random preemption; priorities with a few change points
-//! (PCT), which finds orderings of depth d with known probability; and priorities that change only
-//! where what one operation held passes to others (a slot, a block, a chain), so that others run
-//! whole operations in between. [`preempt_once`] is for going through every place of one preemption.
+//! Strategies, by seed: rare or frequent random preemption; priorities with a few change points (PCT), which
+//! finds orderings of depth d with known probability; and priorities that change only at handover points
+//! (where an operation passes on a slot, a block, or a chain), so that other threads run whole operations in
+//! between. [`preempt_once`] tries every place of a single preemption.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -27,14 +27,14 @@ enum Strategy {
     Priorities { change_one_in: usize },
     /// The same, changed only at handover points.
     Handovers { change_one_in: usize },
-    /// Thread 0 is preempted once, before this yield point of its own, or handover point; whoever waits
-    /// for it lets it go on.
+    /// Thread 0 is preempted once, before this yield point of its own, or handover point; a thread that waits
+    /// for it lets it continue.
     Once { at: u64, handovers: bool },
 }
 
 #[derive(Debug)]
 struct State {
-    /// Who holds the baton; `None` before the start and after the end.
+    /// The thread that holds the baton; `None` before the start and after the end.
     current: Option<usize>,
     alive: Vec<bool>,
     priority: Vec<u64>,
@@ -42,7 +42,7 @@ struct State {
     strategy: Strategy,
     /// Yield points of thread 0 so far; handover points only, if those count.
     first: u64,
-    /// Yield points so far: shows the watchdog that something happens.
+    /// Yield points so far: shows the watchdog that the run makes progress.
     steps: u64,
     switches: u64,
     lowest: u64,
@@ -55,7 +55,7 @@ struct Baton {
     finished: Condvar,
 }
 
-/// How long nothing may happen before the run is given up: a thread then waits for a lock without
+/// How long a run may make no progress before it is given up: then a thread waits for a lock without
 /// [`Medium::lock`](pmindex_core::Medium::lock), which the scheduler cannot see.
 const WATCHDOG: Duration = Duration::from_mins(1);
 
@@ -68,12 +68,12 @@ impl State {
         }
         match self.strategy {
             Strategy::Random(_) => Some(others[self.rng.below(others.len())]),
-            // The next one, round and round: who waits gets its turn again.
+            // The next one in turn, so that a waiting thread gets its turn again.
             Strategy::Once { .. } => others.iter().find(|&&t| t > me).or(others.first()).copied(),
             Strategy::Priorities { .. } | Strategy::Handovers { .. } => {
                 self.lowest -= 1;
                 if must {
-                    self.priority[me] = self.lowest; // who waits steps back
+                    self.priority[me] = self.lowest; // a waiting thread steps back
                 }
                 others
                     .into_iter()
@@ -90,7 +90,7 @@ impl State {
         true
     }
 
-    /// Who goes on after a yield point of `me`.
+    /// Returns the thread that continues after a yield point of `me`.
     fn next(&mut self, me: usize, must: bool, handover: bool) -> usize {
         self.steps += 1;
         let counts = !matches!(self.strategy, Strategy::Once { handovers: true, .. }) || handover;
@@ -182,8 +182,8 @@ impl ThreadControl for Baton {
     }
 }
 
-/// Runs `body(thread)` for each of `threads` logical threads, interleaved as `seed` says; returns
-/// the panic message of each that panicked.
+/// Runs `body(thread)` for each of `threads` logical threads, interleaved by `seed`; returns the panic
+/// message of each that panicked.
 pub fn interleave(threads: usize, seed: u64, body: impl Fn(usize) + Sync) -> Vec<Option<String>> {
     let mut rng = Rng::new(seed);
     let strategy = match rng.below(8) {
@@ -199,10 +199,9 @@ pub fn interleave(threads: usize, seed: u64, body: impl Fn(usize) + Sync) -> Vec
     scheduled(threads, strategy, rng, body).0
 }
 
-/// Runs `body(thread)` for each thread: thread 0 until its yield point number `at`, then the others to
-/// their ends, one after the other, then thread 0. Returns the panic messages, and whether thread 0
-/// got as far as `at`: call it with 1, 2, .. until it does not, and thread 0 was preempted at every
-/// step.
+/// Runs `body(thread)` for each thread: thread 0 until its yield point number `at`, then the others to their
+/// ends, one after the other, then thread 0. Returns the panic messages, and whether thread 0 reached `at`.
+/// Calling it with 1, 2, .. until it does not preempts thread 0 at every step.
 pub fn preempt_once(
     threads: usize,
     at: u64,
@@ -222,7 +221,7 @@ pub(crate) fn hand_over_once(
     scheduled(threads, Strategy::Once { at, handovers: true }, Rng::new(0), body).0
 }
 
-/// Runs the threads; the panic message of each, and how many yield points thread 0 had.
+/// Runs the threads; returns the panic message of each, and the number of thread 0's yield points.
 fn scheduled(
     threads: usize,
     strategy: Strategy,

@@ -15,20 +15,19 @@ use super::rng::Rng;
 use super::run::Plan;
 use super::site::Site;
 
-/// Runs in a row without a new state after which a search counts as exhausted.
+/// The number of consecutive runs without a new state after which a search counts as exhausted.
 const IDLE_TRIALS: u64 = 80;
-/// The fewest runs: when the states are used up, further ones are crashed only at steps that no
-/// crash was explored at yet.
+/// The smallest number of runs: when the states are used up, further runs are crashed only at new steps.
 const MIN_TRIALS: u64 = 80;
-/// The fewest states of which directed runs get a part, but for mutants.
+/// The smallest number of states of which directed runs get a part, except for mutants.
 const DIRECTED_STATES: u64 = 40_000;
-/// The same for several threads: what matters there are schedules, which take few states each.
+/// The same for several threads, whose faults depend on schedules, with few states each.
 const DIRECTED_STATES_CONCURRENT: u64 = 8_000;
-/// How often a directed run is crashed.
+/// The number of crashes of a directed run.
 const DIRECTED_RUNS: u64 = 4;
 /// The same for several threads: most schedules are harmless.
 const DIRECTED_SCHEDULES: u64 = 48;
-/// The most reductions tried on a failure.
+/// The largest number of reductions tried on a failure.
 const SHRINKS: usize = 400;
 
 /// Explores until `config.states` different crash states were checked.
@@ -54,7 +53,7 @@ pub(crate) fn explore(subject: AnySubject, config: &Config) -> Result<Report, Bo
     let all = runs * directed.iter().filter(|plan| fits(plan)).count() as u64;
     for (i, plan) in directed.iter().enumerate().filter(|(_, plan)| fits(plan)) {
         for run in 0..runs {
-            // Two of three are preempted at the first thread's handover points, one after the other.
+            // Two of three are preempted at the first thread's handover points in turn.
             let place = 1 + run / 3 * 2 + run % 3;
             let systematic = concurrent && config.mutation.is_none() && run % 3 < 2;
             let directed = Directed { runs: all, hand_over: systematic.then_some(place) };
@@ -79,34 +78,34 @@ pub(crate) fn explore(subject: AnySubject, config: &Config) -> Result<Report, Bo
     Ok(explorer.into_report())
 }
 
-/// The seed of a run of the directed plan `i`. Neither creation nor, with one thread, a late start:
-/// modulo 4 it is 1 or 2; with several threads, every third starts late.
+/// Returns the seed of a run of the directed plan `i`. It avoids crashes in creation and, with one thread, a
+/// late start: modulo 4 it is 1 or 2; with several threads, every third run starts late.
 fn directed_seed(config: &Config, i: usize, run: u64) -> u64 {
     let kinds = if config.threads > 1 { 3 } else { 2 };
     4 * (config.seed.wrapping_add((i as u64) << 8 | run)) + 1 + run % kinds
 }
 
-/// Plans that execute each step: what to try on a mutant first.
+/// The plans that execute each step, which are tried first on a mutant of it.
 #[derive(Debug)]
 pub(crate) struct Scouted {
-    /// Per step, seeds of trials that execute it.
+    /// For each step, seeds of trials that execute it.
     seeds: BTreeMap<Site, Vec<u64>>,
-    /// Per step, the places of directed plans that execute it after their setup.
+    /// For each step, the directed plans that execute it after their setup, by their places.
     directed: BTreeMap<Site, Vec<usize>>,
 }
 
-/// Trials that are run, uncrashed, to see which steps they execute.
+/// The number of trials that are run, without crashes, to see which steps they execute.
 const SCOUTS: u64 = 400;
-/// Of these, the most that are kept for a step.
+/// The largest number of these that are kept for a step.
 const KEPT: usize = 16;
 /// Crash states explored after the step, in each.
 const FOCUSED_STATES: u64 = 1200;
-/// How often each directed run is crashed, somewhere, for a step that none of these executed.
+/// The number of crashes of each directed run, anywhere, for a step that none of these executed.
 const RECOVERIES: u64 = 16;
 /// Crash states explored in each.
 const RECOVERY_STATES: u64 = 400;
 
-/// Finds out which steps the first trials execute.
+/// Finds the steps that the first trials execute.
 pub(crate) fn scout(subject: AnySubject, config: &Config) -> Scouted {
     let mut explorer = AnyExplorer::new(subject, config.clone());
     let mut seeds: BTreeMap<Site, Vec<u64>> = BTreeMap::new();
@@ -130,7 +129,7 @@ pub(crate) fn scout(subject: AnySubject, config: &Config) -> Scouted {
     Scouted { seeds, directed }
 }
 
-/// Explores a mutant where its step was executed. `config` has the mutation.
+/// Explores a mutant in runs that execute its step. `config` has the mutation.
 pub(crate) fn explore_mutant(
     subject: AnySubject,
     config: &Config,
@@ -139,7 +138,7 @@ pub(crate) fn explore_mutant(
 ) -> Result<(), Box<Failure>> {
     let mut explorer = AnyExplorer::new(subject, config.clone());
     if let Some(executing) = scouted.directed.get(&site) {
-        // What a directed plan is there for often takes its own operations after the crash, too.
+        // The purpose of a directed plan often needs its own operations after the crash, too.
         let plans = subject.directed();
         for run in 0..DIRECTED_RUNS {
             for &i in executing {
@@ -155,8 +154,8 @@ pub(crate) fn explore_mutant(
         }
         return Ok(());
     }
-    // A step of recovery: which crashes lead to it is not known, and most of those that do are deep
-    // in a run.
+    // A step of recovery: it is not known which crashes lead to it, and most of those that do are deep in a
+    // run.
     let plans: Vec<_> = subject
         .directed()
         .into_iter()
@@ -202,7 +201,7 @@ fn plans(
         .boxed()
 }
 
-/// Reduces a failing plan; each candidate is explored afresh with the same seed.
+/// Reduces a failing plan; each candidate is explored anew with the same seed.
 fn shrink(
     subject: AnySubject,
     config: &Config,

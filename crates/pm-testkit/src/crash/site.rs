@@ -6,7 +6,7 @@ use std::panic::Location;
 
 use pmindex_core::trace::{Event, EventKind};
 
-/// What a persistence step does.
+/// The kind of a persistence step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StepKind {
     /// A flush, or a copy that counts as one.
@@ -19,7 +19,7 @@ pub enum StepKind {
     Barrier,
 }
 
-/// A persistence step: what is done, and where in the source.
+/// A persistence step: its kind, and its place in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Site {
     /// The source file.
@@ -28,7 +28,7 @@ pub struct Site {
     pub line: u32,
     /// Its column.
     pub column: u32,
-    /// What it does.
+    /// Its kind.
     pub kind: StepKind,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Site {
 }
 
 impl Site {
-    /// The step an event is, if it is one.
+    /// Returns the step of an event, if it is one.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
         let kind = match event.kind {
@@ -69,7 +69,7 @@ pub(crate) struct SiteTable {
 }
 
 impl SiteTable {
-    /// The number of the step an event is.
+    /// Returns the number of an event's step.
     pub(crate) fn number(&mut self, event: &Event) -> Option<usize> {
         let site = Site::of(event)?;
         let address = (std::ptr::from_ref(event.site).addr(), site.kind);

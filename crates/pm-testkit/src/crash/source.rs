@@ -1,9 +1,9 @@
 //! The persistence steps that a source file contains, executed or not.
 //!
-//! The trace knows the steps that were executed. A step in a branch that no test takes leaves no
-//! trace, so the sources are searched for calls that flush, fence or order. Bodies of `#[track_caller]`
-//! functions are skipped (their callers are the steps), and so are test modules, comments, and
-//! lines marked `// crash: unreachable`, which must say why.
+//! The trace knows the steps that were executed. A step in a branch that no test takes is in no trace, so the
+//! sources are searched for calls that flush, fence or order. Bodies of `#[track_caller]` functions are
+//! skipped (their callers are the steps), and so are test modules, comments, and lines marked `// crash:
+//! unreachable`, which must say why.
 
 const CALLS: [&str; 14] = [
     ".flush(",
@@ -24,7 +24,7 @@ const CALLS: [&str; 14] = [
 
 const EXEMPT: &str = "// crash: unreachable";
 
-/// The lines that contain a step, numbered from 1.
+/// Returns the lines that contain a step, numbered from 1.
 pub(crate) fn steps_in(text: &str) -> Vec<(u32, &str)> {
     let mut steps = Vec::new();
     let mut skipping = Skipping::No;

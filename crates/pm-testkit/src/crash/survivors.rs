@@ -1,4 +1,5 @@
-//! Mutation runs: is every persistence step needed, and does some test show it?
+//! Mutation runs: they show whether every persistence step is needed, and whether some test notices its
+//! absence.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,10 +13,10 @@ use super::report::Report;
 use super::search::{Scouted, explore, explore_mutant, scout};
 use super::site::StepKind;
 
-/// A mutant and what became of it.
+/// A mutant and its outcome.
 #[derive(Clone, Debug)]
 pub struct Mutant {
-    /// What was changed.
+    /// The change.
     pub mutation: Mutation,
     /// The first failure it caused, if any.
     pub caught: Option<Box<Failure>>,
@@ -29,7 +30,7 @@ pub struct Mutants {
 }
 
 impl Mutants {
-    /// Those that no crash state betrayed.
+    /// Returns those that no crash state exposed.
     pub fn survivors(&self) -> impl Iterator<Item = &Mutation> {
         self.all.iter().filter(|m| m.caught.is_none()).map(|m| &m.mutation)
     }
@@ -62,7 +63,7 @@ impl fmt::Display for Mutants {
 #[must_use]
 pub(crate) fn mutants(subject: AnySubject, configs: &[Config], reports: &[Report]) -> Mutants {
     let sites: BTreeSet<_> = reports.iter().flat_map(|r| &r.steps).map(|step| step.site).collect();
-    // Where the step is executed, first; then as in any run.
+    // First in runs that execute the step; then as in any run.
     let scouted: Vec<Scouted> = configs.iter().map(|config| scout(subject, config)).collect();
     let mut all = Vec::new();
     for site in sites {
@@ -71,7 +72,7 @@ pub(crate) fn mutants(subject: AnySubject, configs: &[Config], reports: &[Report
             let mutant = |config: &Config| Config {
                 mutation: Some(mutation),
                 shrink: false,
-                // Only a process that dies alone leaves something to write back.
+                // Only a process that dies alone leaves stores to write back.
                 kill_every: if site.kind == StepKind::WriteBack { 2 } else { config.kill_every },
                 ..config.clone()
             };

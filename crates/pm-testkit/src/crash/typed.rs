@@ -1,4 +1,4 @@
-//! What a test calls, by the type of a subject.
+//! The interface of tests, with the type of a subject.
 
 use std::marker::PhantomData;
 
@@ -40,13 +40,13 @@ pub struct Explorer<S> {
 }
 
 impl<S: CrashSubject> Explorer<S> {
-    /// An explorer that has seen nothing.
+    /// Makes an explorer that has seen nothing.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self { explorer: AnyExplorer::new(subject::<S>(), config), subject: PhantomData }
     }
 
-    /// What was explored so far.
+    /// Returns the report of the exploration so far.
     #[must_use]
     pub fn report(&self) -> &Report {
         self.explorer.report()
@@ -69,19 +69,19 @@ pub struct Oracle<S> {
 }
 
 impl<S: CrashSubject> Oracle<S> {
-    /// The oracle of a run that begins in a known state.
+    /// Makes the oracle of a run that begins in a known state.
     #[must_use]
     pub fn from_state(model: S::Model, threads: usize) -> Self {
         let oracle = AnyOracle::from_state(subject::<S>(), AnyValue::new(model), threads);
         Self { oracle, subject: PhantomData }
     }
 
-    /// A thread starts an operation.
+    /// Records that a thread starts an operation.
     pub fn invoke(&mut self, thread: usize, op: &S::Op) {
         self.oracle.invoke(thread, &AnyOp::new(op.clone()));
     }
 
-    /// A thread's operation returned.
+    /// Records that a thread's operation returned.
     ///
     /// # Errors
     /// If no linearization explains the result: a fault even without a crash.
@@ -89,7 +89,7 @@ impl<S: CrashSubject> Oracle<S> {
         self.oracle.respond(thread, &AnyValue::new(ret.clone()))
     }
 
-    /// The states a crash now may leave.
+    /// Returns the states that a crash may leave now.
     #[must_use]
     pub fn allowed(&self) -> Allowed<S::Model> {
         let Allowed { absent, models } = self.oracle.allowed();

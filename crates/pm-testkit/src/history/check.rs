@@ -1,18 +1,17 @@
-//! The checker: is there an order of a key's calls that explains what each returned?
+//! The checker: searches for an order of a key's calls that explains the result of each.
 //!
-//! A search in the manner of Wing and Gong, with Lowe's memory of the configurations seen. A
-//! *configuration* is the set of calls already placed and the state they lead to. The next call to
-//! place is one that was invoked before every unplaced call returned. Calls that only read are
-//! placed as soon as they fit: placing one earlier takes nothing from any other order. Calls that
-//! never returned may be placed or not.
+//! A search in the manner of Wing and Gong, with Lowe's memory of the configurations seen. A *configuration*
+//! is the set of calls already placed and the state they lead to. The next call to place is one that was
+//! invoked before every unplaced call returned. Calls that only read are placed as soon as they fit: placing
+//! one earlier rules out no other order. Calls that never returned may be placed or not.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use super::event::{Call, Event, Tag};
 
-/// Configurations that the search visits before it gives up: more calls run at the same time than a
-/// test should have.
+/// The number of configurations that the search visits before it gives up: more concurrent calls than a test
+/// should have.
 const MAX_CONFIGURATIONS: usize = 1 << 20;
 
 /// A history that no order explains.
@@ -22,11 +21,11 @@ pub struct Violation {
     pub key: u64,
     /// The state that the longest explicable part leads to.
     pub state: Option<Tag>,
-    /// How many of the key's calls that part has.
+    /// The number of the key's calls in that part.
     pub placed: usize,
     /// The calls of which none can come next.
     pub stuck: Vec<Event>,
-    /// Whether the search gave up, so that there may be an order all the same.
+    /// Whether the search gave up, so that an order may exist.
     pub undecided: bool,
 }
 
@@ -56,7 +55,7 @@ impl Configuration {
         self.base + self.beyond.len()
     }
 
-    /// With one more call placed.
+    /// Returns this set with one more call placed.
     fn with(&self, call: usize, state: Option<Tag>) -> Self {
         let mut next = Self { state, ..self.clone() };
         if call != next.base {
@@ -72,7 +71,7 @@ impl Configuration {
         next
     }
 
-    /// The calls that may come next, in order of invocation.
+    /// Returns the calls that may come next, in order of invocation.
     fn candidates<'a>(&'a self, events: &'a [Event]) -> impl Iterator<Item = usize> + 'a {
         let mut beyond = self.beyond.iter().peekable();
         let mut first_end = u64::MAX;
@@ -89,7 +88,7 @@ impl Configuration {
 /// Checks the calls of one key, the key holding `initial` at first.
 pub fn check_key(initial: Option<Tag>, events: &[Event]) -> Result<(), Violation> {
     let mut events: Vec<Event> = events.to_vec();
-    // A call that never returned matters only for what it may have changed.
+    // A call that never returned matters only for the change it may have made.
     events.retain(|e| e.outcome.is_some() || !matches!(e.call, Call::Get | Call::Contains));
     events.sort_by_key(|event| event.start);
     let start = Configuration { base: 0, beyond: Vec::new(), state: initial };

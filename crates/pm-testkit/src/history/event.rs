@@ -1,4 +1,4 @@
-//! What a history consists of: calls on one key, their outcomes, and when they ran.
+//! The parts of a history: calls on one key, their outcomes, and their intervals.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub enum Call {
     RemoveExact(Tag),
 }
 
-/// What a call returned.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Of `get`, `insert`, `remove` and `remove_exact`.
@@ -29,7 +29,7 @@ pub enum Outcome {
 }
 
 impl Call {
-    /// What the call returns and leaves behind in an index with `state` under the key.
+    /// Returns the call's result and the state it leaves, in an index with `state` under the key.
     #[must_use]
     pub fn apply(self, state: Option<Tag>) -> (Outcome, Option<Tag>) {
         use Outcome::{Done, Value};
@@ -46,7 +46,7 @@ impl Call {
         }
     }
 
-    /// Whether the call changes nothing, in any state, if this is what it returned.
+    /// Whether the call, with this result, changes nothing in any state.
     pub(super) fn only_reads(self, outcome: Outcome) -> bool {
         match (self, outcome) {
             (Self::Get | Self::Contains, _)
@@ -68,13 +68,13 @@ impl Call {
 /// A call, from its invocation to its return.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// Which thread; for messages alone.
+    /// The thread; for messages only.
     pub thread: u32,
-    /// Which key: its number in the test's family of keys.
+    /// The key's number in the test's family of keys.
     pub key: u64,
     /// The call.
     pub call: Call,
-    /// What it returned; `None` if it never did (a crash, or the end of the test).
+    /// The result; `None` if the call never returned (a crash, or the end of the test).
     pub outcome: Option<Outcome>,
     /// When it was invoked.
     pub start: u64,

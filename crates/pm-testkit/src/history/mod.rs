@@ -1,13 +1,13 @@
-//! Histories of concurrent calls, and whether an order of them explains what they returned.
+//! Histories of concurrent calls, and the search for an order that explains their results.
 //!
 //! Linearizability is local: a history is linearizable if and only if the calls on each key are.
 //! So histories are checked key by key ([`check_key`]), and calls on many keys are taken as one
 //! call for each, all in the same interval; that is all that the contract promises of scans and
 //! batches.
 //!
-//! Durable linearizability is the same question about a history that a crash cut short: calls that
-//! had not returned may have had their effect or not, and what recovery finds is one more read
-//! after everything ([`History::ends_with`]).
+//! Durable linearizability is the same question about a history that a crash interrupts: calls that had not
+//! returned may have taken effect or not, and the state that recovery finds is one more read after everything
+//! ([`History::ends_with`]).
 
 mod check;
 mod event;

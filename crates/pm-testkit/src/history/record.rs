@@ -12,7 +12,7 @@ use super::event::{Call, Event, Outcome, Tag};
 pub struct Clock(AtomicU64);
 
 impl Clock {
-    /// The next stamp.
+    /// Returns the next stamp.
     pub fn tick(&self) -> u64 {
         self.0.fetch_add(1, SeqCst)
     }
@@ -27,14 +27,14 @@ pub struct Log<'c> {
 }
 
 impl<'c> Log<'c> {
-    /// An empty log.
+    /// Makes an empty log.
     #[must_use]
     pub fn new(clock: &'c Clock, thread: u32) -> Self {
         Self { clock, thread, events: Vec::new() }
     }
 
-    /// Runs a call and records what it returned. If `run` fails or panics, the call stays in the
-    /// log as one that never returned.
+    /// Runs a call and records its result. If `run` fails or panics, the call stays in the log as one that
+    /// never returned.
     ///
     /// # Errors
     /// Those of `run`.
@@ -53,8 +53,8 @@ impl<'c> Log<'c> {
         Ok(outcome)
     }
 
-    /// Runs a call on several keys; `run` returns what it did for each. Each is a call of its own
-    /// that ran in the same interval.
+    /// Runs a call on several keys; `run` returns the result for each. Each is recorded as a call of its own
+    /// in the same interval.
     ///
     /// # Errors
     /// Those of `run`.
@@ -71,8 +71,8 @@ impl<'c> Log<'c> {
         Ok(())
     }
 
-    /// Runs a scan; `run` returns the records it saw, and `covered` names the keys it would have
-    /// seen. Each record was there, and each missing one was not, at some moment during the scan.
+    /// Runs a scan; `run` returns the records it saw, and `covered` names the keys in its range. Each record
+    /// was there, and each missing one was not, at some moment during the scan.
     ///
     /// # Errors
     /// Those of `run`.
@@ -87,7 +87,7 @@ impl<'c> Log<'c> {
                 .into_iter()
                 .map(|key| (key, Call::Get, Outcome::Value(seen.remove(&key))))
                 .collect();
-            // What was not covered was seen all the same.
+            // Records outside the covered range were seen all the same.
             let rest = seen.into_iter();
             calls.extend(rest.map(|(key, tag)| (key, Call::Get, Outcome::Value(Some(tag)))));
             Ok(calls)
@@ -99,14 +99,14 @@ impl<'c> Log<'c> {
         self.events.push(Event { thread: self.thread, key, call, outcome, start, end });
     }
 
-    /// The calls, in order of invocation.
+    /// Returns the calls, in order of invocation.
     #[must_use]
     pub fn into_events(self) -> Vec<Event> {
         self.events
     }
 }
 
-/// The calls of all threads on an index whose contents at first are known.
+/// The calls of all threads on an index with known initial contents.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     initial: BTreeMap<u64, Tag>,
@@ -114,7 +114,7 @@ pub struct History {
 }
 
 impl History {
-    /// A history of an index that contains `initial`.
+    /// Makes a history of an index that contains `initial`.
     #[must_use]
     pub fn new(initial: BTreeMap<u64, Tag>) -> Self {
         Self { initial, events: Vec::new() }
@@ -125,9 +125,8 @@ impl History {
         self.events.extend(events);
     }
 
-    /// Adds what is there after everything, the crash included: for each of `keys`, its value in
-    /// `found`. A call that did not return may have had its effect or not; it will not have it
-    /// later.
+    /// Adds the state after everything, the crash included: for each of `keys`, its value in `found`. A call
+    /// that did not return may have taken effect or not; it cannot take effect later.
     pub fn ends_with(&mut self, keys: impl IntoIterator<Item = u64>, found: &BTreeMap<u64, Tag>) {
         let over = |e: &Event| if e.outcome.is_some() { e.end } else { e.start };
         let at = self.events.iter().map(over).max().map_or(0, |last| last + 1);
@@ -139,19 +138,19 @@ impl History {
         }));
     }
 
-    /// How many calls there are.
+    /// Returns the number of calls.
     #[must_use]
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether there is no call.
+    /// Whether the history has no calls.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Whether an order explains the calls: linearizability, key by key (it is a local property).
+    /// Checks linearizability: an order must explain the calls, key by key (it is a local property).
     ///
     /// # Errors
     /// The first key whose calls no order explains.

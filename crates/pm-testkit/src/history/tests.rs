@@ -214,8 +214,8 @@ proptest! {
         prop_assert_eq!(check_key(initial, &history).is_ok(), any_order(initial, &history));
     }
 
-    /// Outcomes computed at a moment within each call's interval are linearizable, whatever the
-    /// intervals; a value that nobody wrote is not.
+    /// Outcomes computed at a moment within each call's interval are linearizable, whatever the intervals; a
+    /// value that no call wrote is not.
     #[test]
     fn accepts_what_an_index_did(
         history in proptest::collection::vec((calls(), 0..400u64, 0..4u64, 0..4u64), 1..250),

@@ -234,7 +234,7 @@ found! {
         hot_keys(4000) says "linearizable";
     threads_find_a_remove_exact_that_is_not_atomic: RemoveExactInTwoSteps,
         hot_keys(4000) says "linearizable";
-    threads_find_a_torn_get_into: GetIntoTears, hot_keys(4000) says "a value nobody wrote",
+    threads_find_a_torn_get_into: GetIntoTears, hot_keys(4000) says "a value that no thread wrote",
         values Vec<u8>;
     threads_find_a_stale_get: StaleGet, structure_changes(500) says "linearizable";
     threads_find_a_scan_by_position: ScanByPosition, untouched_records(40) says "scan";
@@ -252,7 +252,7 @@ found! {
     schedules_find_a_remove_exact_that_is_not_atomic: RemoveExactInTwoSteps,
         schedules(2000) says "linearizable", on Simulated;
     schedules_find_a_torn_get_into: GetIntoTears,
-        schedules(2000) says "a value nobody wrote", values Vec<u8>, on Simulated;
+        schedules(2000) says "a value that no thread wrote", values Vec<u8>, on Simulated;
     schedules_find_a_scan_by_position: ScanByPosition,
         schedules(200) says "linearizable", on Simulated;
     panics_find_a_lock_left_behind: PanicLeavesLock,
