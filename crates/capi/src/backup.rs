@@ -9,11 +9,11 @@ use crate::boundary::Text;
 use crate::pool::{POOLS, Pool};
 use crate::status::{Status, run};
 
-/// Told with `paused` 1 to keep all writers of the pool between two writes, and with 0 to let them go on. It
-/// must not unwind (throw), nor write to the pool.
+/// Called with `paused` = 1 to stop all writers of the pool between two writes, and with 0 to let them
+/// continue. It must not unwind (throw), nor write to the pool.
 pub type Pause = Option<extern "C" fn(context: *mut c_void, paused: u8)>;
 
-/// Writers that are kept where they are.
+/// Writers that are stopped until this is dropped.
 struct Paused(extern "C" fn(*mut c_void, u8), *mut c_void);
 
 impl Paused {
@@ -29,13 +29,14 @@ impl Drop for Paused {
     }
 }
 
-/// Rounds of copying what has changed, before writers pause.
+/// The number of rounds that copy what has changed, before writers pause.
 const ROUNDS: u32 = 8;
 
-/// Copies a pool to a file while it is in use; a file of this name is replaced when the copy is complete and
-/// durable. `pause` is called when all but the last changes are copied: with 1, then with 0 (null: nobody
-/// writes meanwhile). If somebody wrote all the same, it is `PMINDEX_STATUS_BUSY`, and there is no copy.
-/// `bytes` (may be null) becomes the length of the copy. (pmindex_store_backup() pauses nobody.)
+/// Copies a pool to a file while it is in use. The copy replaces a file of this name when it is complete
+/// and durable. When most of the pool is copied, calls `pause` with 1, copies the rest, and calls it with 0
+/// (null: no thread writes meanwhile). If a thread wrote nevertheless, returns `PMINDEX_STATUS_BUSY`, and
+/// there is no copy. Sets `bytes` (may be null) to the length of the copy. (pmindex_store_backup() pauses
+/// no writer.)
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pool_backup(
     pool: *const Pool,

@@ -1,7 +1,7 @@
-//! What crosses the boundary to C: the only file of this crate with `unsafe`.
+//! Conversions at the boundary to C: the only file of this crate with `unsafe`.
 //!
-//! Values of [`Text`], [`Bytes`] and [`Buffer`] come from C (their fields are private to this
-//! file), and whoever passes one promises what `pmindex.h` asks for. Null is always checked.
+//! Values of [`Text`], [`Bytes`] and [`Buffer`] come only from C (their fields are private to this file).
+//! The C program promises what `pmindex.h` asks for. Null is always checked.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
@@ -18,12 +18,12 @@ use crate::status::{Fault, Status};
 pub struct Text(*const c_char);
 
 impl Text {
-    /// Whether there is none.
+    /// Returns `true` for a null pointer.
     pub(crate) fn is_null(&self) -> bool {
         self.0.is_null()
     }
 
-    /// What it says.
+    /// Returns the text.
     pub(crate) fn read(&self, what: &str) -> Result<&str, Fault> {
         if self.0.is_null() {
             return Err(Fault::null(what));
@@ -40,14 +40,14 @@ impl Text {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Bytes {
-    /// The first of them; may be null if there are none.
+    /// The first byte; may be null if `len` is 0.
     data: *const c_void,
-    /// How many there are.
+    /// The number of bytes.
     len: usize,
 }
 
 impl Bytes {
-    /// Nothing.
+    /// No bytes.
     pub(crate) const NONE: Self = Self { data: std::ptr::null(), len: 0 };
 
     /// Lends bytes to C: for a callback, or until the owner of the bytes changes them.
@@ -55,7 +55,7 @@ impl Bytes {
         Self { data: bytes.as_ptr().cast(), len: bytes.len() }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn read(&self, what: &str) -> Result<&[u8], Fault> {
         if self.len == 0 {
             return Ok(&[]);
@@ -69,17 +69,17 @@ impl Bytes {
     }
 }
 
-/// Room for bytes that a function returns. Set `data` and `capacity`; `len` becomes the length of
-/// what there is, whether it fitted or not. A value that does not fit is not copied, in part
-/// neither, and the function returns `PMINDEX_STATUS_TOO_SMALL`.
+/// Space for bytes that a function returns. Set `data` and `capacity`; the function sets `len` to the
+/// length of the value, whether it fits or not. If it does not fit, the function copies nothing and returns
+/// `PMINDEX_STATUS_TOO_SMALL`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Buffer {
-    /// Where the bytes go; may be null if `capacity` is 0.
+    /// Where to copy the bytes; may be null if `capacity` is 0.
     data: *mut c_void,
-    /// How many bytes fit.
+    /// The number of bytes that fit.
     capacity: usize,
-    /// How many bytes there are.
+    /// Set to the length of the value.
     len: MaybeUninit<usize>,
 }
 
@@ -93,7 +93,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Sets `len`, and says where the bytes go: nowhere if there are none.
+    /// Sets `len`, and returns where to copy the bytes: `None` if there are none.
     pub(crate) fn room_for(&mut self, bytes: &[u8]) -> Result<Option<NonNull<u8>>, Fault> {
         self.len.write(bytes.len());
         if bytes.len() > self.capacity {
@@ -109,19 +109,19 @@ impl Buffer {
     }
 }
 
-/// A key to look up, and what came of it.
+/// A key to look up, and the result.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Lookup {
     /// The key.
     pub(crate) key: Bytes,
-    /// Gets its value.
+    /// Gets the value.
     pub(crate) value: Buffer,
-    /// Becomes what `pmindex_get()` would return.
+    /// Set to the status that `pmindex_get()` would return.
     pub(crate) status: MaybeUninit<Status>,
 }
 
-/// A record to add, and what came of it.
+/// A record to add, and the result.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Addition {
@@ -129,19 +129,19 @@ pub struct Addition {
     pub(crate) key: Bytes,
     /// The value.
     pub(crate) value: Bytes,
-    /// Becomes what `pmindex_try_insert()` would return.
+    /// Set to the status that `pmindex_try_insert()` would return.
     pub(crate) status: MaybeUninit<Status>,
 }
 
-/// What one record is to become.
+/// A change of one record.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Change {
     /// The key.
     pub(crate) key: Bytes,
-    /// The value; not looked at if the record is to be removed.
+    /// The new value; ignored if the record is to be removed.
     pub(crate) value: Bytes,
-    /// Whether the record is to be removed, if it is there: 0 or 1.
+    /// 1 to remove the record if the key is present, else 0.
     pub(crate) remove: u8,
 }
 
@@ -161,7 +161,7 @@ pub struct Additions(*mut Addition);
 pub struct Changes(*const Change);
 
 impl Lookups {
-    /// The lookups; there are `count`.
+    /// Returns the lookups, of which C passes `count`.
     pub(crate) fn read(&mut self, count: usize) -> Result<&mut [Lookup], Fault> {
         if is_none(self.0, count, "the list of keys")? {
             return Ok(&mut []);
@@ -173,7 +173,7 @@ impl Lookups {
 }
 
 impl Additions {
-    /// The records; there are `count`.
+    /// Returns the records, of which C passes `count`.
     pub(crate) fn read(&mut self, count: usize) -> Result<&mut [Addition], Fault> {
         if is_none(self.0, count, "the list of records")? {
             return Ok(&mut []);
@@ -185,7 +185,7 @@ impl Additions {
 }
 
 impl Changes {
-    /// The changes; there are `count`.
+    /// Returns the changes, of which C passes `count`.
     pub(crate) fn read(&self, count: usize) -> Result<&[Change], Fault> {
         if is_none(self.0, count, "the list of changes")? {
             return Ok(&[]);
@@ -196,7 +196,7 @@ impl Changes {
     }
 }
 
-/// Whether a list has nothing; refuses one that cannot be.
+/// Returns `true` for an empty list; refuses one that is null or too long.
 fn is_none<T>(list: *const T, count: usize, what: &str) -> Result<bool, Fault> {
     if count == 0 {
         return Ok(true);
@@ -209,7 +209,7 @@ fn is_none<T>(list: *const T, count: usize, what: &str) -> Result<bool, Fault> {
     Ok(false)
 }
 
-/// What a handle stands for: set once, taken out once.
+/// The object behind a handle: set once, taken out once.
 #[derive(Debug)]
 pub(crate) struct Shelf<T>(AtomicPtr<T>);
 
@@ -218,13 +218,13 @@ impl<T> Shelf<T> {
         Self(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Puts a thing onto an empty shelf.
+    /// Stores an object; the shelf must be empty.
     pub(crate) fn put(&self, thing: Box<T>) {
         let before = self.0.swap(Box::into_raw(thing), AcqRel);
         debug_assert!(before.is_null(), "a shelf holds one thing");
     }
 
-    /// Works with the thing, if there is one.
+    /// Calls `work` with the object, if there is one.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&T) -> R) -> Option<R> {
         let thing = NonNull::new(self.0.load(Acquire))?;
         // SAFETY: it came from a `Box` in `put`; `take` frees it, and C promises that no function
@@ -232,11 +232,11 @@ impl<T> Shelf<T> {
         Some(work(unsafe { thing.as_ref() }))
     }
 
-    /// Takes the thing out: the first caller gets it.
+    /// Takes the object out: only the first caller gets it.
     pub(crate) fn take(&self) -> Option<Box<T>> {
         let thing = NonNull::new(self.0.swap(std::ptr::null_mut(), AcqRel))?;
-        // SAFETY: it came from a `Box` in `put`, and the swap gave it to this call alone; C promises
-        // that nobody is inside `with`.
+        // SAFETY: it came from a `Box` in `put`, and the swap gave it to this call alone; C promises that
+        // no other thread is inside `with`.
         Some(unsafe { Box::from_raw(thing.as_ptr()) })
     }
 }

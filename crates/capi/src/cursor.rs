@@ -1,7 +1,7 @@
-//! Exported functions about cursors: scans at the caller's pace.
+//! Exported functions about cursors, which return one record per call.
 //!
-//! A cursor reads records in batches and remembers the last key, so it keeps nothing of the index
-//! pinned or locked between two calls.
+//! A cursor reads records in batches and remembers the last key, so it holds no lock and pins nothing
+//! between two calls.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -16,24 +16,25 @@ use crate::records::Range;
 use crate::status::{Fault, Status, run};
 use crate::stored::{Running, View};
 
-/// A scan under way. It is a handle, like `pmindex_pool`. Use a cursor from one thread at a time:
-/// what it returns is good until the next call on it. A cursor of a transaction needs that until its end.
+/// A scan in progress. It is a handle, like `pmindex_pool`. Use a cursor from one thread at a time: the
+/// bytes that it returns are valid until the next call on it. Close a cursor of a transaction before you
+/// end the transaction.
 pub struct Cursor {
     _private: (),
 }
 
-/// Records of the first batch; each further one is twice as large.
+/// The number of records of the first batch; each further batch has twice as many.
 const FIRST_BATCH: usize = 8;
-/// Records of the largest batch.
+/// The number of records of the largest batch.
 const LARGEST_BATCH: usize = 512;
-/// A batch ends early when it holds so many bytes.
+/// A batch ends early when it holds this number of bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What a scan reads.
+/// The source of a scan.
 pub(crate) enum Source {
-    /// An index as it is.
+    /// An index in its present state.
     Index(Shared),
-    /// A map as it was.
+    /// A map in the state of a snapshot.
     Snapshot(Shared, Arc<View>),
     /// A map as a transaction sees it.
     Transaction(Shared, Arc<Running>),
@@ -59,16 +60,16 @@ impl Source {
     }
 }
 
-/// A scan under way.
+/// The state of a scan.
 pub(crate) struct State {
     source: Source,
-    /// What is still to be read.
+    /// The range that is still to be read.
     rest: Span,
     batch: usize,
     ahead: VecDeque<Record>,
-    /// The record that C is looking at.
+    /// The record whose bytes C may be reading.
     current: Record,
-    /// Whether nothing follows what is in `ahead`.
+    /// `true` if no record follows those in `ahead`.
     last: bool,
 }
 
@@ -108,7 +109,7 @@ impl State {
 
 static CURSORS: Table<Mutex<State>> = Table::new(3, "a cursor");
 
-/// Begins a scan of a range (null: everything). On failure `*cursor` is null.
+/// Begins a scan of a range (null: all records). On failure `*cursor` is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_cursor_open(
     index: *const Index,
@@ -132,8 +133,8 @@ pub(crate) fn open(
     Ok(Status::Ok)
 }
 
-/// The next record, or `PMINDEX_STATUS_END`. The bytes belong to the cursor and are good until the
-/// next call on it. Either place may be null.
+/// Returns the next record, or `PMINDEX_STATUS_END`. The cursor owns the bytes, which are valid until the
+/// next call on it. `key` or `value` may be null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_cursor_next(
     cursor: *mut Cursor,

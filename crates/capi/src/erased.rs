@@ -1,4 +1,4 @@
-//! What an index can do whose types of keys and values are known at run time: numbers or byte strings.
+//! The operations of an index whose types are known only at run time: numbers or byte strings.
 
 use std::ops::Bound;
 
@@ -11,14 +11,14 @@ use crate::status::{Fault, Status};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// A `uint64_t`.
+    /// Numbers: `uint64_t`.
     U64 = 0,
-    /// A byte string, ordered as by memcmp(), a prefix first.
+    /// Byte strings, ordered as by memcmp(); a prefix comes before longer strings.
     Bytes = 1,
 }
 
 impl Type {
-    /// What C passed as a number.
+    /// Converts the number that C passes.
     pub(crate) fn from_c(number: u32) -> Result<Self, Fault> {
         match number {
             0 => Ok(Self::U64),
@@ -31,17 +31,17 @@ impl Type {
 /// A Rust type that C passes as bytes.
 pub(crate) trait FromC: Key {
     const TYPE: Type;
-    /// Hands the borrowed form of what the bytes mean to `work`.
+    /// Decodes the bytes, and calls `work` with the borrowed value.
     fn borrow_from<R>(
         bytes: &[u8],
         what: &str,
         work: impl FnOnce(&Self::Ref) -> R,
     ) -> Result<R, Fault>;
-    /// What the bytes mean.
+    /// Decodes the bytes.
     fn read_from(bytes: &[u8], what: &str) -> Result<Self, Fault> {
         Self::borrow_from(bytes, what, Self::owned)
     }
-    /// Hands the bytes to `work`.
+    /// Calls `work` with the bytes.
     fn lend<R>(&self, work: impl FnOnce(&[u8]) -> R) -> R;
 }
 
@@ -83,25 +83,25 @@ impl FromC for Vec<u8> {
     }
 }
 
-/// A record as C passes it.
+/// A record in the form in which C passes it.
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
-/// Hears of a record; `false` to stop.
+/// Called for each record; returns `false` to stop.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
-/// Hears of a change: of the value since, or of a removal; `false` to stop.
+/// Called for each change, with the new value, or `None` for a removal; returns `false` to stop.
 pub(crate) type EachChange<'a> = &'a mut dyn FnMut(&[u8], Option<&[u8]>) -> bool;
-/// Gets a value.
+/// Called with a value.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Fault>;
 
 /// The bounds of a range.
 pub(crate) type Bounds<K> = (Bound<K>, Bound<K>);
 
-/// Which records, in which order.
+/// A range of records and a direction.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) lower: Bound<Vec<u8>>,
     pub(crate) upper: Bound<Vec<u8>>,
     pub(crate) reverse: bool,
-    /// Whether the bounds are those of a prefix, which only byte strings have.
+    /// `true` if the bounds are those of a prefix, which only byte strings have.
     pub(crate) is_prefix: bool,
 }
 
@@ -110,13 +110,14 @@ impl Span {
     pub(crate) const ALL: Self =
         Self { lower: Bound::Unbounded, upper: Bound::Unbounded, reverse: false, is_prefix: false };
 
-    /// The records whose keys begin with `prefix`.
+    /// Returns the range of keys that begin with `prefix`.
     pub(crate) fn of_prefix(prefix: &[u8], reverse: bool) -> Self {
         let lower = Bound::Included(prefix.to_vec());
         Self { lower, upper: Vec::<u8>::after_prefix(prefix), reverse, is_prefix: true }
     }
 
-    /// The bounds as keys; `None` if nothing can lie between them, which a range of Rust's refuses.
+    /// Returns the bounds as keys; `None` if no key lies between them, because Rust's ranges refuse such
+    /// bounds.
     pub(crate) fn bounds<K: FromC>(&self) -> Result<Option<Bounds<K>>, Fault> {
         if self.is_prefix && K::TYPE != Type::Bytes {
             return Err(Fault::new(Status::InvalidArgument, "only byte strings have prefixes"));
@@ -134,14 +135,14 @@ pub(crate) enum Write {
     Put,
 }
 
-/// Which of the records at the two ends.
+/// One of the two ends of an index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
     First,
     Last,
 }
 
-/// Through what a map is read: one moment.
+/// The state in which a map is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Moment<'m> {
     Snapshot(&'m Snapshot),
@@ -152,18 +153,18 @@ pub(crate) enum Moment<'m> {
 pub(crate) trait Erased: Send + Sync {
     fn kind(&self) -> Kind;
     fn types(&self) -> (Type, Type);
-    /// The value of a key, if it is there.
+    /// Passes the value of a key to `take`, if the key is present.
     fn get(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault>;
-    /// Looks many keys up, and writes down of each what came of it.
+    /// Looks up many keys, and sets the result of each.
     fn get_many(&self, lookups: &mut [Lookup]) -> Result<(), Fault>;
     fn contains(&self, key: &[u8]) -> Result<bool, Fault>;
-    /// Whether it did what was asked; for upserts, whether the key is new.
+    /// Returns `true` if the write took effect; for an upsert, if the key is new.
     fn write(&self, how: Write, key: &[u8], value: &[u8]) -> Result<bool, Fault>;
-    /// Adds or replaces; whether there was a value, which `old` gets.
+    /// Adds or replaces a record; returns `true` if there was a value, and copies that to `old`.
     fn insert(&self, key: &[u8], value: &[u8], old: Option<&mut Buffer>) -> Result<bool, Fault>;
-    /// Adds many records, and writes down of each what came of it.
+    /// Adds many records, and sets the result of each.
     fn try_insert_many(&self, records: &mut [Addition]) -> Result<(), Fault>;
-    /// Removes a record. Its value goes into the buffer; if it does not fit, the record stays.
+    /// Removes a record, and copies its value to the buffer; if the value does not fit, the record stays.
     fn remove(&self, key: &[u8], value: Option<&mut Buffer>) -> Result<Status, Fault>;
     /// Removes the record at an end; if it does not fit into the buffers, it stays.
     fn pop(
@@ -172,13 +173,13 @@ pub(crate) trait Erased: Send + Sync {
         key: Option<&mut Buffer>,
         value: Option<&mut Buffer>,
     ) -> Result<Status, Fault>;
-    /// Removes the records of a range; how many.
+    /// Removes the records of a range; returns their number.
     fn remove_range(&self, span: &Span) -> Result<u64, Fault>;
-    /// Removes the records of which `keep` says `false`; how many.
+    /// Removes the records for which `keep` returns `false`; returns their number.
     fn retain(&self, keep: Each<'_>) -> Result<u64, Fault>;
     /// Makes all changes or none.
     fn write_batch(&self, changes: &[Change]) -> Result<(), Fault>;
-    /// Has a record be `wanted` if it is `expected`; `found` gets what it is instead.
+    /// Sets a record to `wanted` if it equals `expected`; otherwise copies its value to `found`.
     fn compare_exchange(
         &self,
         key: &[u8],
@@ -187,27 +188,27 @@ pub(crate) trait Erased: Send + Sync {
         found: Option<&mut Buffer>,
     ) -> Result<Status, Fault>;
     fn scan(&self, span: &Span, each: Each<'_>) -> Result<(), Fault>;
-    /// As `get`, of a map at a moment.
+    /// Does what `get` does, for a map at a moment.
     fn get_at(&self, moment: Moment<'_>, key: &[u8], take: Take<'_>) -> Result<Status, Fault>;
-    /// As `scan`, of a map at a moment.
+    /// Does what `scan` does, for a map at a moment.
     fn scan_at(&self, moment: Moment<'_>, span: &Span, each: Each<'_>) -> Result<(), Fault>;
     /// Adds or replaces a record of a map, in a transaction.
     fn put_in(&self, tx: &mut Transaction, key: &[u8], value: &[u8]) -> Result<(), Fault>;
-    /// As `remove`, of a map, in a transaction.
+    /// Does what `remove` does, for a map in a transaction.
     fn remove_in(
         &self,
         tx: &mut Transaction,
         key: &[u8],
         value: Option<&mut Buffer>,
     ) -> Result<Status, Fault>;
-    /// What a commit changed of a map.
+    /// Passes the changes of a commit to the map to `each`.
     fn changes_of(&self, commit: &Committed, each: EachChange<'_>) -> Result<(), Fault>;
-    /// Whether the bounds are keys of this index.
+    /// Returns an error unless the bounds are keys of this index.
     fn check_span(&self, span: &Span) -> Result<(), Fault>;
     fn len(&self) -> Result<u64, Fault>;
     fn check(&self) -> Result<u64, Fault>;
     fn recovery(&self) -> RecoveryReport;
-    /// The index of numbers that this is.
+    /// Returns the index itself, if its keys and values are numbers.
     fn numbers(&self) -> Option<&dyn Index<u64, u64>>;
     fn close(self: Box<Self>) -> Result<(), Fault>;
 }
@@ -221,12 +222,12 @@ fn bound<K: FromC>(bound: &Bound<Vec<u8>>) -> Result<Bound<K>, Fault> {
     })
 }
 
-/// A bound as it is lent.
+/// Borrows a bound.
 pub(crate) fn borrowed<K: Key>(bound: &Bound<K>) -> Bound<&K::Ref> {
     bound.as_ref().map(K::borrowed)
 }
 
-/// Whether nothing can lie between the bounds.
+/// Returns `true` if no key can lie between the bounds.
 fn is_empty<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
     match (lower, upper) {
         (Bound::Included(lower), Bound::Included(upper)) => lower > upper,

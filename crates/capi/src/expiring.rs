@@ -17,9 +17,9 @@ use crate::status::{Fault, Status, run};
 use crate::store::{STORES, Store};
 use crate::stored::Stored;
 
-/// A map of a store whose records each live for a time: whoever reads after it finds none. It is a handle, like
-/// `pmindex_pool`. The time stands in the record, by the clock of the system. A record that is over takes space
-/// until it is written again or pmindex_expiring_sweep() comes by.
+/// A map of a store whose records expire: reads do not find an expired record. It is a handle, like
+/// `pmindex_pool`. The record holds its time of expiry, by the system's clock. An expired record takes
+/// space until it is overwritten or pmindex_expiring_sweep() removes it.
 pub struct Expiring {
     _private: (),
 }
@@ -28,11 +28,11 @@ pub struct Expiring {
 trait Lasting: Send + Sync {
     fn get(&self, key: &[u8], take: Take<'_>) -> Result<Status, Fault>;
     fn put(&self, key: &[u8], value: &[u8], lives: Duration) -> Result<(), Fault>;
-    /// Whether it was added.
+    /// Returns `true` if it added the record.
     fn try_insert(&self, key: &[u8], value: &[u8], lives: Duration) -> Result<bool, Fault>;
-    /// Whether there was one.
+    /// Returns `true` if there was an unexpired record.
     fn renew(&self, key: &[u8], lives: Duration) -> Result<bool, Fault>;
-    /// Whether there was one.
+    /// Returns `true` if there was an unexpired record.
     fn remove(&self, key: &[u8]) -> Result<bool, Fault>;
     fn scan(&self, span: &Span, each: Each<'_>) -> Result<(), Fault>;
     fn get_in(&self, tx: &facade::Transaction, key: &[u8], take: Take<'_>)
@@ -44,7 +44,7 @@ trait Lasting: Send + Sync {
         value: &[u8],
         lives: Duration,
     ) -> Result<(), Fault>;
-    /// How many records it removed, and whether it came to the end of the map.
+    /// Returns the number of removed records, and whether it reached the end of the map.
     fn sweep(&self, records: usize) -> Result<(u64, bool), Fault>;
 }
 
@@ -59,7 +59,7 @@ fn found<V: FromC>(value: Option<V>, take: Take<'_>) -> Result<Status, Fault> {
     value.lend(take).map(|()| Status::Ok)
 }
 
-/// Hands a key and a value to `work`.
+/// Decodes a key and a value, and calls `work` with them.
 fn with_record<K: FromC, V: FromC, R>(
     key: &[u8],
     value: &[u8],
@@ -155,13 +155,14 @@ fn with<R>(
     work(&*map)
 }
 
-/// How long a record lives; the largest number is for ever.
+/// Returns how long a record lives; the largest number means for ever.
 fn lives(ms: u64) -> Duration {
     if ms == u64::MAX { Duration::MAX } else { Duration::from_millis(ms) }
 }
 
-/// Opens the map `name` of records that expire: the one that is there, or a new one. `PMINDEX_STATUS_WRONG_TYPE`
-/// if it is there with other types, or its records do not expire. Close it. On failure `*map` is null.
+/// Opens the map `name` of records that expire, or creates it. Returns `PMINDEX_STATUS_WRONG_TYPE` if a map
+/// of this name has other types or records that do not expire. Close the handle after use. On failure
+/// `*map` is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_expiring_map(
     store: *const Store,
@@ -181,7 +182,8 @@ pub extern "C" fn pmindex_store_expiring_map(
     })
 }
 
-/// The value of `key`, or `PMINDEX_STATUS_NOT_FOUND` if there is none that is not over.
+/// Gets the value of `key`; returns `PMINDEX_STATUS_NOT_FOUND` if the key is missing or its record has
+/// expired.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_expiring_get(
     map: *const Expiring,
@@ -195,7 +197,7 @@ pub extern "C" fn pmindex_expiring_get(
     })
 }
 
-/// Adds or replaces a record, which lives for `lives_ms` milliseconds (UINT64_MAX: for ever), durably when it
+/// Adds or replaces a record that lives for `lives_ms` milliseconds (UINT64_MAX: for ever). Durable when it
 /// returns.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_expiring_put(
@@ -211,8 +213,8 @@ pub extern "C" fn pmindex_expiring_put(
     })
 }
 
-/// Adds a record, as pmindex_expiring_put(); `PMINDEX_STATUS_EXISTS` (and no change) if there is one that is not
-/// over.
+/// Adds a record, like pmindex_expiring_put(); returns `PMINDEX_STATUS_EXISTS`, and changes nothing, if the
+/// key has an unexpired record.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_expiring_try_insert(
     map: *const Expiring,
@@ -227,8 +229,8 @@ pub extern "C" fn pmindex_expiring_try_insert(
     })
 }
 
-/// Lets a record live for `lives_ms` milliseconds from now on; `PMINDEX_STATUS_NOT_FOUND` if there is none that
-/// is not over.
+/// Lets a record live for `lives_ms` milliseconds from now on; returns `PMINDEX_STATUS_NOT_FOUND` if the
+/// key is missing or its record has expired.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_expiring_renew(
     map: *const Expiring,
@@ -242,7 +244,7 @@ pub extern "C" fn pmindex_expiring_renew(
     })
 }
 
-/// Removes a record; `PMINDEX_STATUS_NOT_FOUND` if there was none that was not over.
+/// Removes a record; returns `PMINDEX_STATUS_NOT_FOUND` if the key was missing or its record had expired.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_expiring_remove(map: *const Expiring, key: Bytes) -> Status {
     run(|| {
@@ -252,8 +254,8 @@ pub extern "C" fn pmindex_expiring_remove(map: *const Expiring, key: Bytes) -> S
     })
 }
 
-/// Hands the records of a range (null: all) that are not over to `visit`, in order. `visited` (may be null)
-/// becomes how many it heard of.
+/// Calls `visit` with the unexpired records of a range (null: all), in order. Sets `visited` (may be null)
+/// to the number of calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_expiring_scan(
     map: *const Expiring,
@@ -276,7 +278,7 @@ pub extern "C" fn pmindex_expiring_scan(
     })
 }
 
-/// As pmindex_expiring_get(), in a transaction.
+/// Does what pmindex_expiring_get() does, in a transaction.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_transaction_expiring_get(
     transaction: *const Transaction,
@@ -291,7 +293,7 @@ pub extern "C" fn pmindex_transaction_expiring_get(
     })
 }
 
-/// As pmindex_expiring_put(), in a transaction.
+/// Does what pmindex_expiring_put() does, in a transaction.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_transaction_expiring_put(
     transaction: *const Transaction,
@@ -308,9 +310,10 @@ pub extern "C" fn pmindex_transaction_expiring_put(
     })
 }
 
-/// Looks at up to `records` records, where the call before ended, and removes those that are over; `removed` (may
-/// be null) becomes how many. `PMINDEX_STATUS_END` when it has come to the end of the map: the next call begins
-/// anew. Nothing else gives their space back: call it now and then. One that is written again meanwhile stays.
+/// Examines up to `records` records, from where the last call ended, and removes the expired ones; sets
+/// `removed` (may be null) to their number. Returns `PMINDEX_STATUS_END` at the end of the map; the next
+/// call begins at its start. Call it regularly: nothing else frees the space of expired records. A record
+/// that is written meanwhile stays.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_expiring_sweep(
     map: *const Expiring,
@@ -324,7 +327,7 @@ pub extern "C" fn pmindex_expiring_sweep(
     })
 }
 
-/// Closes an expiring map. The store is closed after it.
+/// Closes an expiring map. Close it before its store.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_expiring_close(map: *mut Expiring) -> Status {
     run(|| EXPIRING.close(map).map(|_| Status::Ok))

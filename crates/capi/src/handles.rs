@@ -1,14 +1,14 @@
-//! Handles: numbers in the form of pointers, looked up in tables and never followed.
+//! Handles: numbers in the form of pointers, which are looked up in tables and never dereferenced.
 //!
 //! ```text
 //! bit 63            24 23         4 3    1  0
 //!     | generation    | place      | kind | 1 |
 //! ```
 //!
-//! Bit 0 is set in every handle and in no pointer to anything aligned, so a pointer that is no
-//! handle, a handle of another kind and a handle that was closed (its place has another generation)
-//! are errors. What no table can find out is a handle closed by one thread while another is using
-//! it: as everywhere in C, that is the caller's to prevent.
+//! Bit 0 is set in every handle, and in no pointer to an aligned object. So these are errors: a pointer
+//! that is not a handle, a handle of another kind, and a closed handle (its slot has a new generation). One
+//! error cannot be detected: one thread closes a handle while another uses it. As usual in C, the program
+//! must prevent that.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -24,10 +24,10 @@ const KIND_BITS: u32 = 3;
 const GENERATION_SHIFT: u32 = 1 + KIND_BITS + PLACE_BITS;
 const GENERATION_MASK: u64 = u64::MAX >> GENERATION_SHIFT;
 
-/// One place of a table.
+/// A slot of a table.
 #[derive(Debug)]
 struct Place<T> {
-    /// Which use of the place counts; changes when the handle is closed.
+    /// The generation of the handle that is valid; changes when the handle is closed.
     generation: AtomicU64,
     shelf: Shelf<T>,
 }
@@ -35,7 +35,7 @@ struct Place<T> {
 /// All open handles of one kind.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
-    /// Tells kinds apart, 0 to 7.
+    /// The kind, 0 to 7, which handles contain.
     kind: u64,
     what: &'static str,
     chunks: [OnceLock<Box<[Place<T>]>>; CHUNKS],
@@ -44,9 +44,9 @@ pub(crate) struct Table<T> {
 
 #[derive(Debug)]
 struct Vacant {
-    /// Places that were used and are free.
+    /// Slots that were used and are free.
     freed: Vec<usize>,
-    /// The first place that was never used.
+    /// The first slot that was never used.
     fresh: usize,
 }
 
@@ -56,7 +56,7 @@ impl<T> Table<T> {
         Self { kind, what, chunks: [const { OnceLock::new() }; CHUNKS], vacant }
     }
 
-    /// A handle for `thing`.
+    /// Returns a new handle for `thing`.
     pub(crate) fn open<H>(&self, thing: T) -> Result<*mut H, Fault> {
         let number = {
             let mut vacant = self.vacant.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +81,7 @@ impl<T> Table<T> {
         Ok(std::ptr::without_provenance_mut(handle as usize))
     }
 
-    /// Works with what a handle stands for.
+    /// Calls `work` with the object behind a handle.
     pub(crate) fn with<H, R>(
         &self,
         handle: *const H,
@@ -94,7 +94,7 @@ impl<T> Table<T> {
         place.shelf.with(work).ok_or_else(|| self.bad("closed"))?
     }
 
-    /// Ends a handle; the first call for it gets the thing.
+    /// Closes a handle; only the first call for it gets the object.
     pub(crate) fn close<H>(&self, handle: *const H) -> Result<Box<T>, Fault> {
         let (place, generation) = self.place(handle)?;
         let next = (generation + 1) & GENERATION_MASK;
@@ -108,7 +108,7 @@ impl<T> Table<T> {
         Ok(thing)
     }
 
-    /// The place a handle names, and its generation.
+    /// Returns the slot of a handle, and its generation.
     fn place<H>(&self, handle: *const H) -> Result<(&Place<T>, u64), Fault> {
         if handle.is_null() {
             return Err(Fault::null(self.what));

@@ -13,24 +13,24 @@ use crate::opened;
 use crate::pool::{POOLS, Pool};
 use crate::status::{Fault, Status, run};
 
-/// An ordered index in a pool, or a map of a store, which is an index that takes part in the store's
-/// transactions and snapshots. It is a handle, like `pmindex_pool`.
+/// An ordered index in a pool, or a map of a store: an index that takes part in the store's transactions
+/// and snapshots. It is a handle, like `pmindex_pool`.
 pub struct Index {
     _private: (),
 }
 
-/// An index and what keeps it open: its handle, and its cursors.
+/// An index, shared by its handle and its cursors.
 pub(crate) type Shared = Arc<Box<dyn Erased>>;
 
 /// All open indexes.
 pub(crate) static INDEXES: Table<Shared> = Table::new(2, "an index");
 
-/// The index of a handle.
+/// Returns the index of a handle.
 pub(crate) fn shared(index: *const Index) -> Result<Shared, Fault> {
     INDEXES.with(index, |index| Ok(Shared::clone(index)))
 }
 
-/// The kind of a name.
+/// Returns the kind of this name.
 pub(crate) fn kind_of(name: &Text) -> Result<Kind, Fault> {
     let unknown =
         |error: facade::UnknownKind| Fault::new(Status::InvalidArgument, error.to_string());
@@ -41,19 +41,19 @@ pub(crate) fn kind_of(name: &Text) -> Result<Kind, Fault> {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
-    /// Its kind, "fptree" for one; a constant string.
+    /// Its kind, such as "fptree"; a constant string.
     kind: *const c_char,
     /// The type of its keys, one of `pmindex_type`.
     key_type: u32,
     /// The type of its values, one of `pmindex_type`.
     value_type: u32,
-    /// How long opening it took, in nanoseconds, recovery included.
+    /// How long opening and recovery took, in nanoseconds.
     opened_in_ns: u64,
-    /// Whether it was closed cleanly before it was opened.
+    /// `true` if it had been closed cleanly.
     was_clean: bool,
 }
 
-/// The names of the kinds as C strings; the program has a handful of them.
+/// Returns the name of a kind as a C string; the names are kept, for there are only a few.
 fn kind_name(kind: Kind) -> Result<*const c_char, Fault> {
     use std::ffi::CString;
     use std::sync::OnceLock;
@@ -66,7 +66,7 @@ fn kind_name(kind: Kind) -> Result<*const c_char, Fault> {
     Ok(name.ok_or_else(|| Fault::new(Status::Internal, "a kind without a name"))?.as_ptr())
 }
 
-/// The name of kind number `number` of index, from 0; null if there are fewer.
+/// Returns the name of kind number `number`, from 0; null if there are fewer.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_kind_name(number: usize) -> *const c_char {
     let kind = Kind::ALL.get(number);
@@ -83,8 +83,8 @@ pub(crate) fn keep(
     Ok(Status::Ok)
 }
 
-/// Creates the index `name`, of the kind called `kind` ("fptree" for one), with keys and values of
-/// the given types (`pmindex_type`). On failure `*index` is null.
+/// Creates the index `name` of the kind `kind` (such as "fptree"), with keys and values of the given types
+/// (`pmindex_type`). On failure `*index` is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_index_create(
     pool: *const Pool,
@@ -104,9 +104,8 @@ pub extern "C" fn pmindex_index_create(
     })
 }
 
-/// Opens the index `name`, of whatever kind and types it was created with; recovery is part of it.
-/// On failure `*index` is null. An index is open once: `PMINDEX_STATUS_ALREADY_OPEN` while there is a
-/// handle of it, which the threads share.
+/// Opens and recovers the index `name`, of any kind and types. On failure `*index` is null. An index can be
+/// open once: while a handle exists, returns `PMINDEX_STATUS_ALREADY_OPEN`. Threads share the handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_index_open(
     pool: *const Pool,
@@ -121,10 +120,10 @@ pub extern "C" fn pmindex_index_open(
     })
 }
 
-/// Opens the index `name` as pmindex_index_open() does, with batches: pmindex_write_batch() and
-/// pmindex_compare_exchange() work on it. The first time this makes an index named `name` and ".batch" in
-/// the pool (so `name` has 58 bytes at most); from then on every opening of `name` is one with batches, and
-/// finishes the batches that a crash interrupted. A write costs a lock of its key more.
+/// Opens the index `name` like pmindex_index_open(), with batches: pmindex_write_batch() and
+/// pmindex_compare_exchange() work on it. The first call creates an index named `name` and ".batch" in the
+/// pool (so `name` has at most 58 bytes). From then on every opening of `name` has batches, and finishes
+/// those that a crash interrupted. Each write also locks its key.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_index_open_with_batches(
     pool: *const Pool,
@@ -139,9 +138,9 @@ pub extern "C" fn pmindex_index_open_with_batches(
     })
 }
 
-/// Removes the index `name` and frees all its blocks, durably when it returns; `PMINDEX_STATUS_NO_SUCH` if
-/// there is none. A crash leaves it whole or gone. `PMINDEX_STATUS_ALREADY_OPEN` (and it stays) while there is
-/// a handle of it.
+/// Removes the index `name` and frees all its blocks, durably when it returns; returns
+/// `PMINDEX_STATUS_NO_SUCH` if it does not exist. After a crash it is either unchanged or removed. Returns
+/// `PMINDEX_STATUS_ALREADY_OPEN`, and removes nothing, while a handle of it exists.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_index_drop(pool: *const Pool, name: Text) -> Status {
     run(|| {
@@ -153,9 +152,9 @@ pub extern "C" fn pmindex_index_drop(pool: *const Pool, name: Text) -> Status {
     })
 }
 
-/// Closes an index and saves what makes the next opening fast. `PMINDEX_STATUS_BUSY` (and it stays
-/// open) while a cursor of it is open. Of a map this closes the handle; its index is closed with the store.
-/// No other thread may be using the handle.
+/// Closes an index, and saves data that makes the next opening fast. Returns `PMINDEX_STATUS_BUSY`, and
+/// leaves the index open, while a cursor of it is open. For a map this closes only the handle; closing the
+/// store closes its index. No other thread may be using the handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_index_close(index: *mut Index) -> Status {
     run(|| {
@@ -172,7 +171,7 @@ pub extern "C" fn pmindex_index_close(index: *mut Index) -> Status {
     })
 }
 
-/// Facts about an index.
+/// Gets facts about an index.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_index_info(
     index: *const Index,
@@ -195,7 +194,7 @@ pub extern "C" fn pmindex_index_info(
     })
 }
 
-/// How many records there are.
+/// Sets `*records` to the number of records.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_len(
     index: *const Index,
@@ -208,7 +207,7 @@ pub extern "C" fn pmindex_len(
     })
 }
 
-/// Verifies the whole structure, and counts its records (`records` may be null).
+/// Verifies the whole structure, and sets `records` (may be null) to the number of records.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_check(
     index: *const Index,

@@ -1,18 +1,18 @@
-//! Locks of keys, so that a call that looks at a value and then removes it is one operation.
+//! Locks of keys: they make reading a value and then removing it one operation.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How many locks there are: few enough for the cache, many enough that two threads seldom meet.
+/// The number of locks: few enough for the cache, enough that two threads rarely share one.
 const LOCKS: usize = 64;
 
-/// A lock on a line of its own.
+/// A lock on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Lock(RwLock<()>);
 
-/// Locks that keys share by their hash. Whoever writes a value holds the lock of its key with others;
-/// whoever removes what fits into a buffer holds it alone.
+/// Locks that keys share by their hash. A writer of a value holds the lock of its key in shared mode; a
+/// call that removes a value only if it fits into a buffer holds it exclusively.
 #[derive(Debug)]
 pub(crate) struct KeyLocks(Box<[Lock]>);
 
@@ -23,17 +23,17 @@ impl Default for KeyLocks {
 }
 
 impl KeyLocks {
-    /// Keeps out who looks at the value of the key and removes it.
+    /// Locks the key against a call that reads its value and then removes it.
     pub(crate) fn shared(&self, key: &[u8]) -> RwLockReadGuard<'_, ()> {
         self.of(key).read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps out who writes the value of the key.
+    /// Locks the key against all writers of its value.
     pub(crate) fn alone(&self, key: &[u8]) -> RwLockWriteGuard<'_, ()> {
         self.of(key).write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As `shared`, for many keys.
+    /// Does what `shared` does, for many keys.
     pub(crate) fn all_shared<'k>(
         &self,
         keys: impl Iterator<Item = &'k [u8]>,
@@ -50,7 +50,7 @@ impl KeyLocks {
     }
 }
 
-/// Which lock a key has.
+/// Returns the number of a key's lock.
 fn place(key: &[u8]) -> usize {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);

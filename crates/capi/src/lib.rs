@@ -1,22 +1,22 @@
-//! `libpmindex`: the indexes of pmindex for C and C++, and for whatever can call C.
+//! `libpmindex`: the indexes of pmindex for C and C++, and for any language that can call C.
 //!
 //! `include/pmindex.h` is the interface and its documentation; it is generated from this crate.
-//! [`boundary`] is the only file with `unsafe`: every pointer that C passes becomes a checked Rust
-//! value there. The files that export functions carry the attribute `no_mangle` and nothing more.
+//! [`boundary`] is the only file with `unsafe`: it turns every pointer that C passes into a checked Rust
+//! value. Files with exported functions need only the attribute `no_mangle`.
 //!
-//! | file | what |
+//! | file | contents |
 //! | --- | --- |
 //! | `boundary` | what C passes and gets: text, bytes, buffers, handles |
-//! | `handles` | tables of handles: a stale, closed or invented handle is found out |
+//! | `handles` | tables of handles: they detect stale, closed and invented handles |
 //! | `status` | codes, the thread's last error, panics that stop at the boundary |
-//! | `erased` | what an index can do whose types are known at run time |
-//! | `typed` | that, where the types are known |
-//! | `opened` | an index, one with batches, or a map of a store |
+//! | `erased` | the operations of an index whose types are known only at run time |
+//! | `typed` | their implementation, for known types |
+//! | `opened` | an index, an index with batches, or a map of a store |
 //! | `stored` | a store, its maps, transactions and snapshots |
 //! | `pool`, `backup`, `index`, `records`, `many`, `numbers`, `cursor`, `store`, `moments`, `watch`, `expiring` | the exported functions |
 //!
-//! Unit tests leave the exported functions out: a compiler keeps every one of them, and with them
-//! every index once more. Programs in C test those.
+//! Unit tests do not compile the exported functions: the compiler keeps every one of them, and each would
+//! instantiate every index again. Programs in C test them.
 #![deny(unsafe_code)]
 #![allow(unreachable_pub, reason = "the header has what is `pub`; the library exports symbols")]
 #![cfg_attr(test, allow(dead_code, reason = "the exported functions are left out"))]

@@ -1,11 +1,12 @@
-//! Exported functions about several records at once, and about records as they are expected to be.
+//! Exported functions that change several records at once, or a record if it is as expected.
 
 use crate::boundary::{Additions, Buffer, Bytes, Changes, Lookups};
 use crate::index::{INDEXES, Index};
 use crate::status::{Status, run};
 
-/// Looks many keys up, with cache misses that overlap: each `value` and `status` of the `count` lookups
-/// becomes what pmindex_get() would give. `PMINDEX_STATUS_OK` whatever they are; after an error none is set.
+/// Looks up many keys, with overlapping cache misses. Sets `value` and `status` of each of the `count`
+/// lookups as pmindex_get() would. Returns `PMINDEX_STATUS_OK` whatever these are; after an error no status
+/// is set.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_get_many(
     index: *const Index,
@@ -19,10 +20,10 @@ pub extern "C" fn pmindex_get_many(
     })
 }
 
-/// Adds `count` records with few fences for all of them, durably when it returns; one whose key exists stays as
-/// it was. Each `status` becomes `PMINDEX_STATUS_OK` or `PMINDEX_STATUS_EXISTS`. A crash leaves some of them,
-/// each whole. After an error those before it are added, it and the rest have its code; an argument that
-/// is refused sets no `status` and adds nothing.
+/// Adds `count` records with few fences, durably when it returns; a record whose key exists stays as it
+/// was. Sets each `status` to `PMINDEX_STATUS_OK` or `PMINDEX_STATUS_EXISTS`. A crash leaves some of the
+/// records, each complete. After an error the records before it are added; the record that failed and the
+/// rest have its code as their status. A refused argument sets no `status` and adds nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_try_insert_many(
     index: *const Index,
@@ -36,13 +37,14 @@ pub extern "C" fn pmindex_try_insert_many(
     })
 }
 
-/// Makes `count` changes of one index: all of them or, whatever happens, none. They are durable when it returns.
-/// Of several changes of one key the last one counts. The index is a map of a store, or was opened with
-/// pmindex_index_open_with_batches(); of the latter, readers may see some changes before the others.
+/// Makes `count` changes of one index: all of them or, after a crash or error, none. They are durable when
+/// it returns. Of several changes of one key only the last takes effect. The index must be a map of a
+/// store, or opened with pmindex_index_open_with_batches(); of the latter, readers may see some changes
+/// before the others.
 ///
-/// `PMINDEX_STATUS_TOO_LONG` if the changes are too much. After another error nothing is changed of a map but
-/// for `PMINDEX_STATUS_UNFINISHED`; of another index the batch may be durable, and its changes are made then
-/// before the next write, or when the index is opened again.
+/// Returns `PMINDEX_STATUS_TOO_LONG` if the changes are too large. After another error a map is unchanged,
+/// except after `PMINDEX_STATUS_UNFINISHED`. A batch of another index may be durable after an error: then
+/// its changes are made before the next write, or when the index is opened again.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_write_batch(
     index: *const Index,
@@ -56,11 +58,11 @@ pub extern "C" fn pmindex_write_batch(
     })
 }
 
-/// Replaces the value of `key` by `wanted` (null: removes the record) if it is `expected` (null: if there is
-/// none), durably when it returns. Otherwise nothing is changed: `PMINDEX_STATUS_DIFFERENT`, and `found`
-/// (may be null) gets the value, or `PMINDEX_STATUS_NOT_FOUND` if there is none, or
-/// `PMINDEX_STATUS_TOO_SMALL` if it does not fit. The index is a map of a store, or was opened with
-/// pmindex_index_open_with_batches().
+/// Replaces the value of `key` by `wanted` (null: removes the record) if it equals `expected` (null: if the
+/// key is missing), durably when it returns. Otherwise nothing is changed, and it returns
+/// `PMINDEX_STATUS_DIFFERENT` with the value in `found` (may be null), `PMINDEX_STATUS_NOT_FOUND` if the
+/// key is missing, or `PMINDEX_STATUS_TOO_SMALL` if the value does not fit. The index must be a map of a
+/// store, or opened with pmindex_index_open_with_batches().
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_compare_exchange(
     index: *const Index,

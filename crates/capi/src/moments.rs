@@ -14,16 +14,17 @@ use crate::status::{Fault, Status, run};
 use crate::store::{STORES, Store};
 use crate::stored::{Running, View};
 
-/// A transaction over the maps of a store: all of its changes take place, or none. It reads one moment, that of
-/// its first read, and its own changes. It is a handle, like `pmindex_pool`, for one thread at a time (any, not
-/// the same): a call while another is under way is `PMINDEX_STATUS_BUSY`. After commit and rollback it is
-/// closed. Hold it briefly: while one is open, writes keep in memory what they replace.
+/// A transaction over the maps of a store: all of its changes take effect, or none. It reads the state at
+/// the moment of its first read, with its own changes. It is a handle, like `pmindex_pool`, for one thread
+/// at a time (not always the same one): a call during another call returns `PMINDEX_STATUS_BUSY`. Commit
+/// and rollback close it. Keep it short: while one is open, the values that writes replace are kept in
+/// memory.
 pub struct Transaction {
     _private: (),
 }
 
-/// One moment of all maps of a store: everything that was committed before, and nothing after. Writers go on.
-/// It is a handle, like `pmindex_pool`.
+/// A consistent view of all maps of a store: everything that was committed before it was taken, and nothing
+/// later. Writers continue. It is a handle, like `pmindex_pool`.
 pub struct Snapshot {
     _private: (),
 }
@@ -31,17 +32,17 @@ pub struct Snapshot {
 static TRANSACTIONS: Table<Arc<Running>> = Table::new(5, "a transaction");
 static SNAPSHOTS: Table<Arc<View>> = Table::new(6, "a snapshot");
 
-/// The transaction of a handle.
+/// Returns the transaction of a handle.
 pub(crate) fn running(transaction: *const Transaction) -> Result<Arc<Running>, Fault> {
     TRANSACTIONS.with(transaction, |running| Ok(Arc::clone(running)))
 }
 
-/// The snapshot of a handle.
+/// Returns the snapshot of a handle.
 fn view(snapshot: *const Snapshot) -> Result<Arc<View>, Fault> {
     SNAPSHOTS.with(snapshot, |view| Ok(Arc::clone(view)))
 }
 
-/// Hands the records of a source to a callback.
+/// Passes the records of a source to a callback.
 fn visit_all(
     range: Option<&Range>,
     visit: Visit,
@@ -74,7 +75,7 @@ fn begin(store: *const Store) -> Result<*mut Transaction, Fault> {
     TRANSACTIONS.open(Arc::new(Running::new(transaction, store)))
 }
 
-/// Ends a transaction, and its handle.
+/// Ends a transaction, and closes its handle.
 fn end(transaction: *mut Transaction, commits: bool) -> Result<Status, Fault> {
     let taken = running(transaction)?.take()?;
     drop(TRANSACTIONS.close(transaction)?);
@@ -98,32 +99,32 @@ pub extern "C" fn pmindex_transaction_begin(
     })
 }
 
-/// Makes the changes of a transaction, all or none, durably when it returns; serializable. The handle is
-/// closed whatever this returns but `PMINDEX_STATUS_BUSY`. `PMINDEX_STATUS_CONFLICT`: another commit
-/// changed what this one read, so nothing was changed: begin again. `PMINDEX_STATUS_TOO_LONG`: the changes
-/// are too much for the store's log. Nothing is changed after any error but `PMINDEX_STATUS_UNFINISHED`.
+/// Commits a transaction: makes all of its changes or none, durably when it returns; serializable. Closes
+/// the handle, except when it returns `PMINDEX_STATUS_BUSY`. `PMINDEX_STATUS_CONFLICT`: another commit
+/// changed what this transaction has read: begin again. `PMINDEX_STATUS_TOO_LONG`: the changes are too
+/// large for the store's log. After an error nothing is changed, except after `PMINDEX_STATUS_UNFINISHED`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_transaction_commit(transaction: *mut Transaction) -> Status {
     run(|| end(transaction, true))
 }
 
-/// Ends a transaction without its changes.
+/// Ends a transaction and discards its changes.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_transaction_rollback(transaction: *mut Transaction) -> Status {
     run(|| end(transaction, false))
 }
 
-/// What a transaction does: reads and writes maps through it, and returns 0 for it to be committed, or one
-/// of `pmindex_status` for it to be rolled back. It may run several times. It neither commits nor rolls back
-/// itself, and must not unwind (throw).
+/// The body of a transaction: reads and writes maps through it, and returns 0 to commit it, or a
+/// `pmindex_status` to roll it back. It may run several times. It must not commit or roll back itself, nor
+/// unwind (throw).
 pub type Body = Option<extern "C" fn(transaction: *mut Transaction, context: *mut c_void) -> i32>;
 
-/// How often a transaction runs that conflicts with others.
+/// The number of attempts of a transaction that conflicts with others.
 const TRIES: u32 = 100;
 
-/// Runs a transaction and commits it, again if it conflicts with others: up to 100 times, then
-/// `PMINDEX_STATUS_CONFLICT`. What `body` returns if that is not 0, and nothing is changed then;
-/// otherwise as pmindex_transaction_commit().
+/// Runs a transaction and commits it; if it conflicts with others, runs it again, up to 100 times, then
+/// returns `PMINDEX_STATUS_CONFLICT`. If `body` returns a status that is not 0, returns that, and nothing
+/// is changed. Otherwise returns what pmindex_transaction_commit() returns.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_transaction_run(
     store: *const Store,
@@ -144,13 +145,13 @@ pub extern "C" fn pmindex_transaction_run(
             if tries == TRIES || !again.contains(&status) {
                 return outcome;
             }
-            // Others come to their end meanwhile.
+            // Lets the other transactions finish.
             std::thread::yield_now();
         }
     })
 }
 
-/// The value of `key` as the transaction sees it; as pmindex_get().
+/// Gets the value of `key` as the transaction sees it, like pmindex_get().
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_transaction_get(
     transaction: *const Transaction,
@@ -169,7 +170,7 @@ pub extern "C" fn pmindex_transaction_get(
     })
 }
 
-/// Adds or replaces a record, without reading: no commit of others to the same key conflicts with it.
+/// Adds or replaces a record without reading it: no other commit to the same key conflicts with it.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_transaction_put(
     transaction: *const Transaction,
@@ -185,7 +186,7 @@ pub extern "C" fn pmindex_transaction_put(
     })
 }
 
-/// Removes a record; as pmindex_remove(). `value` may be null.
+/// Removes a record, like pmindex_remove(). `value` may be null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_transaction_remove(
     transaction: *const Transaction,
@@ -199,9 +200,9 @@ pub extern "C" fn pmindex_transaction_remove(
     })
 }
 
-/// Hands the records of a range (null: all) to `visit`, in order, as the transaction sees them. It reads some
-/// records ahead: of those, `visit` does not see its own changes, and what others commit to
-/// them conflicts. `visited` (may be null) becomes how many it heard of.
+/// Calls `visit` with the records of a range (null: all), in order, as the transaction sees them. It reads
+/// some records ahead: among these, changes that `visit` makes are not seen, and commits of others
+/// conflict. Sets `visited` (may be null) to the number of calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_transaction_scan(
     transaction: *const Transaction,
@@ -218,7 +219,8 @@ pub extern "C" fn pmindex_transaction_scan(
     })
 }
 
-/// pmindex_cursor_open() for a map as the transaction sees it; as pmindex_transaction_scan() reads.
+/// Opens a cursor like pmindex_cursor_open(), for a map as the transaction sees it; it reads ahead like
+/// pmindex_transaction_scan().
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_transaction_cursor(
     transaction: *const Transaction,
@@ -231,7 +233,7 @@ pub extern "C" fn pmindex_transaction_cursor(
     })
 }
 
-/// A point for pmindex_transaction_rollback_to(): `*savepoint` becomes its number.
+/// Sets a savepoint for pmindex_transaction_rollback_to(), and sets `*savepoint` to its number.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_transaction_savepoint(
     transaction: *const Transaction,
@@ -244,8 +246,8 @@ pub extern "C" fn pmindex_transaction_savepoint(
     })
 }
 
-/// Takes back the changes since a savepoint of this transaction, which goes on. What was read stays read. A
-/// savepoint that is later than one that was gone back to is that one.
+/// Undoes the changes since a savepoint of this transaction, which continues. Records read since then still
+/// count as read. Rolling back to a savepoint ends the later savepoints: their numbers then mean this one.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_transaction_rollback_to(
     transaction: *const Transaction,
@@ -254,7 +256,7 @@ pub extern "C" fn pmindex_transaction_rollback_to(
     run(|| running(transaction)?.roll_back(savepoint).map(|()| Status::Ok))
 }
 
-/// Takes a snapshot: this moment of all maps. End it. On failure `*snapshot` is null.
+/// Takes a snapshot of all maps. End it after use. On failure `*snapshot` is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_snapshot_begin(
     store: *const Store,
@@ -270,8 +272,8 @@ pub extern "C" fn pmindex_snapshot_begin(
     })
 }
 
-/// The value of `key` at that moment; as pmindex_get(). `PMINDEX_STATUS_SNAPSHOT_ENDED` if what writers have
-/// replaced since takes more memory than the store may keep.
+/// Gets the value of `key` in the snapshot, like pmindex_get(). Returns `PMINDEX_STATUS_SNAPSHOT_ENDED` if
+/// the values that writers have replaced since take more memory than the store may keep.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_snapshot_get(
     snapshot: *const Snapshot,
@@ -288,8 +290,8 @@ pub extern "C" fn pmindex_snapshot_get(
     })
 }
 
-/// Hands the records of a range (null: all) at that moment to `visit`, in order. `visited` (may be null) becomes
-/// how many it heard of.
+/// Calls `visit` with the records of a range (null: all) in the snapshot, in order. Sets `visited` (may be
+/// null) to the number of calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_snapshot_scan(
     snapshot: *const Snapshot,
@@ -306,7 +308,8 @@ pub extern "C" fn pmindex_snapshot_scan(
     })
 }
 
-/// pmindex_cursor_open() for a map at that moment, which the cursor keeps when the snapshot is ended.
+/// Opens a cursor like pmindex_cursor_open(), for a map in the snapshot; the cursor stays valid when the
+/// snapshot is ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_snapshot_cursor(
     snapshot: *const Snapshot,

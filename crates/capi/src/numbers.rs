@@ -1,4 +1,4 @@
-//! Exported functions for indexes with numbers as keys and values: no buffers, no copies.
+//! Exported functions for indexes with numbers as keys and values: they need no buffers and no copies.
 
 use std::mem::MaybeUninit;
 
@@ -7,7 +7,7 @@ use facade::IndexError;
 use crate::index::{INDEXES, Index};
 use crate::status::{Fault, Status, run};
 
-/// Works with an index of numbers.
+/// Calls `work` with an index of numbers.
 fn with<R>(
     index: *const Index,
     work: impl FnOnce(&dyn facade::Index<u64, u64>) -> Result<R, IndexError>,
@@ -24,7 +24,7 @@ fn answer(value: Option<u64>, to: Option<&mut MaybeUninit<u64>>) -> Status {
     Status::Ok
 }
 
-/// pmindex_get() for an index of uint64_t to uint64_t. `value` may be null.
+/// Does what pmindex_get() does, for an index of uint64_t to uint64_t. `value` may be null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_u64_get(
     index: *const Index,
@@ -34,7 +34,7 @@ pub extern "C" fn pmindex_u64_get(
     run(|| Ok(answer(with(index, |numbers| numbers.get(&key))?, value)))
 }
 
-/// pmindex_insert() for an index of uint64_t to uint64_t. `old` and `replaced` may be null.
+/// Does what pmindex_insert() does, for an index of uint64_t to uint64_t. `old` and `replaced` may be null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_u64_insert(
     index: *const Index,
@@ -53,7 +53,7 @@ pub extern "C" fn pmindex_u64_insert(
     })
 }
 
-/// pmindex_try_insert() for an index of uint64_t to uint64_t.
+/// Does what pmindex_try_insert() does, for an index of uint64_t to uint64_t.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_u64_try_insert(index: *const Index, key: u64, value: u64) -> Status {
     run(|| {
@@ -62,7 +62,7 @@ pub extern "C" fn pmindex_u64_try_insert(index: *const Index, key: u64, value: u
     })
 }
 
-/// pmindex_update() for an index of uint64_t to uint64_t.
+/// Does what pmindex_update() does, for an index of uint64_t to uint64_t.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_u64_update(index: *const Index, key: u64, value: u64) -> Status {
     run(|| {
@@ -71,7 +71,7 @@ pub extern "C" fn pmindex_u64_update(index: *const Index, key: u64, value: u64) 
     })
 }
 
-/// pmindex_put() for an index of uint64_t to uint64_t. `added` may be null.
+/// Does what pmindex_put() does, for an index of uint64_t to uint64_t. `added` may be null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_u64_put(
     index: *const Index,
@@ -86,7 +86,7 @@ pub extern "C" fn pmindex_u64_put(
     })
 }
 
-/// pmindex_remove() for an index of uint64_t to uint64_t. `value` may be null.
+/// Does what pmindex_remove() does, for an index of uint64_t to uint64_t. `value` may be null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_u64_remove(
     index: *const Index,

@@ -1,4 +1,4 @@
-//! What stands behind the handle of an index: an index of a pool, one with batches, or a map of a store.
+//! The index behind a handle: an index of a pool, an index with batches, or a map of a store.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,36 +13,36 @@ use crate::status::{Fault, Status};
 use crate::stored::Stored;
 use crate::typed::Typed;
 
-/// What becomes of a record.
+/// The decision about a record.
 pub(crate) enum Change<'v, V: Storable> {
     Keep,
     Put(&'v V::Ref),
     Remove,
 }
 
-/// Says what becomes of a record, from what it is.
+/// Decides about a record, given its present value.
 pub(crate) type Judge<'j, 'v, V> = &'j mut dyn FnMut(Option<&V>) -> Result<Change<'v, V>, Fault>;
 
-/// Something that is open with the types of its keys and values.
+/// An open index with the types of its keys and values.
 pub(crate) trait Opened<K: FromC, V: FromC>: Send + Sync + 'static {
-    /// Whether single writes and batches keep out of each other's way.
+    /// `true` if single writes and batches exclude each other.
     const HAS_BATCHES: bool;
     type Index: Index<K, V>;
     fn index(&self) -> &Self::Index;
     fn kind(&self) -> Kind;
-    /// Has a record become what `judge` says, with no other such change in between; returns what it was.
-    /// `judge` may be asked again.
+    /// Changes a record as `judge` decides, with no other such change in between; returns its old value.
+    /// May call `judge` again.
     fn change(&self, key: &K::Ref, judge: Judge<'_, '_, V>) -> Result<Option<V>, Fault>;
     /// Makes all changes or none.
     fn write_batch(&self, changes: Vec<(K, Option<V>)>) -> Result<(), Fault>;
-    /// The map that it is.
+    /// Returns the map, if it is one.
     fn map(&self) -> Option<&Map<K, V>>;
-    /// The same with numbers, if they are its types.
+    /// Returns the index itself, if its keys and values are numbers.
     fn numbers(&self) -> Option<&dyn Index<u64, u64>>;
     fn close(self) -> Result<(), Fault>;
 }
 
-/// A thing of a type that is known only now.
+/// Returns the object as a type that is known only here.
 fn as_type<T: Any>(thing: &dyn Any) -> Option<&T> {
     thing.downcast_ref()
 }
@@ -59,7 +59,7 @@ impl<K: FromC, V: FromC> Opened<K, V> for AnyIndex<K, V> {
         AnyIndex::kind(self)
     }
 
-    // The caller has the lock of the key, where values differ in length.
+    // Where values differ in length, the caller holds the lock of the key.
     fn change(&self, key: &K::Ref, judge: Judge<'_, '_, V>) -> Result<Option<V>, Fault> {
         let found = self.get(key)?;
         Ok(match judge(found.as_ref())? {
@@ -86,7 +86,7 @@ impl<K: FromC, V: FromC> Opened<K, V> for AnyIndex<K, V> {
     }
 }
 
-/// An index was not opened with batches.
+/// Returns the error of an index that was not opened with batches.
 pub(crate) fn no_batches() -> Fault {
     let message = "the index was not opened with pmindex_index_open_with_batches()";
     Fault::new(Status::InvalidArgument, message)
@@ -212,13 +212,13 @@ impl<K: FromC, V: FromC> Opened<K, V> for MapOf<K, V> {
         as_type::<Map<u64, u64>>(&self.map).map(|map| map as _)
     }
 
-    /// The store has its index open for as long as it is open itself.
+    /// The store keeps its index open until the store itself is closed.
     fn close(self) -> Result<(), Fault> {
         Ok(())
     }
 }
 
-/// Types of keys and values, known where it is called.
+/// Work that needs the types of keys and values at compile time.
 pub(crate) trait Work {
     type Done;
     fn run<K: FromC, V: FromC>(&mut self) -> Result<Self::Done, Fault>;
@@ -234,7 +234,7 @@ pub(crate) fn with_types<W: Work>(types: (Type, Type), mut work: W) -> Result<W:
     }
 }
 
-/// Does work with whatever types do not fail with [`Status::WrongType`].
+/// Does work with the types for which it does not fail with [`Status::WrongType`].
 pub(crate) fn with_its_types<W: Work>(name: &str, mut work: W) -> Result<W::Done, Fault> {
     let runs = [
         W::run::<u64, u64>,
@@ -252,7 +252,7 @@ pub(crate) fn with_its_types<W: Work>(name: &str, mut work: W) -> Result<W::Done
     Err(Fault::new(Status::WrongType, message))
 }
 
-/// Forgets the types of what is open.
+/// Hides the types of an open index.
 pub(crate) fn erase<K: FromC, V: FromC, O: Opened<K, V>>(opened: O) -> Box<dyn Erased> {
     let needs_locks = V::SHAPE.is_bytes() && !O::HAS_BATCHES;
     Box::new(Typed::new(opened, needs_locks.then(KeyLocks::default)))
@@ -274,7 +274,7 @@ impl Work for Create<'_> {
     fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn Erased>, Fault> {
         let (InPool { pool, name }, kind) = (&self.0, self.1);
         if pool.find_index(name)?.is_none() {
-            // What a crash left of an index of this name that was dropped.
+            // A crash may have left the log of a removed index of this name.
             WithBatches::<K, V>::destroy_log(pool, name)?;
         }
         Ok(erase(AnyIndex::<K, V>::create(pool, name, kind)?))
@@ -315,7 +315,7 @@ pub(crate) fn create(
     with_types(types, Create(InPool { pool, name }, kind))
 }
 
-/// Opens an index of whatever kind and types it has; with batches if it had them before, or is to.
+/// Opens an index of any kind and types; with batches if it had them before, or if they are requested.
 pub(crate) fn open(
     pool: &Arc<Pool>,
     name: &str,
@@ -324,7 +324,7 @@ pub(crate) fn open(
     with_its_types(name, Open(InPool { pool, name }, with_batches))
 }
 
-/// Removes an index of whatever kind and types it has; whether there was one.
+/// Removes an index of any kind and types; returns `true` if it existed.
 pub(crate) fn destroy(pool: &Arc<Pool>, name: &str) -> Result<bool, Fault> {
     with_its_types(name, Destroy(InPool { pool, name }))
 }

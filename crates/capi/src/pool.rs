@@ -11,8 +11,8 @@ use crate::boundary::{Buffer, Text};
 use crate::handles::Table;
 use crate::status::{Fault, Status, run};
 
-/// A pool of indexes in a file. It is a handle: compare it, pass it on, never look into it. Every
-/// function but those that close may be called on the same handle by any number of threads.
+/// A pool of indexes in a file. It is a handle: compare it and pass it on, but never dereference it. Any
+/// number of threads may call functions on the same handle, except those that close it.
 pub struct Pool {
     _private: (),
 }
@@ -20,17 +20,17 @@ pub struct Pool {
 /// All open pools.
 pub(crate) static POOLS: Table<Arc<facade::Pool>> = Table::new(1, "a pool");
 
-/// What writes are to survive at least; the strongest that the medium gives is what they do.
+/// The least that writes must survive. Writes survive the most that the medium supports.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Whatever the medium gives.
+    /// No requirement.
     Any = 0,
     /// A crash or kill of the process.
     Process = 1,
-    /// Power failure, on any medium: an msync() per fence on an ordinary file.
+    /// A power failure, on any medium: an msync() per fence on an ordinary file.
     Msync = 2,
-    /// Power failure, on persistent memory.
+    /// A power failure, on persistent memory.
     Persistent = 3,
 }
 
@@ -41,20 +41,20 @@ const LEAST: [(Durability, Mode); 4] = [
     (Durability::Persistent, Mode::Flush),
 ];
 
-/// For `pmindex_options.flags`: opens for reading only, beside other readers.
+/// For `pmindex_options.flags`: open for reading only; other readers may do so too.
 pub const PMINDEX_READ_ONLY: u32 = 1;
-/// For `pmindex_options.flags`: the pool does not grow by itself.
+/// For `pmindex_options.flags`: do not grow the pool automatically.
 pub const PMINDEX_FIXED_SIZE: u32 = 2;
-/// For `pmindex_options.flags`: executes the flushes of persistent memory on another medium.
+/// For `pmindex_options.flags`: execute the flushes of persistent memory on another medium.
 pub const PMINDEX_EMULATE_PM: u32 = 4;
-/// For `pmindex_options.flags`: no msync() on an ordinary file: survives a crash of the process.
+/// For `pmindex_options.flags`: no msync() on an ordinary file: writes survive only a crash of the process.
 pub const PMINDEX_NO_WRITE_BACK: u32 = 8;
-/// For `pmindex_options.flags`: opens although the modules report lost data.
+/// For `pmindex_options.flags`: open the pool even if the memory modules report lost data.
 pub const PMINDEX_ACCEPT_DIRTY_SHUTDOWN: u32 = 16;
 
 /// For `pmindex_options.flags`: on an ordinary file a fence waits for a write to a journal beside it, which
-/// all threads share, rather than for an msync(). As long as the pool is open, and after a crash, the file
-/// and its journal (the same name with `.journal` behind it) belong together.
+/// all threads share, instead of an msync(). While the pool is open, and after a crash, the file and its
+/// journal (the same name with `.journal` appended) belong together.
 pub const PMINDEX_JOURNAL: u32 = 32;
 
 const FLAGS: u32 = PMINDEX_READ_ONLY
@@ -64,23 +64,24 @@ const FLAGS: u32 = PMINDEX_READ_ONLY
     | PMINDEX_ACCEPT_DIRTY_SHUTDOWN
     | PMINDEX_JOURNAL;
 
-/// Options for pools. All zero is the default.
+/// Options of pools. All zero is the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of a new pool; 0: 64 MiB.
+    /// The size of a new pool in bytes; 0: 64 MiB.
     size: u64,
-    /// Bytes to which a pool may grow; 0: 16 times its size, 64 GiB at least.
+    /// The size in bytes to which a pool may grow; 0: 16 times its size, at least 64 GiB.
     max_size: u64,
-    /// How many threads can write at once to a new pool, up to 4096; 0: up to 64, by the size.
+    /// The number of threads that can write to a new pool at the same time, up to 4096; 0: up to 64, by its
+    /// size.
     writers: u32,
-    /// The least durability to accept, one of `pmindex_durability`; opening a weaker medium fails
-    /// with `PMINDEX_STATUS_TOO_WEAK`.
+    /// The least durability to accept, one of `pmindex_durability`; opening fails with
+    /// `PMINDEX_STATUS_TOO_WEAK` on a weaker medium.
     durability: u32,
     /// Any of `PMINDEX_READ_ONLY`, `PMINDEX_FIXED_SIZE`, `PMINDEX_EMULATE_PM`,
     /// `PMINDEX_NO_WRITE_BACK`, `PMINDEX_ACCEPT_DIRTY_SHUTDOWN`, `PMINDEX_JOURNAL`, combined with `|`.
     flags: u32,
-    /// For later versions; 0.
+    /// For later versions; must be 0.
     reserved: u32,
 }
 
@@ -146,8 +147,7 @@ pub extern "C" fn pmindex_pool_create(
     run(|| start(&path, options, pool, |path, options| facade::Pool::create(path, &options)))
 }
 
-/// Opens a pool; after a crash, recovery is part of it. `options` may be null. On failure `*pool` is
-/// null.
+/// Opens a pool, and recovers it after a crash. `options` may be null. On failure `*pool` is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pool_open(
     path: Text,
@@ -157,7 +157,7 @@ pub extern "C" fn pmindex_pool_open(
     run(|| start(&path, options, pool, |path, options| facade::Pool::open(path, &options)))
 }
 
-/// Opens a pool, and creates it if there is no such file.
+/// Opens a pool, or creates it if the file does not exist.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pool_open_or_create(
     path: Text,
@@ -169,11 +169,11 @@ pub extern "C" fn pmindex_pool_open_or_create(
     })
 }
 
-/// Opens a pool in memory (on tmpfs) with a twin on a disk, and creates it if there is neither. What is
-/// acknowledged survives a crash or kill of the process; of a power failure everything that had been done
-/// by some moment, `every_ms` milliseconds (0: 100) and a write before it at most, and nothing later.
-/// `pmindex_pool_sync()` waits until the twin has everything. After a power failure, when the pool is not
-/// in memory any more, it is made anew of the twin.
+/// Opens a pool in memory (on tmpfs) with a twin on a disk, or creates it if neither exists. Acknowledged
+/// writes survive a crash or kill of the process. After a power failure the pool has its state at one
+/// moment, at most `every_ms` milliseconds (0: 100) and the time of a write to the disk earlier.
+/// `pmindex_pool_sync()` waits until the twin has everything. If the pool is no longer in memory, opening
+/// creates it anew from the twin.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pool_open_with_twin(
     path: Text,
@@ -191,9 +191,9 @@ pub extern "C" fn pmindex_pool_open_with_twin(
     })
 }
 
-/// Closes a pool and marks it as closed cleanly, durably. `PMINDEX_STATUS_BUSY` (and the pool stays
-/// open) while an index or a store of it is open. After any other error the handle is closed, and the next
-/// opening recovers. No other thread may be using the handle.
+/// Closes a pool and marks it as closed cleanly, durably. Returns `PMINDEX_STATUS_BUSY`, and leaves the
+/// pool open, while an index or a store of it is open. After any other error the handle is closed, and the
+/// next opening recovers. No other thread may be using the handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pool_close(pool: *mut Pool) -> Status {
     run(|| {
@@ -213,9 +213,9 @@ pub extern "C" fn pmindex_pool_close(pool: *mut Pool) -> Status {
     })
 }
 
-/// Gives free memory of the pool back to the system, in runs of 2 MiB, while the pool is in use: the file
-/// becomes sparse, and gets its blocks back before they are used again. `*given` is how many bytes the file
-/// takes less, 0 where the medium cannot; it may be null.
+/// Returns free runs of 2 MiB to the file system while the pool is in use: the file becomes sparse, and a
+/// run gets its blocks back before it is used again. Sets `*given` (may be null) to the number of bytes by
+/// which the file shrank on the medium, 0 if the medium does not support it.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pool_release_free(
     pool: *const Pool,
@@ -228,11 +228,10 @@ pub extern "C" fn pmindex_pool_release_free(
     })
 }
 
-/// Waits until everything that was acknowledged before survives as much as the pool's medium can give.
-/// In a pool that survives power failures nothing is left to do; a file on a disk that was opened with
-/// `PMINDEX_NO_WRITE_BACK` is synchronised, and survives a power failure until the next write; the twin
-/// of one that has one has everything. After
-/// `PMINDEX_STATUS_DURABILITY_LOST` no later call succeeds.
+/// Waits until everything that was acknowledged before survives as much as the pool's medium allows. In a
+/// pool that survives power failures there is nothing to wait for. A file on a disk that was opened with
+/// `PMINDEX_NO_WRITE_BACK` is synchronised, and survives a power failure until the next write. The twin of
+/// a pool gets everything. After `PMINDEX_STATUS_DURABILITY_LOST` every later call fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pool_sync(pool: *const Pool) -> Status {
     run(|| {
@@ -241,8 +240,8 @@ pub extern "C" fn pmindex_pool_sync(pool: *const Pool) -> Status {
     })
 }
 
-/// What the pool's medium is and what its writes survive, in a sentence or two (no final zero byte;
-/// `text->len` says how long).
+/// Gets a description of the pool's medium and of what its writes survive, in one or two sentences (without
+/// a final zero byte; `text->len` is the length).
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pool_describe(pool: *const Pool, text: Option<&mut Buffer>) -> Status {
     run(|| {
@@ -252,7 +251,7 @@ pub extern "C" fn pmindex_pool_describe(pool: *const Pool, text: Option<&mut Buf
     })
 }
 
-/// The pool's present size and the bytes of it that are in use. Either may be null.
+/// Gets the pool's present size, and the number of its bytes in use. Either may be null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pool_size(
     pool: *const Pool,
@@ -268,8 +267,8 @@ pub extern "C" fn pmindex_pool_size(
     })
 }
 
-/// The name of the pool's index number `number`, from 0 (no final zero byte; `name->len` says how
-/// long). `PMINDEX_STATUS_END` if there are fewer.
+/// Gets the name of the pool's index number `number`, from 0 (without a final zero byte; `name->len` is the
+/// length). Returns `PMINDEX_STATUS_END` if there are fewer.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pool_index_name(
     pool: *const Pool,

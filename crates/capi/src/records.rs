@@ -1,4 +1,4 @@
-//! Exported functions about single records, and scans that call back.
+//! Exported functions about single records, and scans with callbacks.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -9,7 +9,8 @@ use crate::erased::{End, Span, Write};
 use crate::index::{INDEXES, Index};
 use crate::status::{Fault, Status, run};
 
-/// The value of `key`, or `PMINDEX_STATUS_NOT_FOUND`. Copies into the caller's buffer; takes no lock.
+/// Gets the value of `key`; returns `PMINDEX_STATUS_NOT_FOUND` if it is missing. Copies into the caller's
+/// buffer; takes no lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_get(
     index: *const Index,
@@ -23,7 +24,7 @@ pub extern "C" fn pmindex_get(
     })
 }
 
-/// `PMINDEX_STATUS_OK` if `key` is present, else `PMINDEX_STATUS_NOT_FOUND`.
+/// Returns `PMINDEX_STATUS_OK` if `key` is present, else `PMINDEX_STATUS_NOT_FOUND`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_contains(index: *const Index, key: Bytes) -> Status {
     run(|| {
@@ -38,7 +39,7 @@ fn write(how: Write, index: *const Index, key: &Bytes, value: &Bytes) -> Result<
     INDEXES.with(index, |index| index.write(how, key, value))
 }
 
-/// Adds a record, durably when it returns; `PMINDEX_STATUS_EXISTS` if the key exists.
+/// Adds a record, durably when it returns; returns `PMINDEX_STATUS_EXISTS` if the key exists.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_try_insert(index: *const Index, key: Bytes, value: Bytes) -> Status {
     run(|| {
@@ -47,7 +48,7 @@ pub extern "C" fn pmindex_try_insert(index: *const Index, key: Bytes, value: Byt
     })
 }
 
-/// Replaces a value, durably when it returns; `PMINDEX_STATUS_NOT_FOUND` if the key is missing.
+/// Replaces a value, durably when it returns; returns `PMINDEX_STATUS_NOT_FOUND` if the key is missing.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_update(index: *const Index, key: Bytes, value: Bytes) -> Status {
     run(|| {
@@ -56,9 +57,9 @@ pub extern "C" fn pmindex_update(index: *const Index, key: Bytes, value: Bytes) 
     })
 }
 
-/// Adds or replaces, durably when it returns. `replaced` (may be null) becomes whether the key was
-/// there; `old` (may be null) gets the value it had then. If that does not fit, nothing changes, `len`
-/// of the buffer says how much there is, and the function returns `PMINDEX_STATUS_TOO_SMALL`.
+/// Adds or replaces a record, durably when it returns. Sets `replaced` (may be null) to whether the key was
+/// present, and copies the old value to `old` (may be null). If that does not fit, nothing changes, the
+/// buffer's `len` is the required length, and it returns `PMINDEX_STATUS_TOO_SMALL`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_insert(
     index: *const Index,
@@ -75,8 +76,8 @@ pub extern "C" fn pmindex_insert(
     })
 }
 
-/// Adds or replaces, durably when it returns, without reading the old value. `added` (may be null)
-/// becomes whether the key is new.
+/// Adds or replaces a record, durably when it returns, without reading the old value. Sets `added` (may be
+/// null) to whether the key is new.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_put(
     index: *const Index,
@@ -91,9 +92,9 @@ pub extern "C" fn pmindex_put(
     })
 }
 
-/// Removes a record, durably when it returns; `PMINDEX_STATUS_NOT_FOUND` if the key is missing.
-/// `value` (may be null) gets the value that was removed. If it does not fit, the record stays, `len` of
-/// the buffer says how much there is, and the function returns `PMINDEX_STATUS_TOO_SMALL`.
+/// Removes a record, durably when it returns; returns `PMINDEX_STATUS_NOT_FOUND` if the key is missing.
+/// Copies the removed value to `value` (may be null). If it does not fit, the record stays, the buffer's
+/// `len` is the required length, and it returns `PMINDEX_STATUS_TOO_SMALL`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_remove(
     index: *const Index,
@@ -106,10 +107,10 @@ pub extern "C" fn pmindex_remove(
     })
 }
 
-/// Removes the least record, durably when it returns; `PMINDEX_STATUS_NOT_FOUND` if there is none. `key` and
-/// `value` get it, and either may be null. If one of them does not fit, the record stays, `len` of both
-/// buffers says how much there is, and the function returns `PMINDEX_STATUS_TOO_SMALL`; the next call may find
-/// another record.
+/// Removes the record with the least key, durably when it returns; returns `PMINDEX_STATUS_NOT_FOUND` if
+/// the index is empty. Copies the record to `key` and `value`, either of which may be null. If one does not
+/// fit, the record stays, `len` of both buffers is the required length, and it returns
+/// `PMINDEX_STATUS_TOO_SMALL`; the next call may find another record.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pop_first(
     index: *const Index,
@@ -119,7 +120,7 @@ pub extern "C" fn pmindex_pop_first(
     run(|| INDEXES.with(index, |index| index.pop(End::First, key, value)))
 }
 
-/// Removes the greatest record, as pmindex_pop_first() the least.
+/// Removes the record with the greatest key, like pmindex_pop_first().
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_pop_last(
     index: *const Index,
@@ -129,27 +130,27 @@ pub extern "C" fn pmindex_pop_last(
     run(|| INDEXES.with(index, |index| index.pop(End::Last, key, value)))
 }
 
-/// Which records to go through, in which order. All zero: all of them, ascending.
+/// A range of records and a direction. All zero: all records, ascending.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Range {
-    /// The first key; not looked at if `has_from` is 0.
+    /// The first key; ignored if `has_from` is 0.
     from: Bytes,
-    /// The key after the last; not looked at if `has_to` is 0.
+    /// The key after the last; ignored if `has_to` is 0.
     to: Bytes,
-    /// Whether there is a first key: 0 or 1.
+    /// 1 if there is a first key, else 0.
     has_from: u8,
-    /// Whether there is an end: 0 or 1.
+    /// 1 if there is a key after the last, else 0.
     has_to: u8,
-    /// From the last to the first: 0 or 1.
+    /// 1 to go from the last record to the first, else 0.
     reverse: u8,
-    /// The records whose keys begin with the bytes of `from`: 0 or 1; then `has_from`, `to` and `has_to`
-    /// are not looked at. Of byte strings only.
+    /// 1 for the records whose keys begin with the bytes of `from`, else 0. With 1, `has_from`, `to` and
+    /// `has_to` are ignored. Only for byte strings.
     is_prefix: u8,
 }
 
 impl Range {
-    /// The range that C passed; null is everything.
+    /// Converts the range that C passes; null means all records.
     pub(crate) fn read(range: Option<&Self>) -> Result<Span, Fault> {
         let Some(range) = range else { return Ok(Span::ALL) };
         let reverse = range.reverse != 0;
@@ -168,12 +169,12 @@ impl Range {
     }
 }
 
-/// Hears of a record; returns false to stop. The bytes are good for this call. It must not unwind
-/// (throw), and may call any function of this library but those that close.
+/// Called for each record; returns false to stop. The bytes are valid during this call. It must not unwind
+/// (throw), and may call any function of this library except those that close.
 pub type Visit = Option<extern "C" fn(context: *mut c_void, key: Bytes, value: Bytes) -> bool>;
 
-/// Hands the records of a range (null: all) to `visit`, in order. Each was present and durable at
-/// some moment of the scan. `visited` (may be null) becomes how many there were.
+/// Calls `visit` with the records of a range (null: all), in order. Each record was present and durable at
+/// some moment of the scan. Sets `visited` (may be null) to the number of calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_scan(
     index: *const Index,
@@ -197,9 +198,9 @@ pub extern "C" fn pmindex_scan(
     })
 }
 
-/// Removes the records of a range (null: all), each durably. Other threads go on meanwhile; what they
-/// add to the range may stay. A crash leaves some of the records, all of them whole. `removed` (may be
-/// null) becomes how many there were.
+/// Removes the records of a range (null: all), each durably. Other threads continue meanwhile; records that
+/// they add to the range may stay. A crash leaves some of the records, each complete. Sets `removed` (may
+/// be null) to their number.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_remove_range(
     index: *const Index,
@@ -214,7 +215,7 @@ pub extern "C" fn pmindex_remove_range(
     })
 }
 
-/// Removes all records, as pmindex_remove_range() does.
+/// Removes all records, like pmindex_remove_range().
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_clear(index: *const Index) -> Status {
     run(|| {
@@ -223,9 +224,9 @@ pub extern "C" fn pmindex_clear(index: *const Index) -> Status {
     })
 }
 
-/// Removes the records for which `keep` returns false, each durably and as `keep` saw it: a value that
-/// another thread replaces meanwhile is judged again. A crash leaves some of them, all of them whole.
-/// `removed` (may be null) becomes how many there were.
+/// Removes the records for which `keep` returns false, each durably. If another thread replaces a value
+/// meanwhile, `keep` is called again. A crash leaves some of the records, each complete. Sets `removed`
+/// (may be null) to their number.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_retain(
     index: *const Index,

@@ -8,69 +8,68 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use facade::core::PmError;
 use facade::{BackupError, IndexError, OpenError, StoreError};
 
-/// How a call ended. 0 is success, a positive code is an answer, a negative one an error, about
-/// which pmindex_last_error() says more.
+/// The result of a call. 0 is success, a positive code is an answer, a negative one is an error, which
+/// pmindex_last_error() describes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Done.
+    /// Success.
     Ok = 0,
     /// There is no such key; nothing was changed.
     NotFound = 1,
     /// The key exists already; nothing was changed.
     Exists = 2,
-    /// The cursor has no further record, the watch no further commit, or a list is at its end.
+    /// The cursor has no further record, the watch no further commit, or the list no further entry.
     End = 3,
-    /// What was to be returned does not fit into the buffer; its `len` says how much there is, and
-    /// nothing was changed.
+    /// The result does not fit into the buffer; its `len` is the required length, and nothing was changed.
     TooSmall = 4,
     /// The record is not as expected; nothing was changed.
     Different = 5,
     /// An argument is null, out of range, not UTF-8, or not of the index's types.
     InvalidArgument = -1,
-    /// The handle is closed, of another kind, or none at all.
+    /// The handle is closed, of another kind, or not a handle.
     BadHandle = -2,
-    /// There is no such file or no index of this name.
+    /// The file, or an index of this name, does not exist.
     NoSuch = -3,
     /// The file or an index of this name exists already.
     AlreadyExists = -4,
     /// Permission denied.
     Permission = -5,
-    /// In use: the file by another process, the pool by its open indexes or its store, the store by its maps,
-    /// snapshots, transactions and watches, the index by its cursors, the transaction or watch by another call, or every slot
-    /// for writers.
+    /// In use: the file by another process; the pool by its open indexes or its store; the store by its
+    /// maps, snapshots, transactions and watches; the index by its cursors; the transaction or watch by
+    /// another call; or all slots for writers are in use.
     Busy = -6,
-    /// The pool is full and may not grow, or the device is.
+    /// The pool is full and may not grow, or the device is full.
     Full = -7,
-    /// The key or value is longer than possible, or what a batch or transaction changes is too much.
+    /// The key or value is longer than possible, or the changes of a batch or transaction are too large.
     TooLong = -8,
-    /// Not a pool, or one of a format this library does not know.
+    /// The file is not a pool, or has a format that this library does not know.
     NotAPool = -9,
     /// The pool is damaged.
     Corrupt = -10,
-    /// The medium gives less durability than was asked for.
+    /// The medium supports less durability than was requested.
     TooWeak = -11,
-    /// A write-back failed: nothing is acknowledged any more, reads stay possible.
+    /// A write-back failed: from now on no write is acknowledged; reads still work.
     DurabilityLost = -12,
     /// The pool is open for reading only.
     ReadOnly = -13,
     /// The index has another kind or other types.
     WrongType = -14,
-    /// The operating system refused.
+    /// The operating system reported an error.
     System = -15,
     /// A bug in this library: please report it with the message.
     Internal = -16,
-    /// The index is open in this process already: share its handle among the threads.
+    /// The index is already open in this process: share its handle between threads.
     AlreadyOpen = -17,
-    /// Another commit changed what the transaction has read. Nothing was changed: begin another one.
+    /// Another commit changed what the transaction has read. Nothing was changed: begin a new transaction.
     Conflict = -18,
-    /// The snapshot or transaction has ended: what others replaced meanwhile takes more memory than the
-    /// store may keep.
+    /// The snapshot or transaction has ended: the values that writers have replaced since it began take
+    /// more memory than the store may keep.
     SnapshotEnded = -19,
-    /// The transaction is durable and has taken place, but found no room for its changes, or failed
-    /// otherwise: they are made before the next write, or when the store is opened again.
+    /// The transaction is durable and committed, but not all of its changes could be made in the maps: they
+    /// are made before the next write, or when the store is opened again.
     Unfinished = -20,
-    /// The store's log does not have all commits after the position of the watch any more, or never had.
+    /// The store's log no longer has all commits after the position of the watch, or never had.
     WatchEnded = -21,
 }
 
@@ -107,7 +106,7 @@ impl Status {
 }
 
 impl Status {
-    /// What C passed as a number.
+    /// Converts a number that C passes.
     pub(crate) fn from_c(number: i32) -> Result<Self, Fault> {
         let known = Self::ALL.iter().find(|(code, _)| *code as i32 == number);
         let unknown =
@@ -116,12 +115,12 @@ impl Status {
     }
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     status: Status,
     message: String,
-    /// Whether it is only that the keys or values have other types.
+    /// `true` if only the types of keys or values differ.
     is_of_layout: bool,
 }
 
@@ -130,12 +129,12 @@ impl Fault {
         Self { status, message: message.into(), is_of_layout: false }
     }
 
-    /// Whether the keys or values have other types, and no more than that is wrong.
+    /// Returns `true` if the types of keys or values differ, and nothing else is wrong.
     pub(crate) fn is_of_layout(&self) -> bool {
         self.is_of_layout
     }
 
-    /// An argument is null that must not be.
+    /// Returns the error of a null argument.
     pub(crate) fn null(what: &str) -> Self {
         Self::new(Status::InvalidArgument, format!("{what} is null"))
     }
@@ -259,7 +258,7 @@ thread_local! {
     static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
-/// Runs the body of an exported function: its code, and the message for the thread.
+/// Runs the body of an exported function; returns its code, and keeps the message for the thread.
 pub(crate) fn run(body: impl FnOnce() -> Result<Status, Fault>) -> Status {
     let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let what = message_of(&*panic);
@@ -269,7 +268,7 @@ pub(crate) fn run(body: impl FnOnce() -> Result<Status, Fault>) -> Status {
         Ok(status) => status,
         Err(fault) => {
             let message = fault.message.replace('\0', "\u{fffd}");
-            // A thread that is ending has no place for it any more; it has the code.
+            // A thread that is ending cannot keep the message; it gets only the code.
             let _ = LAST.try_with(|last| {
                 last.replace(CString::new(message).ok());
             });
@@ -283,16 +282,16 @@ fn message_of(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
 }
 
-/// What the calling thread's last failed call failed with, in words that name the file, the index
-/// or the argument. Never null; empty if none failed. Good until this thread's next failing call.
+/// Returns the message of the calling thread's last failed call, which names the file, the index or the
+/// argument. Never null; empty if no call has failed. Valid until this thread's next failing call.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_last_error() -> *const c_char {
-    // The string stays where it is on the heap until `run` replaces it.
+    // The string stays at its address on the heap until `run` replaces it.
     let last = LAST.try_with(|last| last.borrow().as_ref().map(|message| message.as_ptr()));
     last.unwrap_or(Some(c"the thread is ending".as_ptr())).unwrap_or(c"".as_ptr())
 }
 
-/// A code in a few words. Never null; the string is constant. `status` may be any number.
+/// Returns a code in a few words. Never null; the string is constant. `status` may be any number.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_status_name(status: i32) -> *const c_char {
     let known = Status::ALL.iter().find(|(code, _)| *code as i32 == status);

@@ -14,8 +14,8 @@ use crate::status::{Fault, Status, run};
 use crate::stored::{self, Stored};
 
 /// Named maps in one pool, with transactions and snapshots over all of them. It is a handle, like
-/// `pmindex_pool`. Maps, snapshots, transactions, watches and cursors of a store are closed or ended
-/// before it is.
+/// `pmindex_pool`. Close its maps and cursors, and end its snapshots, transactions and watches before you
+/// close it.
 pub struct Store {
     _private: (),
 }
@@ -23,23 +23,24 @@ pub struct Store {
 /// All open stores.
 pub(crate) static STORES: Table<Arc<Stored>> = Table::new(4, "a store");
 
-/// Options for stores. All zero is the default.
+/// Options of stores. All zero is the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Of the pool; not looked at by pmindex_store_in_pool().
+    /// Options of the pool; ignored by pmindex_store_in_pool().
     pool: Options,
-    /// How many bytes of memory snapshots and transactions may keep of the past, about; 0: 256 MiB. Beyond it
-    /// the oldest of them ends.
+    /// The memory in bytes, approximately, that snapshots and transactions may hold for replaced values; 0:
+    /// 256 MiB. Beyond it the oldest of them ends.
     past_bytes: u64,
-    /// Keeps about so many bytes of the newest commits in the store's log, so that a watch can begin where another
-    /// one, of another process or before a crash, has ended; each single write takes two fences more. 0: none.
+    /// The number of bytes, approximately, of the newest commits that the store's log keeps, so that a
+    /// watch can continue where one of another process, or one before a crash, ended. Each single write
+    /// then takes two fences more. 0: none.
     keep_commits: u64,
-    /// For later versions; 0.
+    /// For later versions; must be 0.
     reserved: u64,
 }
 
-/// What the options say of the pool, and of the store.
+/// Converts the options of the pool and of the store.
 fn read(options: Option<&StoreOptions>) -> Result<(PoolOptions, Settings), Fault> {
     let (pool, settings) = (PoolOptions::new(), Settings::new());
     let Some(options) = options else { return Ok((pool, settings)) };
@@ -58,7 +59,7 @@ fn read(options: Option<&StoreOptions>) -> Result<(PoolOptions, Settings), Fault
     Ok((options.pool.read()?, settings))
 }
 
-/// Where a function puts a store.
+/// Where a function stores the new handle.
 type Place<'p> = Option<&'p mut MaybeUninit<*mut Store>>;
 
 /// Opens the store of a pool.
@@ -77,7 +78,7 @@ fn start(
     Ok(Status::Ok)
 }
 
-/// Opens the pool of a store.
+/// Opens the pool of a store, and the store.
 fn start_at<'t>(
     path: &'t Text,
     options: Option<&StoreOptions>,
@@ -97,8 +98,8 @@ pub extern "C" fn pmindex_store_create(
     run(|| start_at(&path, options, store, facade::Pool::create))
 }
 
-/// Opens the store in a pool; after a crash, recovery is part of it. `options` may be null. On failure
-/// `*store` is null.
+/// Opens the store in a pool, and recovers it after a crash. `options` may be null. On failure `*store` is
+/// null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_open(
     path: Text,
@@ -108,7 +109,7 @@ pub extern "C" fn pmindex_store_open(
     run(|| start_at(&path, options, store, facade::Pool::open))
 }
 
-/// Opens the store in a pool, and creates it if there is no such file.
+/// Opens the store in a pool, or creates it if the file does not exist.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_open_or_create(
     path: Text,
@@ -118,9 +119,9 @@ pub extern "C" fn pmindex_store_open_or_create(
     run(|| start_at(&path, options, store, facade::Pool::open_or_create))
 }
 
-/// Opens the store in a pool that is open, and stays so when the store is closed: one with a twin, for
-/// instance. While the store is open, use the indexes of the pool through it alone. `options` may be null.
-/// On failure `*store` is null.
+/// Opens the store in a pool that is already open, for example one with a twin; closing the store leaves
+/// the pool open. While the store is open, use the indexes of the pool only through it. `options` may be
+/// null. On failure `*store` is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_in_pool(
     pool: *const Pool,
@@ -130,9 +131,10 @@ pub extern "C" fn pmindex_store_in_pool(
     run(|| start(store, options, |_| POOLS.with(pool, |pool| Ok((Arc::clone(pool), false)))))
 }
 
-/// Closes a store and its maps, and the pool that was opened with it, durably. `PMINDEX_STATUS_BUSY` (and it stays
-/// open) while a map, snapshot, transaction, watch or cursor of it is open. After any other error the handle is
-/// closed, and the next opening recovers. No other thread may be using the handle.
+/// Closes a store and its maps durably, and also the pool if it was opened with the store. Returns
+/// `PMINDEX_STATUS_BUSY`, and leaves the store open, while a map, snapshot, transaction, watch or cursor of
+/// it is open. After any other error the handle is closed, and the next opening recovers. No other thread
+/// may be using the handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_close(store: *mut Store) -> Status {
     run(|| {
@@ -155,7 +157,7 @@ pub extern "C" fn pmindex_store_close(store: *mut Store) -> Status {
     })
 }
 
-/// Waits as pmindex_pool_sync() does for the store's pool.
+/// Does what pmindex_pool_sync() does, for the store's pool.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_sync(store: *const Store) -> Status {
     run(|| {
@@ -164,10 +166,10 @@ pub extern "C" fn pmindex_store_sync(store: *const Store) -> Status {
     })
 }
 
-/// Opens the map `name`: the one that is there, of whatever kind, or a new one of the kind called `kind` (null:
-/// "fptree"). `PMINDEX_STATUS_WRONG_TYPE` if it is there with keys or values of other types. It is an index:
-/// every function for indexes works on it, and each single write is a transaction of its own. There may be
-/// several handles of a map. On failure `*map` is null.
+/// Opens the map `name`, of any kind, or creates it with the kind `kind` (null: "fptree"). Returns
+/// `PMINDEX_STATUS_WRONG_TYPE` if a map of this name has keys or values of other types. A map is an index:
+/// every function for indexes works on it, and each single write is a transaction of its own. A map may
+/// have several handles. On failure `*map` is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_map(
     store: *const Store,
@@ -187,8 +189,8 @@ pub extern "C" fn pmindex_store_map(
     })
 }
 
-/// Opens the map `name`, of whatever kind and types it was created with; `PMINDEX_STATUS_NO_SUCH` if there is
-/// none. On failure `*map` is null.
+/// Opens the map `name`, of any kind and types; returns `PMINDEX_STATUS_NO_SUCH` if it does not exist. On
+/// failure `*map` is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_existing_map(
     store: *const Store,
@@ -203,8 +205,9 @@ pub extern "C" fn pmindex_store_existing_map(
     })
 }
 
-/// Removes the map `name` and frees all its blocks, durably when it returns; `PMINDEX_STATUS_NO_SUCH` if there is
-/// none, `PMINDEX_STATUS_BUSY` (and it stays) while there is a handle of it, or a transaction has used it.
+/// Removes the map `name` and frees all its blocks, durably when it returns. Returns
+/// `PMINDEX_STATUS_NO_SUCH` if it does not exist, and `PMINDEX_STATUS_BUSY`, removing nothing, while it has
+/// a handle or an open transaction has used it.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_drop_map(store: *const Store, name: Text) -> Status {
     run(|| {
@@ -216,8 +219,8 @@ pub extern "C" fn pmindex_store_drop_map(store: *const Store, name: Text) -> Sta
     })
 }
 
-/// The name of the store's map number `number`, from 0, in the order of the names (no final zero byte;
-/// `name->len` says how long). `PMINDEX_STATUS_END` if there are fewer.
+/// Gets the name of the store's map number `number`, from 0, in the order of names (without a final zero
+/// byte; `name->len` is the length). Returns `PMINDEX_STATUS_END` if there are fewer.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_map_name(
     store: *const Store,
@@ -234,8 +237,9 @@ pub extern "C" fn pmindex_store_map_name(
     })
 }
 
-/// What goes on in a store, in lines for a person to read: space, maps, commits, readers of the past, the log, splits
-/// of leaves, fences that wait for a disk (UTF-8, no final zero byte; `text->len` says how long).
+/// Gets a report about the store as lines of text: space, maps, commits, open snapshots and transactions,
+/// the log, splits of leaves, fences that wait for a disk (UTF-8, without a final zero byte; `text->len` is
+/// the length).
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_report(store: *const Store, text: Option<&mut Buffer>) -> Status {
     run(|| {
@@ -245,7 +249,8 @@ pub extern "C" fn pmindex_store_report(store: *const Store, text: Option<&mut Bu
     })
 }
 
-/// Verifies the store's log and all its maps, and counts their records (`records` may be null).
+/// Verifies the store's log and all its maps, and sets `records` (may be null) to the number of their
+/// records.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_check(
     store: *const Store,
@@ -261,9 +266,10 @@ pub extern "C" fn pmindex_store_check(
     })
 }
 
-/// Writes one moment of all maps, now, to a new store in a new file, while writers go on. The file has its name
-/// when it is complete and durable; `PMINDEX_STATUS_ALREADY_EXISTS` if there is one. What writers replace meanwhile is kept in memory, up to the limit of the
-/// options: `PMINDEX_STATUS_SNAPSHOT_ENDED` beyond it. `records` (may be null) becomes how many there are.
+/// Writes the present state of all maps to a new store in a new file, while writers continue. The file gets
+/// its name when it is complete and durable; returns `PMINDEX_STATUS_ALREADY_EXISTS` if the name exists.
+/// The values that writers replace meanwhile are kept in memory, up to the limit of the options; beyond it,
+/// returns `PMINDEX_STATUS_SNAPSHOT_ENDED`. Sets `records` (may be null) to the number of records.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_backup(
     store: *const Store,

@@ -1,4 +1,4 @@
-//! A store behind a handle, and what keeps it open.
+//! A store behind a handle, and the objects that keep it open.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -12,7 +12,7 @@ use crate::status::{Fault, Status};
 /// An open store.
 pub(crate) struct Stored {
     pub(crate) store: Store,
-    /// Its pool, if that is to be closed with it.
+    /// Its pool, if closing the store closes it.
     pub(crate) own_pool: Option<Arc<Pool>>,
 }
 
@@ -22,21 +22,21 @@ impl fmt::Debug for Stored {
     }
 }
 
-/// One moment of a store; ends before what keeps the store open.
+/// A snapshot of a store; dropped before the store that it keeps open.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) snapshot: Snapshot,
     pub(crate) _store: Arc<Stored>,
 }
 
-/// A transaction under way. It is gone when it has ended.
+/// A transaction in progress; `None` when it has ended.
 #[derive(Debug)]
 pub(crate) struct Running {
     begun: Mutex<Option<Begun>>,
     _store: Arc<Stored>,
 }
 
-/// A transaction and the points that it can go back to.
+/// A transaction and its savepoints.
 #[derive(Debug)]
 struct Begun {
     transaction: Transaction,
@@ -60,7 +60,7 @@ impl Running {
         }
     }
 
-    /// Works with the transaction.
+    /// Calls `work` with the transaction.
     pub(crate) fn with<R>(
         &self,
         work: impl FnOnce(&mut Transaction) -> Result<R, Fault>,
@@ -68,7 +68,7 @@ impl Running {
         work(&mut self.lock()?.as_mut().ok_or_else(ended)?.transaction)
     }
 
-    /// The number of a new point to go back to.
+    /// Sets a savepoint; returns its number.
     pub(crate) fn savepoint(&self) -> Result<u64, Fault> {
         let mut begun = self.lock()?;
         let begun = begun.as_mut().ok_or_else(ended)?;
@@ -76,7 +76,7 @@ impl Running {
         Ok(begun.savepoints.len() as u64 - 1)
     }
 
-    /// Takes back the changes since a point.
+    /// Undoes the changes since a savepoint.
     pub(crate) fn roll_back(&self, number: u64) -> Result<(), Fault> {
         let mut begun = self.lock()?;
         let begun = begun.as_mut().ok_or_else(ended)?;
@@ -89,7 +89,7 @@ impl Running {
         Ok(())
     }
 
-    /// Ends it: the caller has it now.
+    /// Takes the transaction out, to end it.
     pub(crate) fn take(&self) -> Result<Transaction, Fault> {
         Ok(self.lock()?.take().ok_or_else(ended)?.transaction)
     }
@@ -106,7 +106,7 @@ struct InStore<'s> {
 }
 
 impl InStore<'_> {
-    /// The kind of the map, which is there.
+    /// Returns the kind of the map, which must exist.
     fn kind(&self) -> Result<Kind, Fault> {
         let entry = self.store.store.pool().find_index(self.name)?;
         let kind = entry.as_ref().and_then(Kind::of);
@@ -166,7 +166,7 @@ impl Work for DestroyExpiring<'_> {
     }
 }
 
-/// The map of this name, made with this kind if there is none.
+/// Opens the map of this name, or creates it with this kind.
 pub(crate) fn map(
     store: &Arc<Stored>,
     name: &str,
@@ -177,12 +177,13 @@ pub(crate) fn map(
     with_types(types, Create(InStore { store, name }, kind))
 }
 
-/// The map of this name, which is there.
+/// Opens the map of this name, which must exist.
 pub(crate) fn existing_map(store: &Arc<Stored>, name: &str) -> Result<Box<dyn Erased>, Fault> {
     with_its_types(name, Open(InStore { store, name }))
 }
 
-/// Has the store open the map of this name, which is there, with its types: one whose records expire, too.
+/// Makes the store open the map of this name, which must exist, with its types; also a map whose records
+/// expire.
 pub(crate) fn open(store: &Arc<Stored>, name: &str) -> Result<(), Fault> {
     match existing_map(store, name) {
         Err(fault) if fault.status() == Status::WrongType => {
@@ -192,7 +193,7 @@ pub(crate) fn open(store: &Arc<Stored>, name: &str) -> Result<(), Fault> {
     }
 }
 
-/// Removes a map; whether there was one.
+/// Removes a map; returns `true` if it existed.
 pub(crate) fn drop_map(store: &Arc<Stored>, name: &str) -> Result<bool, Fault> {
     match with_its_types(name, Destroy(InStore { store, name })) {
         Err(fault) if fault.status() == Status::WrongType => {

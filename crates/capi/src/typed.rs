@@ -1,4 +1,4 @@
-//! Calls from C on an index whose types are known here.
+//! Implements the calls of C for an index whose types are known here.
 
 use std::marker::PhantomData;
 
@@ -14,10 +14,10 @@ use crate::keys::KeyLocks;
 use crate::opened::{Change, Opened, no_batches};
 use crate::status::{Fault, Status};
 
-/// Something open, and the locks of its keys.
+/// An open index, and the locks of its keys.
 pub(crate) struct Typed<K, V, O> {
     opened: O,
-    /// None where every value has the same length, or something else keeps changes apart.
+    /// `None` if every value has the same length, or if the index itself excludes concurrent changes.
     keys: Option<KeyLocks>,
     types: PhantomData<fn(K) -> V>,
 }
@@ -36,13 +36,13 @@ impl<K: FromC, V: FromC, O: Opened<K, V>> Typed<K, V, O> {
         self.opened.map().ok_or_else(not_one)
     }
 
-    /// Has a record become what `judge` says, with nobody in between; returns what it was.
+    /// Changes a record as `judge` decides, with no other change in between; returns its old value.
     fn change<'v>(
         &self,
         key: &[u8],
         mut judge: impl FnMut(Option<&V>) -> Result<Change<'v, V>, Fault>,
     ) -> Result<Option<V>, Fault> {
-        // Nobody makes a value longer between the look at it and what becomes of it.
+        // No other thread changes the value between the check of its length and the change.
         let _alone = self.keys.as_ref().map(|keys| keys.alone(key));
         K::borrow_from(key, "the key", |key| self.opened.change(key, &mut judge))?
     }
@@ -53,7 +53,7 @@ fn fits<T: FromC>(value: &T, buffer: &mut Buffer) -> Result<(), Fault> {
     value.lend(|bytes| buffer.room_for(bytes).map(drop))
 }
 
-/// Hands records on, in the order that is asked for.
+/// Passes records on in the requested order.
 fn hand_on<K: FromC, V: FromC, E: Into<Fault>>(
     mut records: impl DoubleEndedIterator<Item = Result<(K, V), E>>,
     reverse: bool,
@@ -68,7 +68,7 @@ fn hand_on<K: FromC, V: FromC, E: Into<Fault>>(
     Ok(())
 }
 
-/// Writes a value that was found to where it goes.
+/// Copies a value that was found to the buffer.
 fn answer<V: FromC>(value: Option<V>, buffer: Option<&mut Buffer>) -> Result<Status, Fault> {
     let Some(value) = value else { return Ok(Status::NotFound) };
     buffer.map_or(Ok(()), |buffer| value.lend(|bytes| buffer.write(bytes)))?;
@@ -190,7 +190,7 @@ impl<K: FromC, V: FromC, O: Opened<K, V>> Erased for Typed<K, V, O> {
                     let Some(now) = now else { return Ok(Change::Keep) };
                     let key_fits =
                         key.as_deref_mut().map_or(Ok(()), |key| key.room_for(bytes).map(drop));
-                    // Both lengths are said, whichever is too large.
+                    // Sets both lengths, even if only one does not fit.
                     value.as_deref_mut().map_or(Ok(()), |value| fits(now, value)).and(key_fits)?;
                     Ok(Change::Remove)
                 })

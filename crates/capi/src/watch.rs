@@ -1,4 +1,4 @@
-//! Exported functions about watches: what commits changed, as a stream.
+//! Exported functions about watches, the streams of the changes of commits.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -14,15 +14,15 @@ use crate::status::{Fault, Status, run};
 use crate::store::{STORES, Store};
 use crate::stored::Stored;
 
-/// A stream of what commits to the maps of a store change: transactions and single writes, in the order of their
-/// commits. It is a handle, like `pmindex_pool`, for one thread at a time: a call while another is under way is
-/// `PMINDEX_STATUS_BUSY`. While one is open, each single write takes two fences more, for its record in the
-/// store's log.
+/// A stream of the changes of commits to the maps of a store, in the order of the commits; a single write
+/// is a commit too. It is a handle, like `pmindex_pool`, for one thread at a time: a call during another
+/// call returns `PMINDEX_STATUS_BUSY`. While one is open, each single write takes two fences more, for its
+/// record in the store's log.
 pub struct Watch {
     _private: (),
 }
 
-/// A watch, and the commit that it returned last; ends before what keeps the store open.
+/// A watch and the commit that it returned last; dropped before the store that it keeps open.
 struct Watching {
     state: Mutex<State>,
     _store: Arc<Stored>,
@@ -42,7 +42,7 @@ impl State {
 
 static WATCHES: Table<Arc<Watching>> = Table::new(7, "a watch");
 
-/// Works with a watch.
+/// Calls `work` with a watch.
 fn with(
     watch: *const Watch,
     work: impl FnOnce(&mut State) -> Result<Status, Fault>,
@@ -76,7 +76,7 @@ fn begin(
     Ok(Status::Ok)
 }
 
-/// Watches the commits of all maps from now on. End it. On failure `*watch` is null.
+/// Watches the commits of all maps from now on. End it after use. On failure `*watch` is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_watch_begin(
     store: *const Store,
@@ -85,9 +85,10 @@ pub extern "C" fn pmindex_watch_begin(
     run(|| begin(store, None, watch))
 }
 
-/// Watches the commits after a position that pmindex_watch_position() gave, in this process or another (0: all
-/// that were kept from the first on). `PMINDEX_STATUS_WATCH_ENDED` if the log does not have all of them: too many
-/// came since, or the store does not keep them (`keep_commits` of its options). On failure `*watch` is null.
+/// Watches the commits after a position that pmindex_watch_position() returned, in this process or another
+/// (0: from the first commit that was kept). Returns `PMINDEX_STATUS_WATCH_ENDED` if the log does not have
+/// all of them: too many followed, or the store does not keep them (`keep_commits` of its options). On
+/// failure `*watch` is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_watch_begin_after(
     store: *const Store,
@@ -97,9 +98,10 @@ pub extern "C" fn pmindex_watch_begin_after(
     run(|| begin(store, Some(position), watch))
 }
 
-/// Goes on to the next commit, for the functions below; waits for it up to `wait_ms` milliseconds.
-/// `PMINDEX_STATUS_END` if none came, and the one before stays. `PMINDEX_STATUS_WATCH_ENDED` if more came than the
-/// log keeps: read the maps, and begin another watch.
+/// Moves on to the next commit, which the functions below describe; waits for it up to `wait_ms`
+/// milliseconds. Returns `PMINDEX_STATUS_END` if none came; the last commit then stays. Returns
+/// `PMINDEX_STATUS_WATCH_ENDED` if more commits came than the log keeps: read the maps, and begin another
+/// watch.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_watch_next(watch: *const Watch, wait_ms: u32) -> Status {
     run(|| {
@@ -115,7 +117,7 @@ pub extern "C" fn pmindex_watch_next(watch: *const Watch, wait_ms: u32) -> Statu
     })
 }
 
-/// The position behind the commit that was returned last: whoever keeps it goes on there.
+/// Gets the position after the last returned commit, from which a later watch can continue.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_watch_position(
     watch: *const Watch,
@@ -130,8 +132,9 @@ pub extern "C" fn pmindex_watch_position(
     })
 }
 
-/// The name of map number `number`, from 0, of those that the commit changed (no final zero byte; `name->len`
-/// says how long). `PMINDEX_STATUS_END` if there are fewer, `PMINDEX_STATUS_NOT_FOUND` if there was no commit yet.
+/// Gets the name of map number `number`, from 0, of those that the commit changed (without a final zero
+/// byte; `name->len` is the length). Returns `PMINDEX_STATUS_END` if there are fewer,
+/// `PMINDEX_STATUS_NOT_FOUND` before the first commit.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_watch_map_name(
     watch: *const Watch,
@@ -147,7 +150,7 @@ pub extern "C" fn pmindex_watch_map_name(
     })
 }
 
-/// Whether the map `name`, which was empty, was loaded by the commit: what it had then came at once, and is not
+/// Tells whether the commit bulk-loaded the map `name`, which was empty: the records loaded then are not
 /// among the changes.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_watch_is_loaded(
@@ -165,14 +168,14 @@ pub extern "C" fn pmindex_watch_is_loaded(
     })
 }
 
-/// Hears of a change: what the record is since, or that it is gone, where `value` is null. Returns false to stop.
-/// The bytes are good for this call. It must not unwind (throw), and may call any function of this library but
-/// those that close, and those of the watch.
+/// Called for each change, with the new value, or with `value` null for a removed record. Returns false to
+/// stop. The bytes are valid during this call. It must not unwind (throw), and may call any function of
+/// this library except those that close and those of the watch.
 pub type VisitChange =
     Option<extern "C" fn(context: *mut c_void, key: Bytes, value: Option<&Bytes>) -> bool>;
 
-/// Hands the changes of the commit to a map to `visit`, by key. `visited` (may be null) becomes how many it heard
-/// of. `PMINDEX_STATUS_NOT_FOUND` if there was no commit yet.
+/// Calls `visit` with the changes of the commit to a map, in the order of keys. Sets `visited` (may be
+/// null) to the number of calls. Returns `PMINDEX_STATUS_NOT_FOUND` before the first commit.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_watch_changes(
     watch: *const Watch,
