@@ -1,4 +1,4 @@
-//! What a server is started with: flags, and a file with the same names. A flag is stronger.
+//! The settings of a server: flags, and a file with the same names. A flag overrides the file.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,19 +15,19 @@ use crate::group::{Identity, Member};
 #[derive(clap::Args, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Settings {
-    /// The folder of the pools; made if it is missing
+    /// The folder of the pools; created if it is missing
     #[arg(long, short, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// Where to listen for clients of Redis [default: 127.0.0.1:6379]; port 0 takes any that is free
+    /// The address for clients of Redis; port 0 chooses a free port [default: 127.0.0.1:6379]
     #[arg(long, short, value_name = "ADDRESS")]
     pub listen: Option<String>,
 
-    /// Where to listen for clients of Redis that speak TLS
+    /// The address for clients of Redis with TLS
     #[arg(long, value_name = "ADDRESS", requires = "tls_cert")]
     pub tls_listen: Option<String>,
 
-    /// The certificates for TLS, in PEM, the server's own first
+    /// The certificate chain for TLS, in PEM; the server's own certificate comes first
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
 
@@ -35,75 +35,77 @@ pub struct Settings {
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
 
-    /// Where to listen for clients of memcached
+    /// The address for clients of memcached
     #[arg(long, value_name = "ADDRESS")]
     pub memcached: Option<String>,
 
-    /// Where to serve figures for Prometheus over HTTP (/metrics)
+    /// The address where Prometheus gets metrics over HTTP (/metrics)
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
 
-    /// How many partitions, each with a thread; a new folder keeps the number for good [default: 1]
+    /// The number of partitions, each with its own thread; cannot be changed later for a folder [default: 1]
     #[arg(long, value_name = "N|auto")]
     pub partitions: Option<Partitions>,
 
-    /// Each partition is a node of a Redis Cluster with a port of its own, from --listen's on
+    /// Make each partition a node of a Redis Cluster; their ports begin at that of --listen
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     pub cluster: Option<bool>,
 
-    /// The host that the cluster's clients are told [default: that of --listen]
+    /// The host name that clients of the cluster get [default: that of --listen]
     #[arg(long, value_name = "HOST")]
     pub announce: Option<String>,
 
-    /// This server is node N of a group that has everything N times; N is no other's, now or later
+    /// The number of this node in a group of servers that replicate all records; never use a number twice
     #[arg(long, value_name = "N", requires = "peers")]
     pub node: Option<u64>,
 
-    /// Where the other nodes of the group connect; on a network of their own: whoever connects is believed
+    /// The address for the other nodes of the group; use a private network, connections are not authenticated
     #[arg(long, value_name = "ADDRESS", requires = "node")]
     pub peers: Option<String>,
 
-    /// The nodes that found the group, alike on each: N=PEERS/CLIENTS,... ; none: this one joins a group
+    /// The first nodes of a new group, the same list on each: N=PEERS/CLIENTS,...; omit it to join a group
     #[arg(long, value_name = "NODES", requires = "node")]
     pub founders: Option<String>,
 
     /// What an acknowledged write survives [default: auto]
     ///
-    /// `auto`, the strongest the medium gives; `process`, a kill of the process, fast on any file; `msync`,
-    /// power failure, on an ordinary file, with an msync at each turn of the loop; `journal`, the same with
-    /// a write to a journal beside the file; `periodic` or `periodic:20ms`, a kill of the process, and
-    /// power failure but for the last 100 ms or as many as are said: a pool in memory (tmpfs) with a twin
-    /// on a disk (--twin), which a client waits for with SAVE; `flush`, persistent memory, elsewhere the
-    /// same flushes and fences, emulated
+    /// `auto`: the most that the medium supports.
+    /// `process`: a kill of the process; fast on any file.
+    /// `msync`: power failure, on an ordinary file, by an msync in each turn of the event loop.
+    /// `journal`: power failure, on an ordinary file, by a write to a journal beside the file.
+    /// `periodic`, or for example `periodic:20ms`: a kill of the process; a power failure loses at most the
+    /// last 100 ms, or 20 ms. The pool is in memory (tmpfs) with a copy on a disk (--twin); SAVE waits for
+    /// the copy.
+    /// `flush`: persistent memory; on other media the same flushes and fences, emulated.
     #[arg(long, value_name = "MODE")]
     pub durability: Option<Wanted>,
 
-    /// With --durability periodic: the folder of the twins, on a disk
+    /// With --durability periodic: the folder on a disk for the copies of the pools
     #[arg(long, value_name = "DIR")]
     pub twin: Option<PathBuf>,
 
-    /// Bytes of a new pool, which grows by itself [default: 64MiB]
+    /// The size of a new pool, which grows automatically [default: 64MiB]
     #[arg(long, value_name = "BYTES")]
     pub size: Option<Bytes>,
 
-    /// Bytes that all pools may grow to; writes are refused when records have 7/8 of it, or 3/4 of less than
-    /// 256 MiB [default: 64GiB each]
+    /// The size to which all pools together may grow. Writes are refused when records take 7/8 of it (3/4 if
+    /// it is less than 256 MiB) [default: 64GiB each]
     #[arg(long, value_name = "BYTES")]
     pub capacity: Option<Bytes>,
 
-    /// Open a damaged pool without the records that are lost
+    /// Open a damaged pool, without the lost records
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     pub salvage: Option<bool>,
 
-    /// The most connections at once [default: 10000]
+    /// The maximum number of connections [default: 10000]
     #[arg(long, value_name = "N")]
     pub maxclients: Option<usize>,
 
-    /// Seconds after which an idle connection is closed; 0: never [default: 0]
+    /// Close a connection that is idle for this many seconds; 0: never [default: 0]
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
 
-    /// The longest value [default: 64MiB]
+    /// The maximum length of a value [default: 64MiB]
     #[arg(long, value_name = "BYTES")]
     pub max_value: Option<Bytes>,
 
@@ -111,7 +113,7 @@ pub struct Settings {
     #[arg(long, value_name = "PASSWORD")]
     pub requirepass: Option<String>,
 
-    /// Users beside `default`; in the file alone
+    /// Users in addition to `default`; only in the file
     #[arg(skip)]
     pub user: Vec<UserSettings>,
 }
@@ -173,7 +175,10 @@ impl Settings {
     /// Where and how records are kept.
     pub(crate) fn storage(&self) -> Result<Storage, Error> {
         let storage = Storage {
-            dir: self.dir.clone().ok_or(Error::Setting("--dir says which folder"))?,
+            dir: self
+                .dir
+                .clone()
+                .ok_or(Error::Setting("--dir is missing: name the folder of the pools"))?,
             partitions: self.partitions.map(Partitions::number),
             cluster: self.cluster.unwrap_or(false),
             durability: self.durability.unwrap_or(Wanted::Auto),
@@ -194,7 +199,7 @@ impl Settings {
 
     /// Which node of a group this is, if it is one.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, Error> {
-        const WRONG: &str = "--founders has N=HOST:PORT/HOST:PORT for each node, N from 1 on";
+        const WRONG: &str = "--founders must be N=HOST:PORT/HOST:PORT for each node, with N from 1";
         let Some(id) = self.node else { return Ok(None) };
         let alone = self.partitions.is_none_or(|partitions| partitions.number() == 1);
         if !alone || self.cluster == Some(true) || self.memcached.is_some() {

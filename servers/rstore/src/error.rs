@@ -71,10 +71,10 @@ pub enum Error {
     #[error("TLS: {0}")]
     Tls(String),
     /// The other side does not speak the protocol.
-    #[error("the server's reply is not the protocol: {0}")]
+    #[error("the server's reply violates the protocol: {0}")]
     Protocol(String),
     /// A trial found something else than what was acknowledged.
-    #[error("{lost} of {acknowledged} acknowledged records are not there after the restart")]
+    #[error("{lost} of {acknowledged} acknowledged records are missing after the restart")]
     Lost {
         /// How many are missing or differ.
         lost: u64,

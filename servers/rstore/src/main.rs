@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use rstore_server::{ClusterArgs, CompareArgs, Error, LoadArgs, Settings, TrialArgs};
 
-/// A key-value server for clients of Redis and memcached: its records are in pools of persistent memory,
-/// or of any mapped file, and it is back at once after a kill
+/// A key-value server for clients of Redis and memcached. It keeps its records in persistent memory or in
+/// mapped files, and serves again immediately after a kill
 #[derive(Parser)]
 #[command(name = "rstore", version, after_help = EXAMPLES)]
 struct Cli {
@@ -19,37 +19,37 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  rstore serve --dir /dev/shm/rstore                       on memory: survives kills of the process
+  rstore serve --dir /dev/shm/rstore                       in memory: survives kills of the process
   rstore serve --dir /var/lib/rstore --durability journal  on a disk: survives power failures
-  rstore serve --config /etc/rstore.toml                   as systemd starts it
+  rstore serve --config /etc/rstore.toml                   as started by systemd
   rstore serve --dir /mnt/pmem/rstore --partitions auto --cluster
                                                            a node of a Redis Cluster for each core
-  redis-cli set a 1                                        any client of Redis
-  redis-cli backup /backup/monday                          while it serves
+  redis-cli set a 1                                        use any client of Redis
+  redis-cli backup /backup/monday                          back up while the server runs
   rstore serve --dir /backup/monday --listen 127.0.0.1:7000
-                                                           a backup is a folder to serve
-  rstore cluster create /dev/shm/group                     three nodes, each of which has everything
-  rstore trial /dev/shm/trial --records 1000000            write, kill -9, start, verify";
+                                                           serve a backup
+  rstore cluster create /dev/shm/group                     three nodes that replicate all records
+  rstore trial /dev/shm/trial --records 1000000            write, kill -9, restart, verify";
 
 #[derive(Subcommand)]
 enum Command {
     /// Serve a folder of pools
     Serve {
-        /// A file with the names of the flags, as TOML; flags are stronger
+        /// A TOML file with settings, named like the flags; a flag overrides it
         #[arg(long, short, value_name = "FILE")]
         config: Option<PathBuf>,
 
         #[command(flatten)]
         settings: Box<Settings>,
     },
-    /// Make and run a group of nodes on this machine, each of which has everything
+    /// Create and run a group of nodes on this machine that replicate all records
     #[command(subcommand)]
     Cluster(ClusterArgs),
-    /// Send sets and gets to any server and print rates and latencies
+    /// Send SETs and GETs to any server, and print rates and latencies
     Load(LoadArgs),
-    /// Write, kill -9, start again, verify every acknowledged write
+    /// Write, kill the server with SIGKILL, restart it, and verify every acknowledged write
     Trial(TrialArgs),
-    /// The trial, of this server and of redis-server
+    /// Run the trial on this server and on redis-server
     Compare(CompareArgs),
 }
 

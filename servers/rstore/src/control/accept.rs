@@ -67,7 +67,7 @@ impl Doors {
         }
         if let Some(address) = &settings.tls_listen {
             if cluster {
-                return Err(Error::Setting("--tls-listen does not go with --cluster yet"));
+                return Err(Error::Setting("--tls-listen is not supported with --cluster yet"));
             }
             door(address, 0, Kind::Tls, None)?;
         }

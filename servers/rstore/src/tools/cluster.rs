@@ -22,16 +22,16 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// What to do with a group of nodes on this machine.
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum ClusterArgs {
-    /// Make a group in a new folder, and start its nodes in the background
+    /// Create a group in a new folder, and start its nodes in the background
     Create {
         /// The folder
         dir: PathBuf,
 
-        /// How many nodes: 3 go on without one of them, 5 without two
+        /// The number of nodes; 3 tolerate the failure of one, 5 of two
         #[arg(long, default_value_t = 3, value_name = "N")]
         nodes: u64,
 
-        /// Clients' ports are from this one on, those of the nodes 100 above them; 0: any that are free
+        /// The first port for clients; the ports between nodes are 100 higher; 0: choose free ports
         #[arg(long, default_value_t = 0, value_name = "PORT")]
         port: u16,
 
@@ -39,32 +39,32 @@ pub enum ClusterArgs {
         #[arg(long, default_value_t = Wanted::Auto, value_name = "MODE")]
         durability: Wanted,
     },
-    /// Start the nodes that do not run
+    /// Start the nodes that are not running
     Start {
         /// The folder
         dir: PathBuf,
     },
-    /// End all nodes cleanly
+    /// Stop all nodes cleanly
     Stop {
         /// The folder
         dir: PathBuf,
     },
-    /// Show the nodes, which one leads, and how far the others are behind
+    /// Show the nodes: which one leads, and how far the others are behind
     Status {
         /// The folder
         dir: PathBuf,
     },
-    /// Start another node; it votes when it has everything
+    /// Add and start a node; it votes when it has copied all records
     Add {
         /// The folder
         dir: PathBuf,
     },
-    /// End a node for good, also one that has lost its disk
+    /// Remove a node from the group and stop it; also one that has lost its disk
     Remove {
         /// The folder
         dir: PathBuf,
 
-        /// Which
+        /// The number of the node
         node: u64,
     },
 }
