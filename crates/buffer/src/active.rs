@@ -1,8 +1,8 @@
-//! LSNs, and commits under way.
+//! LSNs, and commits in progress.
 //!
-//! An LSN is the generation of the pool, which is durable before the first one is drawn, and a number. So
-//! one that a crash took away with its record is never drawn again: a frame that has it is not
-//! mistaken for one that another record led to.
+//! An LSN consists of the generation of the pool, which is durable before the first LSN of that generation
+//! is drawn, and a number. So an LSN that was lost in a crash with its record is never drawn again, and a
+//! frame with that LSN is not mistaken for the result of another record.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use pmindex_core::PmError;
 
 use crate::record::NUMBER_BITS;
 
-/// Commits between the drawing of their LSN and the change of their pages.
+/// The commits that have drawn their LSN and not yet changed their pages.
 #[derive(Debug)]
 pub(crate) struct Active {
     last: u64,
     running: BTreeSet<u64>,
 }
 
-/// The LSN before the first one of a generation.
+/// Returns the LSN before the first one of a generation.
 pub(crate) fn first_of(generation: u64) -> Result<u64, PmError> {
     if generation >> (63 - NUMBER_BITS) != 0 {
         return Err(PmError::BadOption { what: "generation of a pool", value: generation });
@@ -26,7 +26,7 @@ pub(crate) fn first_of(generation: u64) -> Result<u64, PmError> {
 }
 
 impl Active {
-    /// LSNs after this one.
+    /// Starts with the LSN after this one.
     pub(crate) fn after(last: u64) -> Self {
         Self { last, running: BTreeSet::new() }
     }
@@ -45,17 +45,17 @@ impl Active {
         Ok(next)
     }
 
-    /// The pages have it, or there is no such commit.
+    /// Ends a commit: its pages have the changes, or it failed.
     pub(crate) fn end(&mut self, lsn: u64) {
         self.running.remove(&lsn);
     }
 
-    /// The last LSN that was drawn.
+    /// Returns the last LSN that was drawn.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
-    /// Whether no commit of this LSN or an earlier one is under way.
+    /// Returns `true` if no commit with this LSN or a smaller one is in progress.
     pub(crate) fn is_over(&self, lsn: u64) -> bool {
         self.running.first().is_none_or(|&first| first > lsn)
     }

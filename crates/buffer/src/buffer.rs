@@ -1,4 +1,4 @@
-//! The buffer: reading a page wherever it is, and giving it a frame.
+//! The buffer: reads pages, and gives them frames.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::page::{HEADER, LSN, Layout};
 use crate::record::Update;
 use crate::view::{Page, Words};
 
-/// How often who needs a frame looks for one before it gives up.
+/// The number of attempts to find a frame before an operation fails.
 const TRIES: usize = 64;
-/// Frames that are emptied together, at most: they share a fence.
+/// The maximum number of frames that are emptied together, with one fence.
 const TOGETHER: usize = 16;
 
-/// A buffer pool in a pool. See the crate's documentation.
+/// A buffer pool in a pool: see the crate's documentation.
 #[derive(Debug)]
 pub struct Buffer<M: Medium = Mapped> {
     pub(crate) pool: Arc<Pool<M>>,
@@ -43,10 +43,10 @@ pub struct Buffer<M: Medium = Mapped> {
     pub(crate) free: Mutex<Vec<u32>>,
     pub(crate) hot: Option<Hot>,
     hand: AtomicU64,
-    /// Who has it writes pages to the disk. Taken by holders of latches, so who has it takes latches by
-    /// trying only.
+    /// Held by the thread that writes pages to the disk. A holder of latches may take it, so its holder may
+    /// only try to take latches.
     pub(crate) staging: Mutex<()>,
-    /// Updates of pages that were not used since the opening.
+    /// The updates of pages that have not been used since the opening.
     pub(crate) pending: Mutex<HashMap<u64, Vec<Update>>>,
     pub(crate) active: Mutex<Active>,
     pub(crate) checkpoint: Mutex<Option<Checkpoint>>,
@@ -54,11 +54,11 @@ pub struct Buffer<M: Medium = Mapped> {
     pub(crate) verify_reads: bool,
     pub(crate) mutant: Mutant,
     pub(crate) counters: Counters,
-    /// Last, so that the rest is gone when somebody else may open the buffer.
+    /// The last field, so that everything else is dropped before another thread can open the buffer.
     pub(crate) _open: OpenIndex,
 }
 
-/// What a buffer is put together from.
+/// The parts of which a buffer is assembled.
 pub(crate) struct Parts<M: Medium> {
     pub(crate) pool: Arc<Pool<M>>,
     pub(crate) shape: Shape,
@@ -75,7 +75,7 @@ pub(crate) struct Parts<M: Medium> {
 }
 
 impl<M: Medium> Buffer<M> {
-    /// A buffer whose frames are all free.
+    /// Assembles a buffer whose frames are all free.
     pub(crate) fn assemble(parts: Parts<M>) -> Self {
         let frames = parts.shape.frames;
         Self {
@@ -103,17 +103,17 @@ impl<M: Medium> Buffer<M> {
         }
     }
 
-    /// Reads a page: calls `read` with it, again while a writer is at work, and returns what it returned
-    /// of a state that one transaction left.
+    /// Reads a page: calls `read` with it, again if a writer changes the page meanwhile, and returns its
+    /// result for a state that one transaction left.
     ///
     /// # Errors
-    /// [`BufferError::NoPage`], [`BufferError::Damaged`], those of the disk and the pool, and
-    /// [`BufferError::NoFrames`].
+    /// [`BufferError::NoPage`], [`BufferError::Damaged`], [`BufferError::NoFrames`], and the errors of the
+    /// disk and the pool.
     ///
     /// # Cost
-    /// No lock and no fence if the page has a frame. If not: a read of the disk, a fence, and if no frame is
-    /// free one more for up to sixteen pages that go; if all frames have updates that the disk lacks, a
-    /// synchronisation of the disk. At the first use since the opening: the page is verified.
+    /// No lock and no fence if the page has a frame. Otherwise a read of the disk and a fence. If no frame
+    /// is free, one more fence empties up to sixteen frames; if all frames have updates that the disk
+    /// lacks, the disk is also synchronised. At the first use since the opening the page is verified.
     pub fn read<R>(
         &self,
         page: u64,
@@ -122,7 +122,7 @@ impl<M: Medium> Buffer<M> {
         self.read_at(page, |_, view| read(view)).map(|(_, found)| found)
     }
 
-    /// As [`read`](Self::read); also the page's LSN.
+    /// Does what [`read`](Self::read) does, and also returns the page's LSN.
     pub(crate) fn read_at<R>(
         &self,
         page: u64,
@@ -142,7 +142,7 @@ impl<M: Medium> Buffer<M> {
                 return Ok(found);
             }
         }
-        // It is not here, damaged, or somebody writes: under the latch.
+        // The page has no frame, is damaged, or is being written: read it under the latch.
         let guard = state.latch.lock(pm);
         let place = self.settle(page, &guard)?;
         let words = self.frames.words(&self.pool, place.frame);
@@ -156,7 +156,7 @@ impl<M: Medium> Buffer<M> {
         Ok((lsn, read(lsn, self.view(place))))
     }
 
-    /// Reads a page without its latch; `None` if it is not whole, or changed meanwhile.
+    /// Reads a page without its latch; returns `None` if it is damaged, or changed meanwhile.
     #[inline(always)]
     fn read_place<R>(
         &self,
@@ -191,7 +191,7 @@ impl<M: Medium> Buffer<M> {
         Page { words }
     }
 
-    /// The LSN of a page.
+    /// Returns the LSN of a page.
     pub(crate) fn lsn_at(&self, place: Place) -> u64 {
         match (place.copy, &self.hot) {
             (Some(copy), Some(hot)) => hot.lsn(copy),
@@ -199,12 +199,12 @@ impl<M: Medium> Buffer<M> {
         }
     }
 
-    /// The LSN of what is in a frame.
+    /// Returns the LSN of the page in a frame.
     pub(crate) fn lsn_in(&self, frame: u32) -> u64 {
         self.pool.pm().load(&self.frames.words(&self.pool, frame)[LSN])
     }
 
-    /// A page's latch and place. Page 0 is the buffer's own.
+    /// Returns a page's latch and place. Page 0 belongs to the buffer itself.
     pub(crate) fn state(&self, page: u64) -> Result<&PageState, BufferError> {
         let known = self.pages.get(page as usize).filter(|_| page != 0);
         known.ok_or(BufferError::NoPage { page })
@@ -228,12 +228,12 @@ impl<M: Medium> Buffer<M> {
         }
     }
 
-    /// Puts an image into a frame that nobody uses, or that is this page's, and says so.
+    /// Stores an image in a frame that is free or already belongs to this page, and records the page.
     ///
     /// ```text
     /// step  store                    durable before
     /// P1    the image                P2
-    /// P2    the entry of the frame   nothing: without it the page comes from the disk and the log
+    /// P2    the entry of the frame   nothing: without it the page is read from the disk and the log
     /// ```
     pub(crate) fn fill(
         &self,
@@ -268,7 +268,7 @@ impl<M: Medium> Buffer<M> {
         Ok(place)
     }
 
-    /// A frame that no page has.
+    /// Returns a free frame.
     pub(crate) fn take_frame(&self) -> Result<u32, BufferError> {
         for _ in 0..TRIES {
             if let Some(frame) = self.pool.pm().lock(&self.free).pop() {
@@ -282,13 +282,13 @@ impl<M: Medium> Buffer<M> {
         Err(BufferError::NoFrames)
     }
 
-    /// Takes frames from their pages: those that were not used for a while, and those first whose pages
-    /// the disk has. Returns one of them.
+    /// Empties frames that have not been used for a while; first those whose pages the disk has. Returns
+    /// one of them.
     ///
     /// ```text
-    /// step  store                               durable before
-    /// P1    the pages on the disk, if need be   P2
-    /// P2    the entries of the frames = 0       reuse of the frames, and of the pages
+    /// step  store                                durable before
+    /// P1    the pages on the disk, if necessary   P2
+    /// P2    the entries of the frames = 0        reuse of the frames, and of the pages
     /// ```
     fn evict(&self) -> Result<Option<u32>, BufferError> {
         let pm = self.pool.pm();
@@ -298,7 +298,7 @@ impl<M: Medium> Buffer<M> {
         for turn in 0..3 * count_of {
             let frame = self.hand.fetch_add(1, Relaxed) as usize % count_of;
             let state = &self.states[frame];
-            // First those that the disk has, then any.
+            // First the frames whose pages the disk has, then any.
             if turn < 2 * count_of && (state.used.swap(false, Relaxed) || state.dirty() != 0) {
                 continue;
             }
@@ -308,7 +308,7 @@ impl<M: Medium> Buffer<M> {
             let Some(place) = known.place().filter(|place| place.frame == frame as u32) else {
                 continue;
             };
-            // (One that nobody looked at: the disk and the log have all of it.)
+            // (A frame that was not verified since the opening: the disk and the log have all of it.)
             if place.copy.is_some() {
                 self.cool(page, place);
             }
@@ -344,12 +344,12 @@ impl<M: Medium> Buffer<M> {
         Ok(frame)
     }
 
-    /// Gives back a frame that was taken and not used.
+    /// Returns a frame that was taken and not used.
     pub(crate) fn give_back(&self, frame: u32) {
         self.pool.pm().lock(&self.free).push(frame);
     }
 
-    /// Where the frame of a page is in the pool, if it has one: for tests that damage it.
+    /// Returns the offset in the pool of the frame of a page, if it has one: for tests that damage it.
     #[doc(hidden)]
     #[must_use]
     pub fn frame_offset(&self, page: u64) -> Option<u64> {
@@ -358,37 +358,38 @@ impl<M: Medium> Buffer<M> {
         words.first().map(|word| self.pool.pptr(word).offset())
     }
 
-    /// What it did since it was opened.
+    /// Returns what the buffer has done since it was opened.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.counters.read()
     }
 
-    /// How many words the user has in a page.
+    /// Returns the number of words of a page that the user can use.
     #[must_use]
     pub fn page_words(&self) -> usize {
         self.layout.user_words()
     }
 
-    /// How many pages there can be: their numbers are from 1 on and less than this.
+    /// Returns the limit of page numbers: they are from 1 on and less than this.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.shape.pages
     }
 
-    /// Frames in the pool.
+    /// Returns the number of frames in the pool.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.shape.frames
     }
 
-    /// The pool.
+    /// Returns the pool.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool<M>> {
         &self.pool
     }
 
-    /// The offsets of all blocks of this buffer, for the allocator's audit. On a quiescent buffer.
+    /// Returns the offsets of all blocks of this buffer, for the allocator's audit. The buffer must not be
+    /// in use.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -398,7 +399,7 @@ impl<M: Medium> Buffer<M> {
         Ok(own.chain(self.log.blocks()?).collect())
     }
 
-    /// Bytes of the pool that the log takes.
+    /// Returns the bytes of the pool that the log takes.
     #[must_use]
     pub fn log_bytes(&self) -> u64 {
         self.log.bytes()

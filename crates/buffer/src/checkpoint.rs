@@ -1,22 +1,22 @@
-//! Checkpoints: the log gets shorter.
+//! Checkpoints, which shorten the log.
 //!
 //! A checkpoint takes the last LSN that was drawn, `c`, and waits for the commits up to it. Then, slice by
-//! slice, it makes the pages durable that were changed at `c` or before:
+//! slice, it makes the pages durable that were changed by commits up to `c`:
 //!
 //! ```text
-//! step  what                                                     durable before
+//! step  action                                                   durable before
 //! P1    the frame, flushed (rule H); a copy in the staging area  P2
-//! P2    how many copies there are                                P3
+//! P2    the number of copies                                     P3
 //! P3    the pages on the disk, synchronised                      P4, the next P1 of the staging area
 //! P4    the horizon = c                                          P5
-//! P5    segments of the log are given back
+//! P5    segments of the log are freed
 //! ```
 //!
-//! * **Rule H**: a frame whose lines were not written back may be, after a crash, as it was at any earlier
-//!   moment, and whole. As long as the log has the later updates that shows. So the horizon passes an
-//!   update only when the frame has it durably, or is durably nobody's.
-//! * **Staging**: while a page is on its way to the disk its frame goes on changing, so a crash may tear both.
-//!   The copy in the staging area does not change until the disk is synchronised; opening writes it
+//! * **Rule H**: after a crash, a frame whose lines were not written back may have its contents of any
+//!   earlier moment, and be   whole. As long as the log has the later updates, recovery notices. So the
+//!   horizon passes an update only when the frame   has it durably, or durably belongs to no page.
+//! * **Staging**: the frame of a page may change while the page is written to the disk, so a crash may tear
+//!   both. The copy in   the staging area does not change until the disk is synchronised; opening writes it
 //!   again.
 //!
 //! The same steps P1 to P3 precede the reuse of a frame whose page the disk lacks.
@@ -34,49 +34,50 @@ use crate::metrics::{add, count};
 use crate::options::Mutant;
 use crate::page::LSN;
 
-/// A checkpoint under way.
+/// A checkpoint in progress.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     upto: u64,
     tails: Positions,
-    /// Frames that are to be looked at; `None` as long as commits up to `upto` are under way, or pages
-    /// wait for updates from before the opening.
+    /// The frames that are still to be examined; `None` while commits up to `upto` are in progress, or
+    /// pages wait for updates from before the opening.
     queue: Option<Vec<u32>>,
 }
 
-/// Whether there is more to do.
+/// Whether a checkpoint or a recovery has more to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {
-    /// Call it again.
+    /// There is more to do: call it again.
     More,
-    /// All is done.
+    /// It is complete.
     Done,
 }
 
-/// An image, its page, and the state of its frame with the word to be set when the disk has it.
+/// An image, its page, and the state of its frame with the word to set when the disk has the image.
 type Outgoing<'b> = (u64, Vec<u64>, &'b FrameState, u64);
 
 impl<M: Medium> Buffer<M> {
-    /// Makes a checkpoint, so that the log has nothing from before it.
+    /// Makes a checkpoint: the log keeps nothing from before it.
     ///
     /// # Errors
-    /// Those of the disk and the pool; [`BufferError::Damaged`] if a page is, whose updates the log has.
+    /// The errors of the disk and the pool; [`BufferError::Damaged`] if a page is damaged of which the log
+    /// has updates.
     ///
     /// # Cost
-    /// For each page that changed since the last one: its lines, two times, and a write of the disk; for
-    /// each slice two fences and a synchronisation of the disk; at the end a fence and those of
+    /// For each page that has changed since the last checkpoint: its lines, twice, and a write to the disk.
+    /// For each slice: two fences and a synchronisation of the disk. At the end: a fence, and those of
     /// [`Log::release`](pmindex_log::Log::release).
     pub fn checkpoint(&self) -> Result<(), BufferError> {
         while self.checkpoint_step()? == Progress::More {}
         Ok(())
     }
 
-    /// Does a slice of a checkpoint, of one that is begun if none is under way: at most as many pages as
-    /// the staging area has.
+    /// Does a slice of a checkpoint, and begins one if none is in progress. A slice has at most as many
+    /// pages as the staging area.
     ///
     /// # Errors
-    /// As [`checkpoint`](Self::checkpoint).
+    /// Those of [`checkpoint`](Self::checkpoint).
     pub fn checkpoint_step(&self) -> Result<Progress, BufferError> {
         let pm = self.pool.pm();
         let mut current = pm.lock(&self.checkpoint);
@@ -113,7 +114,7 @@ impl<M: Medium> Buffer<M> {
         Ok(Progress::Done)
     }
 
-    /// Records of LSNs after `upto` are at the tails or after them.
+    /// Records with LSNs after `upto` are at the tails or behind them.
     fn begin_checkpoint(&self) -> Checkpoint {
         let active = self.pool.pm().lock(&self.active);
         Checkpoint { upto: active.last(), tails: self.log.tails(), queue: None }
@@ -157,7 +158,7 @@ impl<M: Medium> Buffer<M> {
         Ok(left)
     }
 
-    /// Notes that these pages are under way. By who holds their latches.
+    /// Marks these pages as being written. The caller holds their latches.
     fn outgoing(&self, images: Vec<(u64, u32, Vec<u64>)>) -> Vec<Outgoing<'_>> {
         let begin = |(page, frame, image): (u64, u32, Vec<u64>)| {
             let state = &self.states[frame as usize];
@@ -167,7 +168,7 @@ impl<M: Medium> Buffer<M> {
         images.into_iter().map(begin).collect()
     }
 
-    /// Writes the pages of frames to the disk that it lacks, by who holds their latches.
+    /// Writes pages that the disk lacks from their frames to the disk. The caller holds their latches.
     pub(crate) fn write_victims(&self, victims: &[(u64, u32)]) -> Result<(), BufferError> {
         let is_dirty = |frame: u32| self.states[frame as usize].dirty() != 0;
         if !victims.iter().any(|&(_, frame)| is_dirty(frame)) {
@@ -184,7 +185,7 @@ impl<M: Medium> Buffer<M> {
         Ok(())
     }
 
-    /// A copy of a page that is whole: damage does not reach the disk.
+    /// Copies a page if it is whole, so that damage does not reach the disk.
     fn copy_whole(&self, page: u64, frame: u32) -> Result<Vec<u64>, BufferError> {
         let words = self.frames.words(&self.pool, frame);
         if let Some(place) = self.state(page)?.place() {
@@ -199,7 +200,8 @@ impl<M: Medium> Buffer<M> {
         Ok(image)
     }
 
-    /// Writes pages to the disk, at most as many as the staging area has. By who has it.
+    /// Writes pages to the disk, at most as many as the staging area has. The caller holds the staging
+    /// area.
     fn write_out(&self, outgoing: &[Outgoing<'_>], flushed: Flushed) -> Result<(), BufferError> {
         let (pm, mut flushed) = (self.pool.pm(), flushed);
         if outgoing.is_empty() {
@@ -230,10 +232,10 @@ impl<M: Medium> Buffer<M> {
         Ok(())
     }
 
-    /// Records up to this LSN are not needed any more.
+    /// Records that log records up to this LSN are no longer needed.
     fn set_horizon(&self, upto: u64) -> Result<(), BufferError> {
         let (pm, root) = (self.pool.pm(), self.pool.get(self.root)?);
-        // The one of the two that does not count.
+        // The one of the two that is not valid.
         let slot = if pm.load(&root.horizon[0]) == self.horizon.load(Acquire) { 2 } else { 0 };
         pm.store(&root.horizon[slot], upto);
         pm.store(&root.horizon[slot + 1], checksum(*b"hrzn", &[self.shape.identity, upto]));

@@ -13,7 +13,7 @@ use crate::error::BufferError;
 pub(crate) struct Device {
     disk: Arc<dyn Disk>,
     page_bytes: u64,
-    /// A write or a sync failed: no later one says anything about what was written before.
+    /// A write or a sync failed: a later one that succeeds proves nothing about earlier writes.
     failed: AtomicBool,
 }
 
@@ -22,7 +22,7 @@ impl Device {
         Self { disk, page_bytes, failed: AtomicBool::new(false) }
     }
 
-    /// How many pages it has room for.
+    /// Returns the number of pages that it has room for.
     pub(crate) fn pages(&self) -> u64 {
         self.disk.len() / self.page_bytes
     }
@@ -51,7 +51,7 @@ impl Device {
         self.done("making pages durable", self.disk.sync())
     }
 
-    /// Refuses after a failure.
+    /// Returns an error after a failure.
     pub(crate) fn check(&self) -> Result<(), BufferError> {
         if self.failed.load(Acquire) {
             let error = std::io::Error::other("it failed before");

@@ -1,50 +1,50 @@
-//! What an operation on a buffer can fail with.
+//! Errors of operations on a buffer.
 
 use std::io;
 use std::sync::Arc;
 
 use pmindex_core::{DurabilityLost, PmError};
 
-/// What an operation on a buffer can fail with.
+/// An error of an operation on a buffer.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BufferError {
-    /// The pool, or the log in it.
+    /// An error of the pool, or of the log in it.
     #[error(transparent)]
     Pool(#[from] PmError),
-    /// The disk. After a failed write or sync nothing is written to it any more until the buffer is opened
-    /// again: the kernel may take for written what is not.
+    /// An error of the disk. After a failed write or sync the buffer writes nothing more to it until it is
+    /// opened again: the kernel may consider data written that is not.
     #[error("the disk of the buffer: {doing}: {error}")]
     Disk {
-        /// What was done.
+        /// The operation that failed.
         doing: &'static str,
         /// The system's error.
         error: Arc<io::Error>,
     },
-    /// A page whose copies are all damaged, or which the log does not lead to: it is not served.
+    /// All copies of the page are damaged, or the log lacks an update of it: it cannot be read.
     #[error("page {page} is damaged beyond repair: {what}")]
     Damaged {
-        /// Which.
+        /// The page.
         page: u64,
-        /// What is wrong.
+        /// The damage.
         what: &'static str,
     },
     /// The page was never created.
     #[error("there is no page {page}")]
     NoPage {
-        /// Which.
+        /// The page.
         page: u64,
     },
-    /// Another transaction changed what this one read. Nothing was changed: run it again.
+    /// Another transaction changed what this one has read. Nothing was changed: run it again.
     #[error("another transaction changed what this one read")]
     Conflict,
-    /// Every frame is taken by pages that transactions are changing.
+    /// All frames belong to pages that transactions are changing.
     #[error("every frame is in use by a transaction")]
     NoFrames,
-    /// The disk is not the one that the buffer was made with.
+    /// The disk is not the one with which the buffer was created.
     #[error("the disk does not belong to this buffer: {what}")]
     WrongDisk {
-        /// How it shows.
+        /// The evidence.
         what: &'static str,
     },
 }

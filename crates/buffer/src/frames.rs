@@ -1,8 +1,8 @@
-//! Frames of the pool, and which page is where.
+//! The frames of the pool, and the places of pages.
 //!
-//! A page has a latch, and a word that says where it is. Both stay when the page goes: whoever gives its
-//! frame to another page holds the latch, so a reader that was reading notices it by the version. Hence
-//! no reader pins anything.
+//! A page has a latch, and a word that tells where it is. Both remain when the page loses its frame: a
+//! thread that gives the frame to another page holds the latch, so a reader notices by the latch's version.
+//! Hence readers pin nothing.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -12,20 +12,20 @@ use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Pool};
 
 use crate::layout::{Chunk, Root, Shape, checksum};
 
-/// Where a page is, and its latch.
+/// The place of a page, and its latch.
 #[derive(Debug, Default)]
 pub(crate) struct PageState {
     pub(crate) latch: VersionLock,
     place: AtomicU64,
 }
 
-/// Where a page is.
+/// The place of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) frame: u32,
-    /// Its copy in DRAM, which is the newer one.
+    /// Its copy in DRAM, which is newer than the frame.
     pub(crate) copy: Option<u32>,
-    /// The frame is as the last process left it: what it has was not looked at yet.
+    /// The frame is as the last process left it, and has not been verified.
     pub(crate) unseen: bool,
 }
 
@@ -44,7 +44,7 @@ impl PageState {
         Some(Place { frame, copy, unseen: word >> 63 == 1 })
     }
 
-    /// By who holds the latch.
+    /// Sets the place. The caller holds the latch.
     pub(crate) fn set_place(&self, place: Option<Place>) {
         let word = place.map_or(0, |place| {
             let copy = place.copy.map_or(0, |copy| u64::from(copy) + 1);
@@ -54,19 +54,20 @@ impl PageState {
     }
 }
 
-/// No page.
+/// The number that stands for no page.
 pub(crate) const NOBODY: u64 = u64::MAX;
-/// In [`FrameState::dirty`]: what was dirty is under way to the disk; the LSN is the first one that is not.
+/// In [`FrameState::dirty`]: the page is being written to the disk; the LSN is the first one that the
+/// written image lacks.
 const WRITING: u64 = 1 << 63;
 
-/// What is known of a frame.
+/// The state of a frame.
 #[derive(Debug)]
 pub(crate) struct FrameState {
     /// Its page, or [`NOBODY`].
     pub(crate) page: AtomicU64,
-    /// The LSN of the oldest update that the disk lacks; 0: it has all, and the frame is durable.
+    /// The LSN of the oldest update that the disk lacks; 0: the disk has all, and the frame is durable.
     dirty: AtomicU64,
-    /// Whether somebody used it since a victim was looked for.
+    /// `true` if the frame was used since the last search for a frame to empty.
     pub(crate) used: AtomicBool,
 }
 
@@ -81,7 +82,7 @@ impl Default for FrameState {
 }
 
 impl FrameState {
-    /// Notes a use. A store only if it is the first one for a while.
+    /// Notes a use. It stores only at the first use for a while.
     #[inline(always)]
     pub(crate) fn touch(&self) -> bool {
         let first = !self.used.load(Relaxed);
@@ -91,12 +92,12 @@ impl FrameState {
         first
     }
 
-    /// The oldest update that the disk may lack, or 0.
+    /// Returns the LSN of the oldest update that the disk may lack, or 0.
     pub(crate) fn dirty(&self) -> u64 {
         self.dirty.load(Acquire) & !WRITING
     }
 
-    /// By who holds the latch of its page: an update of this LSN was made.
+    /// Notes an update with this LSN. The caller holds the latch of the page.
     pub(crate) fn note_update(&self, lsn: u64) {
         let dirty = self.dirty.load(Acquire);
         if dirty == 0 || dirty & WRITING != 0 {
@@ -108,15 +109,15 @@ impl FrameState {
         self.dirty.store(lsn, Release);
     }
 
-    /// By who holds the latch: all up to this LSN is under way to the disk. Returns the word for
-    /// [`written`](Self::written).
+    /// Notes that all updates up to this LSN are being written to the disk. Returns the word for
+    /// [`written`](Self::written). The caller holds the latch.
     pub(crate) fn begin_write(&self, lsn: u64) -> u64 {
         let word = WRITING | (lsn + 1);
         self.dirty.store(word, Release);
         word
     }
 
-    /// The disk has it, unless there was an update since.
+    /// Notes that the disk has the page, unless it was updated since.
     pub(crate) fn written(&self, word: u64) {
         let _ = self.dirty.compare_exchange(word, 0, Release, Relaxed);
     }
@@ -125,16 +126,17 @@ impl FrameState {
 /// The frames of a buffer.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    /// Offsets of the chunks.
+    /// The offsets of the chunks.
     chunks: Box<[u64]>,
     shape: Shape,
 }
 
 impl Frames {
-    /// Those of a buffer with this root; allocates the chunks that a creation did not come to.
+    /// Opens the frames of a buffer with this root; allocates the chunks that an interrupted creation
+    /// lacks.
     ///
     /// # Cost
-    /// 2 fences for each chunk that is made, and 2 for the table.
+    /// 2 fences for each chunk that is created, and 2 for the table.
     pub(crate) fn open<M: Medium>(
         pool: &Pool<M>,
         root: &Root,
@@ -186,16 +188,16 @@ impl Frames {
         (self.chunks[(frame / self.shape.chunk_frames) as usize], frame % self.shape.chunk_frames)
     }
 
-    /// The words of a frame.
+    /// Returns the words of a frame.
     #[inline]
     pub(crate) fn words<'p, M: Medium>(&self, pool: &'p Pool<M>, frame: u32) -> &'p [PmU64] {
         let (chunk, nth) = self.chunk(frame);
         let offset = chunk + 8 * (self.shape.entries() + nth * self.shape.page_words);
-        // The chunk was found to be in the pool when it was opened.
+        // Opening verified that the chunk is in the pool.
         pool.words(offset, self.shape.page_words as usize).unwrap_or_default()
     }
 
-    /// The word that says which page a frame has: its number, or 0.
+    /// Returns the word that holds the page of a frame: its number, or 0.
     pub(crate) fn entry<'p, M: Medium>(
         &self,
         pool: &'p Pool<M>,
@@ -210,13 +212,13 @@ impl Frames {
     }
 }
 
-/// Allocates a block that `cell` points to then; its first words are zero.
+/// Allocates a block and stores its offset in `cell`; its first words are zero.
 ///
 /// ```text
-/// step  store                                      durable before
-/// P1    zeros, the ticket                          P2
-/// P2    what `before` stores in the cell's line    P3, by the order of one line
-/// P3    the cell (LIN)                             return (DUR)
+/// step  store                                           durable before
+/// P1    zeros, the ticket                               P2
+/// P2    what `before` stores in the line of the cell    P3, by the order of stores to one line
+/// P3    the cell (LIN)                                  return (DUR)
 /// ```
 fn allocate<M: Medium>(
     pool: &Pool<M>,

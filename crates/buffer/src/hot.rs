@@ -1,11 +1,11 @@
-//! Copies in DRAM of the pages that are used most: which, 2Q decides (thesis, section 3.4 and 4.2).
+//! Copies in DRAM of the pages that are used most, chosen by 2Q (thesis, sections 3.4 and 4.2).
 //!
-//! A page with a copy keeps its frame. Changes are made to the copy alone, so the frame falls behind; after a
-//! crash it is outdated, and the log has what it lacks. A checkpoint brings the frame up to date
-//! before it flushes it, and so does whoever takes the copy or the frame away.
+//! A page with a copy keeps its frame. Changes are made only to the copy, so the frame is behind; after a
+//! crash it is outdated, and the log has what it lacks. A checkpoint updates the frame before it flushes
+//! it; so does a thread that takes the copy or the frame away.
 //!
-//! Uses are noted at the first one after a victim was looked for: what a page is used in between counts
-//! once, so a scan admits nothing, and readers write nothing most of the time.
+//! A use is noted only at the first time after a search for a frame to empty; further uses until the next
+//! search do not count. So a scan admits nothing, and readers rarely write.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -20,10 +20,11 @@ use crate::metrics::count;
 use crate::page::{HEADER, LSN};
 use crate::runs::Runs;
 
-/// Copies more than the policy admits: some wait until a latch is free to be taken away.
+/// The number of copies beyond what the policy admits: some wait until a latch is free, and then are taken
+/// away.
 const SPARE: usize = 8;
 
-/// The copies.
+/// The copies in DRAM.
 #[derive(Debug)]
 pub(crate) struct Hot {
     policy: Mutex<TwoQ<u64>>,
@@ -32,7 +33,7 @@ pub(crate) struct Hot {
 }
 
 impl Hot {
-    /// Room for so many copies; `None` for none.
+    /// Reserves this number of copies; returns `None` for zero.
     pub(crate) fn new(pages: usize, words: usize) -> Option<Self> {
         let all = pages.checked_sub(1)? + 1 + SPARE;
         let copy = || (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -55,8 +56,8 @@ impl Hot {
         pm.lock(&self.free).push(copy);
     }
 
-    /// Changes a copy. By who holds the latch of its page. A reader that meets half of it notices by the
-    /// version of the latch.
+    /// Changes a copy. The caller holds the latch of its page. A reader that sees a part of the change
+    /// notices by the version of the latch.
     pub(crate) fn update(&self, copy: u32, lsn: u64, runs: Runs<'_>) {
         let words = self.words(copy);
         for (at, run) in runs {
@@ -69,10 +70,11 @@ impl Hot {
 }
 
 impl<M: Medium> Buffer<M> {
-    /// Notes a use of a page, which may bring it a copy, and take another page's away. By who holds no latch.
+    /// Notes a use of a page, which may give it a copy and take that of another page. The caller holds no
+    /// latch.
     pub(crate) fn note_use(&self, page: u64) {
         let Some(hot) = &self.hot else { return };
-        // Who finds it taken does not wait: it is a use that is not noted.
+        // If another thread holds the lock, the use is not noted.
         let Some(mut policy) = hot.policy.try_lock() else { return };
         let admitted = match policy.access(page) {
             Access::Hit | Access::Admitted { evicted: None } => true,
@@ -90,7 +92,7 @@ impl<M: Medium> Buffer<M> {
         }
     }
 
-    /// Does something to a page that has a frame which was looked at, if its latch is free.
+    /// Works on a page with a verified frame, if its latch is free.
     fn with_latch<R>(&self, page: u64, body: impl FnOnce(Place) -> R) -> Option<R> {
         let known = self.state(page).ok()?;
         let _guard = known.latch.try_lock(self.pool.pm())?;
@@ -98,7 +100,7 @@ impl<M: Medium> Buffer<M> {
         Some(body(place))
     }
 
-    /// Gives a page a copy; `false` if there is no room, or if its frame is damaged.
+    /// Gives a page a copy; returns `false` if there is no room, or its frame is damaged.
     fn promote(&self, page: u64, place: Place) -> bool {
         let (Some(hot), pm) = (&self.hot, self.pool.pm()) else { return false };
         if place.copy.is_some() {
@@ -119,7 +121,7 @@ impl<M: Medium> Buffer<M> {
         true
     }
 
-    /// Takes the copy of a page away, if it has one. By who holds the latch.
+    /// Takes the copy of a page away, if it has one. The caller holds the latch.
     pub(crate) fn demote(&self, page: u64, place: Place) -> bool {
         self.write_back(page, place);
         if let (Some(copy), Some(hot)) = (place.copy, &self.hot) {
@@ -129,7 +131,7 @@ impl<M: Medium> Buffer<M> {
         true
     }
 
-    /// As [`demote`](Self::demote), of a page whose frame goes.
+    /// Does what [`demote`](Self::demote) does, for a page that loses its frame.
     pub(crate) fn cool(&self, page: u64, place: Place) {
         self.demote(page, place);
         if let Some(hot) = &self.hot {
@@ -137,7 +139,7 @@ impl<M: Medium> Buffer<M> {
         }
     }
 
-    /// Brings a frame up to date with the copy of its page. By who holds the latch. Not flushed.
+    /// Updates a frame from the copy of its page, without flushing. The caller holds the latch.
     pub(crate) fn write_back(&self, page: u64, place: Place) {
         let (Some(copy), Some(hot)) = (place.copy, &self.hot) else { return };
         if hot.lsn(copy) != self.lsn_in(place.frame) {
@@ -145,7 +147,7 @@ impl<M: Medium> Buffer<M> {
         }
     }
 
-    /// Writes a copy into the frame of its page.
+    /// Writes a copy to the frame of its page.
     pub(crate) fn rewrite(&self, page: u64, frame: u32, copy: u32) {
         let Some(hot) = &self.hot else { return };
         let mut image: Vec<u64> = hot.words(copy).iter().map(|word| word.load(Relaxed)).collect();

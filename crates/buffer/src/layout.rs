@@ -1,4 +1,4 @@
-//! What a buffer keeps in a pool.
+//! The layout of a buffer in a pool.
 //!
 //! ```text
 //! root     | identity | words of a page | frames | pages | partitions | staging | in a chunk | checksum |
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! The first frames are for pages; the last ones are the *staging area*: a page is written to the disk from
-//! a durable copy there, so that a write which a crash tears can be repeated.
+//! a durable copy there, so that a write that a crash tears can be repeated.
 //!
-//! On the disk page `n` is at `n` times the bytes of a page. Page 0 is the buffer's own: it says that this
-//! disk belongs to this buffer.
+//! On the disk page `n` is at `n` times the bytes of a page. Page 0 belongs to the buffer: it shows that
+//! this disk belongs to this buffer.
 
 use pmindex_core::{PmPtr, PmU64, pm_struct};
 use pmindex_log::LogRoot;
@@ -27,30 +27,30 @@ pm_struct! {
     /// The root block.
     #[align(64)]
     pub struct Root: size 128 {
-        /// A number that other buffers hardly have: part of every root of a page.
+        /// A random number of the buffer, part of the root of every page.
         pub identity @ 0: PmU64,
         /// Words of a page.
         pub page_words @ 8: PmU64,
-        /// Frames for pages.
+        /// The number of frames for pages.
         pub frames @ 16: PmU64,
-        /// Pages of the disk, page 0 included.
+        /// The number of pages of the disk, page 0 included.
         pub pages @ 24: PmU64,
-        /// Partitions of a page; 0: it has one sum, kept by differences.
+        /// The number of partitions of a page; 0: the page has one sum, kept by differences.
         pub partitions @ 32: PmU64,
-        /// Frames of the staging area.
+        /// The number of frames of the staging area.
         pub staging @ 40: PmU64,
-        /// Frames of a chunk.
+        /// The number of frames of a chunk.
         pub chunk_frames @ 48: PmU64,
-        /// Of all before.
+        /// The checksum of all fields before it.
         pub checksum @ 56: PmU64,
-        /// Records of updates up to an LSN are not needed: that LSN and its checksum, two times, of which
-        /// the greater one counts that is whole.
+        /// The horizon: log records up to this LSN are not needed. Stored twice, each with a checksum; of
+        /// the valid ones the greater counts.
         pub horizon @ 64: [PmU64; 4],
-        /// How many frames of the staging area may be under way to the disk, and a checksum.
+        /// The number of frames of the staging area that may be on their way to the disk, and a checksum.
         pub staged @ 96: PmU64,
         /// The log.
         pub log @ 104: PmPtr<LogRoot>,
-        /// The table, or null if the creation did not come so far.
+        /// The table, or null if the creation was interrupted before.
         pub table @ 112: PmPtr<Chunk>,
         /// Zero.
         pub reserved @ 120: [PmU64; 1],
@@ -61,12 +61,12 @@ pm_struct! {
     pub struct Chunk: size 16 {
         /// Its block, or null.
         pub block @ 0: PmU64,
-        /// Of `block`, and of which chunk it is; written before `block`.
+        /// The checksum of `block` and of the chunk's number; written before `block`.
         pub checksum @ 8: PmU64,
     }
 }
 
-/// A checksum of a few words. What it is of stands first.
+/// Returns a checksum of some words. `of` distinguishes the kinds of checksums.
 pub(crate) fn checksum(of: [u8; 4], words: &[u64]) -> u64 {
     let step = |x: u64| {
         let x = (x ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -76,12 +76,12 @@ pub(crate) fn checksum(of: [u8; 4], words: &[u64]) -> u64 {
     words.iter().fold(step(start), |sum, &word| step(sum.rotate_left(23) ^ word)) | 1
 }
 
-/// The word `staged`: a count and its checksum.
+/// Returns the word `staged`: a count and its checksum.
 pub(crate) fn staged_word(identity: u64, count: usize) -> u64 {
     checksum(*b"stgd", &[identity, count as u64]) << 16 | count as u64
 }
 
-/// What was chosen when a buffer was made.
+/// The sizes that were chosen when a buffer was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) identity: u64,
@@ -99,7 +99,7 @@ impl Shape {
         [identity, page_words, frames, pages, sums.partitions() as u64, staging, chunk_frames]
     }
 
-    /// What these words say, if they can be of a buffer.
+    /// Decodes these words; returns `None` if they cannot be those of a buffer.
     pub(crate) fn from_words(words: [u64; 7]) -> Option<Self> {
         let [identity, page_words, frames, pages, partitions, staging, chunk_frames] = words;
         let sums = Sums::of_partitions(partitions)?;
@@ -114,7 +114,7 @@ impl Shape {
         sound.then_some(shape)
     }
 
-    /// Words of a chunk before its frames.
+    /// Returns the number of words of a chunk before its frames.
     pub(crate) fn entries(&self) -> u64 {
         self.chunk_frames.next_multiple_of(8)
     }

@@ -1,5 +1,6 @@
-//! A persistent buffer pool: pages of a file that is larger than memory, warm after a crash, and mended one
-//! by one (Lersch: Leveraging Non-Volatile Memory in Modern Storage Management Architectures, chapter 4).
+//! A persistent buffer pool: caches the pages of a file that is larger than memory, is warm after a crash,
+//! and repairs pages one by one (Lersch: Leveraging Non-Volatile Memory in Modern Storage Management
+//! Architectures, chapter 4).
 //!
 //! ```text
 //! transactions     private copies of pages
@@ -11,13 +12,13 @@
 //!     disk         all pages
 //! ```
 //!
-//! * [`Buffer::read`] reads a page where it lies, without a lock.
+//! * [`Buffer::read`] reads a page in place, without a lock.
 //! * [`Buffer::begin`] begins a [transaction](Tx): changes of several pages, all or none, serializable.
-//! * An update of a page in the pool flushes nothing and fences nothing. A checksum over the page says
-//!   after a crash whether it is whole, its LSN whether it lacks updates that the log has.
-//! * [Opening](Buffer::open) reads the log and then serves: what was in the pool is there again, looked at
-//!   page by page, at its first use.
-//! * [`Buffer::checkpoint`] shortens the log. There is no thread: whoever has the buffer calls
+//! * An update of a page in the pool flushes nothing and fences nothing. After a crash a checksum shows
+//!   whether the page is   whole, and its LSN shows whether it lacks updates that the log has.
+//! * [Opening](Buffer::open) reads the log and then serves. The pages in the pool are there again; each is
+//!   verified at its   first use.
+//! * [`Buffer::checkpoint`] shortens the log. The crate starts no thread: the program calls
 //!   [`checkpoint_step`](Buffer::checkpoint_step) and [`recover_step`](Buffer::recover_step).
 //!
 //! ```
@@ -46,11 +47,11 @@
 //! # }
 //! ```
 //!
-//! # What is durable, and on what
+//! # Durability
 //!
-//! A commit is durable when it returns, as its pool is: see [`Durability`](pmindex_core::Durability). On a
-//! mapping without DAX the kernel writes pages of the pool back whenever it likes, so nothing bounds
-//! how many frames a power failure leaves torn; the checksums and the log carry all of them.
+//! A commit is as durable when it returns as its pool is: see [`Durability`](pmindex_core::Durability). On
+//! a mapping without DAX the kernel writes pages of the pool back at any time, so a power failure may tear
+//! any number of frames; the checksums and the log cover all of them.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! What a buffer did since it was opened.
+//! Counters of a buffer since it was opened.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a buffer did since it was opened.
+        /// Counters of a buffer since it was opened.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Metrics { $($(#[$doc])* pub $name: u64,)* }
@@ -24,33 +24,33 @@ macro_rules! metrics {
 metrics! {
     /// Frames that were found whole and up to date (state 4 of figure 4.7).
     valid,
-    /// Frames that were found whole, and lacked updates: these came from the log, nothing from the disk
-    /// (state 2, outdated).
+    /// Frames that were found whole, but lacked updates, which came from the log; nothing was read from the
+    /// disk (state 2, outdated).
     outdated,
     /// Frames that were found damaged: the page came from the disk and the log (state 1).
     corrupted,
-    /// Frames that were found whole with an update that the log does not have (state 2, dirty). The
-    /// protocol makes none; such a page is taken for damaged.
+    /// Frames that were found whole, with an update that the log does not have (state 2, dirty). The
+    /// protocol never leaves one; such a page is treated as damaged.
     ahead,
     /// Pages that were fetched from the disk.
     fetched,
-    /// Updates from the log that were made again.
+    /// Updates that were repeated from the log.
     replayed,
-    /// Pages that were damaged while the buffer was open, and made whole from disk and log.
+    /// Pages that were damaged while the buffer was open, and repaired from the disk and the log.
     mended,
     /// Pages that were written to the disk.
     written,
     /// Synchronisations of the disk.
     synced,
-    /// Pages that the staging area had for the disk when the buffer was opened.
+    /// Pages of the staging area that were written to the disk again when the buffer was opened.
     restored,
-    /// Pages whose frame went to another page.
+    /// Pages that lost their frame to another page.
     evicted,
     /// Pages that got a copy in DRAM.
     promoted,
-    /// Transactions that were committed with changes.
+    /// Committed transactions that changed something.
     commits,
-    /// Groups of them, with a fence each.
+    /// Groups of commits, each with one fence.
     groups,
 }
 

@@ -1,8 +1,8 @@
-//! How a buffer is made and opened.
+//! Options for creating and opening a buffer.
 
 use crate::page::Sums;
 
-/// How a buffer is made and opened.
+/// Options for creating and opening a buffer.
 #[derive(Clone, Debug)]
 pub struct BufferOptions {
     pub(crate) page_bytes: u64,
@@ -16,29 +16,29 @@ pub struct BufferOptions {
     pub(crate) mutant: Mutant,
 }
 
-/// A fault that a test puts into the protocol, to show that it is noticed. Never made by a user.
+/// A fault that a test puts into the protocol, to show that it is noticed.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mutant {
-    /// None.
+    /// No fault.
     #[default]
     None,
-    /// Changes reach the pages before their record is durable, under the LSN of the update before.
+    /// Changes reach the pages before their record is durable, with the LSN of the update before.
     InPlace,
     /// The horizon passes updates of frames that were not flushed.
     NoRuleH,
-    /// LSNs begin anew after what the log has, and changes reach pages before their record is durable.
+    /// LSNs start again after those of the log, and changes reach pages before their record is durable.
     ReusedLsn,
-    /// The root of a page is not over the sums of its partitions.
+    /// The root of a page does not cover the sums of its partitions.
     SumsApart,
-    /// The number of a page is not compared, and its entry comes before its image.
+    /// The number of a page is not compared, and its entry is stored before its image.
     NoPageNumber,
-    /// Pages are written to the disk from frames that are not flushed, and not from the staging area.
+    /// Pages are written to the disk from unflushed frames instead of the staging area.
     NoStaging,
 }
 
 impl BufferOptions {
-    /// So many frames of 4 KiB in the pool; no copies in DRAM; one sum per page.
+    /// Uses this number of frames of 4 KiB in the pool, no copies in DRAM, and one sum per page.
     #[must_use]
     pub fn new(frames: u64) -> Self {
         Self {
@@ -54,56 +54,55 @@ impl BufferOptions {
         }
     }
 
-    /// Bytes of a page: 4, 8, 16, 32 or 64 KiB. Counts when the buffer is made.
+    /// Sets the bytes of a page: 4, 8, 16, 32 or 64 KiB. Used only by creation.
     #[must_use]
     pub fn page_bytes(self, bytes: u64) -> Self {
         Self { page_bytes: bytes, ..self }
     }
 
-    /// How many pages may have a copy in DRAM, besides their frame in the pool: worth it where the pool's
-    /// memory is slower. 2Q decides which.
+    /// Sets how many pages may have a copy in DRAM in addition to their frame in the pool; useful if the
+    /// pool's memory is slower. 2Q chooses the pages.
     #[must_use]
     pub fn dram_pages(self, pages: usize) -> Self {
         Self { dram: pages, ..self }
     }
 
-    /// What the sums of a page are over. Counts when the buffer is made.
+    /// Sets which sums a page has. Used only by creation.
     #[must_use]
     pub fn sums(self, sums: Sums) -> Self {
         Self { sums, ..self }
     }
 
-    /// How many pages are written to the disk between two synchronisations of it, at most. Counts when the
-    /// buffer is made.
+    /// Sets the maximum number of pages that are written to the disk between two synchronisations. Used
+    /// only by creation.
     #[must_use]
     pub fn staging(self, pages: u64) -> Self {
         Self { staging: pages, ..self }
     }
 
-    /// Whether opening forgets what is in the frames, so that every page is fetched from the disk: what a
-    /// buffer in DRAM does. For comparisons.
+    /// With `true`, opening ignores the contents of the frames, so every page is read from the disk, as
+    /// with a buffer in DRAM. For comparisons.
     #[must_use]
     pub fn cold(self, yes: bool) -> Self {
         Self { cold: yes, ..self }
     }
 
-    /// Whether every read verifies the page, so that no rot is served at all. Otherwise rot is found at a
-    /// page's first use, before it is written to the disk, which it never reaches, and by
-    /// [`scrub`](crate::Buffer::scrub).
+    /// With `true`, every read verifies the page, so rot is never served. Otherwise rot is found at the
+    /// first use of a page, before the page is written to the disk, and by [`scrub`](crate::Buffer::scrub).
     #[must_use]
     pub fn verify_reads(self, yes: bool) -> Self {
         Self { verify_reads: yes, ..self }
     }
 
-    /// The number that tells this buffer from others, in place of a random one. For tests, which repeat
-    /// what they do.
+    /// Sets the number that distinguishes this buffer from others, instead of a random one. For tests that
+    /// must be repeatable.
     #[doc(hidden)]
     #[must_use]
     pub fn identity(self, identity: u64) -> Self {
         Self { identity: Some(identity), ..self }
     }
 
-    /// A fault for tests.
+    /// Sets a fault, for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn mutant(self, mutant: Mutant) -> Self {

@@ -1,4 +1,4 @@
-//! Pages: how a page says by itself whether it is whole, and which update it had last.
+//! Pages: a page itself shows whether it is whole, and which update it had last.
 //!
 //! ```text
 //! word 0     1     2      3     4 ..                     the last ones
@@ -6,37 +6,37 @@
 //! ```
 //!
 //! A page in persistent memory is updated in place and not flushed, so a crash may leave any of its lines
-//! old or new. The *root* is a checksum over the identity of the buffer, the number of the page, the
-//! LSN of its last update, and the sums over the user's words: a page whose root is right, and whose sums
-//! are those of its words, is as that update left it.
+//! old or new. The *root* is a checksum of the identity of the buffer, the number of the page, the LSN of
+//! its last update, and the sums of the user's words. If the root and the sums are right, the page is as
+//! that update left it.
 //!
-//! * [`Sums::Incremental`]: one sum, Σ mix(i, word i). An update subtracts what a word was and adds what it
-//!   becomes: it reads nothing else of the page, and rot elsewhere stays visible.
-//! * [`Sums::Partitioned`] (thesis, section 4.5.1): a sum for each of some partitions; an update
-//!   computes those of the partitions it touches anew. The thesis takes the partitions for checked one
-//!   by one; then a crash that keeps an old partition with its old sum, and the new header, loses an
-//!   update in silence. Here the root is over all sums, so it does not.
+//! * [`Sums::Incremental`]: one sum, Σ mix(i, word i). An update subtracts the old words and adds the new
+//!   ones: it reads nothing   else of the page, and rot elsewhere remains detectable.
+//! * [`Sums::Partitioned`] (thesis, section 4.5.1): a sum for each of several partitions; an update
+//!   recomputes the sums of the   partitions that it changes. In the thesis each partition is checked by
+//!   itself; then a crash that keeps an old partition   with its old sum, and the new header, silently
+//!   loses an update. Here the root covers all sums, so this is detected.
 //!
-//! The sum in the header is 0 in a page with partitions.
+//! In a page with partitions the sum in the header is 0.
 
 use pmindex_core::{Medium, PmU64};
 
 use crate::runs::Runs;
 
-/// Words before the user's.
+/// The words before the user's.
 pub(crate) const HEADER: usize = 4;
-/// Where the LSN is.
+/// The word with the LSN.
 pub(crate) const LSN: usize = 2;
 const SUM: usize = 3;
-/// Words that are read at once of a page in a pool.
+/// The number of words that are read in one piece from a page in a pool.
 const AT_ONCE: usize = 64;
 
-/// What the sums of a page are over.
+/// The kinds of sums of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sums {
     /// One sum, kept by differences.
     Incremental,
-    /// So many partitions, 2 to 64, each with a sum that an update computes anew.
+    /// This number of partitions, 2 to 64, each with a sum that an update recomputes.
     Partitioned(u32),
 }
 
@@ -57,20 +57,20 @@ impl Sums {
     }
 }
 
-/// The pages of one buffer.
+/// The layout of the pages of one buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// Of a page, all of it.
+    /// All words of a page.
     words: usize,
     partitions: usize,
-    /// Words of a partition; the last one may have fewer.
+    /// The words of a partition; the last one may have fewer.
     per_partition: usize,
     identity: u64,
-    /// What a test leaves out of the root.
+    /// The part that a test leaves out of the root.
     pub(crate) omits: Omits,
 }
 
-/// What the root is not over, in a test that shows that it must be.
+/// A part that a test leaves out of the root, to show that it is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Omits {
     #[default]
@@ -79,7 +79,7 @@ pub(crate) enum Omits {
     Partitions,
 }
 
-/// The share of a word in a sum: a bijection of the word, another one for every place.
+/// Returns the contribution of a word to a sum: a bijection of the word that differs for each position.
 #[inline(always)]
 const fn mix(at: u64, word: u64) -> u64 {
     let x = word ^ at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -89,7 +89,7 @@ const fn mix(at: u64, word: u64) -> u64 {
 }
 
 impl Layout {
-    /// Pages of so many words, of the buffer with this identity.
+    /// The layout of pages of this number of words, of the buffer with this identity.
     #[must_use]
     pub fn new(words: usize, sums: Sums, identity: u64) -> Self {
         let partitions = sums.partitions();
@@ -98,13 +98,13 @@ impl Layout {
         Self { words, partitions, per_partition, identity, omits: Omits::Nothing }
     }
 
-    /// Words of a page.
+    /// Returns the words of a page.
     #[must_use]
     pub fn words(&self) -> usize {
         self.words
     }
 
-    /// The user's words of a page.
+    /// Returns the user's words of a page.
     #[must_use]
     pub fn user_words(&self) -> usize {
         self.words - HEADER - self.partitions
@@ -114,7 +114,7 @@ impl Layout {
         self.words - self.partitions
     }
 
-    /// The root of a page with these sums.
+    /// Returns the root of a page with these sums.
     #[inline]
     fn root(&self, page: u64, lsn: u64, sum: u64, partitions: impl Iterator<Item = u64>) -> u64 {
         let page = if self.omits == Omits::Page { 0 } else { page };
@@ -125,7 +125,7 @@ impl Layout {
         partitions.fold(header, mix)
     }
 
-    /// Makes an image whole: its user's words count, the rest is computed.
+    /// Completes an image: computes the header and the sums from the user's words.
     pub fn seal(&self, image: &mut [u64], page: u64, lsn: u64) {
         let sums = self.sums_at();
         let (words, at_end) = image.split_at_mut(sums);
@@ -146,19 +146,19 @@ impl Layout {
         words[..HEADER].copy_from_slice(&[root, page, lsn, sum]);
     }
 
-    /// Which of the user's words a partition has.
+    /// Returns the range of the user's words that a partition has.
     fn partition(&self, nth: usize) -> (usize, usize) {
         let most = self.user_words();
         ((nth * self.per_partition).min(most), ((nth + 1) * self.per_partition).min(most))
     }
 
-    /// The LSN of an image, if it is whole and of this page.
+    /// Returns the LSN of an image, if it is whole and of this page.
     #[must_use]
     pub fn verify(&self, image: &[u64], page: u64) -> Option<u64> {
         self.verify_by(page, |at, into| into.copy_from_slice(&image[at..][..into.len()]))
     }
 
-    /// The LSN of a page in a pool, if it is whole and of this page.
+    /// Returns the LSN of a page in a pool, if it is whole and of this page.
     #[must_use]
     pub fn verify_in<M: Medium>(&self, pm: &M, words: &[PmU64], page: u64) -> Option<u64> {
         self.verify_by(page, |at, into| pm.read_words(&words[at..][..into.len()], into))
@@ -203,8 +203,8 @@ impl Layout {
     /// Updates a page in a pool, in place. Nothing is flushed.
     ///
     /// # Cost
-    /// The words that are stored, and those of the header; with partitions those that are touched are read
-    /// once. No line, no fence.
+    /// Stores the changed words and the header; with partitions it reads those that it changes once. No
+    /// line, no fence.
     #[inline]
     pub fn update<M: Medium>(&self, pm: &M, words: &[PmU64], page: u64, lsn: u64, runs: Runs<'_>) {
         let mut sum = pm.load(&words[SUM]);
@@ -331,7 +331,7 @@ mod tests {
             let other = Layout::new(64, Sums::Incremental, 98);
             assert_eq!(other.verify(&image, PAGE), None, "another buffer");
             for bit in 0..64 * 64 {
-                // The sum in the header is not used with partitions, but the root is over it.
+                // The sum in the header is not used with partitions, but the root covers it.
                 image[bit / 64] ^= 1 << (bit % 64);
                 assert_eq!(layout.verify(&image, PAGE), None, "bit {bit}");
                 image[bit / 64] ^= 1 << (bit % 64);
@@ -340,7 +340,7 @@ mod tests {
         }
     }
 
-    /// What the thesis describes: the partitions right, each by itself, the header right.
+    /// The fault of the thesis: each partition is right by itself, and so is the header.
     #[test]
     fn a_root_without_the_partitions_loses_an_update() {
         for (omits, passes) in [(Omits::Nothing, false), (Omits::Partitions, true)] {

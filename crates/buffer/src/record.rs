@@ -1,25 +1,25 @@
-//! Redo records: what one transaction changes, in one entry of the log.
+//! Redo records: the changes of one transaction, in one entry of the log.
 //!
 //! ```text
 //! | LSN | pages |  then for each page  | page | LSN before | fresh: 1, words: 63 | runs .. |
 //! ```
 //!
-//! An entry of the log is whole or not there, so the changes of a transaction to several pages, a split for
-//! instance, are made all or none. Each page's part names the LSN that the page had before: making updates
-//! again never passes over one that is missing. A *fresh* page begins with zeros, so nothing
-//! before it is needed.
+//! An entry of the log is either whole or missing, so the changes of a transaction to several pages, such
+//! as a split, are made all or none. The part of each page has the LSN of the page before the change: so
+//! repeating updates never skips a missing one. A *fresh* page begins with zeros, so nothing before it is
+//! needed.
 
 use crate::runs::{Runs, encode};
 use crate::view::Draft;
 
 /// The tag of a redo record.
 pub(crate) const REDO: u64 = 1;
-/// Words of a page's part before its runs.
+/// The words of a page's part before its runs.
 pub(crate) const PART: usize = 3;
-/// Words of a record before its parts.
+/// The words of a record before its parts.
 pub(crate) const HEAD: usize = 2;
 
-/// Bits of an LSN for the number within a generation of the pool.
+/// The bits of an LSN for the number within a generation of the pool.
 pub(crate) const NUMBER_BITS: u32 = 40;
 
 /// Appends a page's part, and returns where its runs are.
@@ -31,19 +31,19 @@ pub(crate) fn add_part(page: u64, draft: &Draft, into: &mut Vec<u64>) -> core::o
     first..into.len()
 }
 
-/// An update of a page as the log has it.
+/// An update of a page in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Update {
     pub(crate) lsn: u64,
     pub(crate) before: u64,
     pub(crate) fresh: bool,
-    /// Where its runs are in the pool, and how many words.
+    /// The offset of its runs in the pool; the number of their words follows.
     pub(crate) offset: u64,
     pub(crate) words: u32,
 }
 
-/// Calls `found` with every page and update of a record whose payload, these words, is at an offset of the
-/// pool. `None` if it is no record.
+/// Decodes a record whose payload, these words, is at an offset of the pool; calls `found` with every page
+/// and its update. Returns `None` if it is not a record.
 pub(crate) fn decode(
     words: &[u64],
     offset: u64,

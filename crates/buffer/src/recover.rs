@@ -1,20 +1,20 @@
-//! Making and opening a buffer, and making pages whole.
+//! Creating and opening a buffer, and repairing pages.
 //!
 //! Opening reads the log, not the pages: for every page it notes the updates after the horizon. Then it
-//! serves. What a frame has is looked at when its page is used first (thesis, figure 4.7):
+//! serves. A frame is verified when its page is used first (thesis, figure 4.7):
 //!
 //! | the frame | is | then |
 //! | --- | --- | --- |
-//! | not whole, or of another page | corrupted (1) | the page comes from the disk, its updates from the log |
-//! | whole, its LSN before that of the last update in the log | outdated (2) | its updates from the log |
-//! | whole, its LSN after it | dirty (2): impossible here | as corrupted |
-//! | whole, its LSN that of the last update; or there is none | valid (4) | it is used as it is |
+//! | not whole, or of another page | corrupted (1) | the page is read from the disk, its updates from the log |
+//! | whole, its LSN before that of the last update in the log | outdated (2) | its updates are read from the log |
+//! | whole, its LSN after it | dirty (2): impossible here | as if corrupted |
+//! | whole, its LSN that of the last update; or the log has none | valid (4) | it is used as it is |
 //!
-//! A frame that is whole, and has the right LSN, and is wrong all the same (3, silent) takes two equal sums
+//! A frame that is whole, has the right LSN, and is wrong nevertheless (3, silent) requires two equal sums
 //! of 64 bits.
 //!
-//! Updates that are made again are not flushed either: the log has them until the horizon passes.
-//! So opening, and each use, may be interrupted and repeated.
+//! Repeated updates are not flushed either: the log has them until the horizon passes them. So opening, and
+//! each first use, may be interrupted and repeated.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -38,19 +38,20 @@ use crate::page::{HEADER, Layout, Omits};
 use crate::record::{NUMBER_BITS, REDO, Update, decode};
 use crate::runs::Runs;
 
-/// Pages that a step of the recovery makes whole.
+/// The number of pages that a step of the recovery makes whole.
 const TOGETHER: usize = 16;
 
 impl<M: Medium> Buffer<M> {
-    /// Makes a buffer of this name over a disk, whose contents are lost. It has as many pages as fit there.
+    /// Creates a buffer of this name over a disk, whose contents are lost. It has as many pages as fit on
+    /// the disk.
     ///
     /// # Errors
-    /// [`PmError::BadOption`], [`PmError::NameTaken`], [`PmError::Full`] and those of
-    /// [`Pool::create_index`]; those of the disk. If the pool is full, what was made of it stays, and
-    /// [`open`](Self::open) makes the rest when there is room.
+    /// [`PmError::BadOption`], [`PmError::NameTaken`], [`PmError::Full`], and the errors of
+    /// [`Pool::create_index`] and of the disk. If the pool is full, the created part remains, and
+    /// [`open`](Self::open) creates the rest when there is room.
     ///
     /// # Cost
-    /// A write of the disk, 7 fences, and 2 for each chunk of frames.
+    /// A write to the disk, 7 fences, and 2 for each chunk of frames.
     pub fn create(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -81,7 +82,7 @@ impl<M: Medium> Buffer<M> {
         if Shape::from_words(shape.words()) != Some(shape) {
             return bad("frames, pages, partitions or staging area of a buffer", options.frames);
         }
-        // On the disk before the buffer is in the directory: which one it belongs to.
+        // The disk records to which buffer it belongs before the buffer is in the directory.
         let mut own = vec![0; shape.page_words as usize];
         let words = shape.words();
         own[HEADER..][..words.len()].copy_from_slice(&words);
@@ -111,16 +112,16 @@ impl<M: Medium> Buffer<M> {
         Self::start(pool, open, device, options)
     }
 
-    /// Opens the buffer of this name, if there is one, over the disk that it was made with. Pages are looked
-    /// at when they are used; [`recover_step`](Self::recover_step) does the rest.
+    /// Opens the buffer of this name, over the disk with which it was created. Pages are verified when they
+    /// are used; [`recover_step`](Self::recover_step) does the rest.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if its root or the log is damaged, [`PmError::AlreadyOpen`],
-    /// [`BufferError::WrongDisk`], those of the disk.
+    /// [`BufferError::WrongDisk`], and the errors of the disk.
     ///
     /// # Cost
-    /// Time: the log, and a word for each frame. No fence, if its creation was complete and no page was
-    /// under way to the disk.
+    /// Reads the log, and a word for each frame. No fence, if its creation was complete and no page was on
+    /// its way to the disk.
     pub fn open(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -200,12 +201,12 @@ impl<M: Medium> Buffer<M> {
         Ok(buffer)
     }
 
-    /// Writes the pages again that were under way to the disk.
+    /// Writes the pages again that were on their way to the disk.
     fn finish_writes(&self) -> Result<(), BufferError> {
         let root = self.pool.get(self.root)?;
         let word = self.pool.pm().load(&root.staged);
         let count_of = word as u16 as usize;
-        // A word that rotted: then no page is known to be under way.
+        // The word is damaged: then no page is known to have been on its way.
         let count_of =
             if word == staged_word(self.shape.identity, count_of) { count_of } else { 0 };
         let mut images = Vec::new();
@@ -238,7 +239,7 @@ impl<M: Medium> Buffer<M> {
         Ok(last)
     }
 
-    /// The updates after the horizon, of one page or of all, by their LSNs.
+    /// Collects the updates after the horizon, of one page or of all, in the order of their LSNs.
     fn updates_into(
         &self,
         updates: &mut HashMap<u64, Vec<Update>>,
@@ -282,7 +283,7 @@ impl<M: Medium> Buffer<M> {
         Ok(last)
     }
 
-    /// Notes which page each frame had. Of two frames of one page neither counts.
+    /// Notes the page of each frame. If two frames have the same page, neither counts.
     fn read_entries(&self, cold: bool) -> Result<(), BufferError> {
         let (pm, mut free, mut flushed) = (self.pool.pm(), Vec::new(), None);
         for frame in (0..self.states.len() as u32).rev() {
@@ -309,7 +310,7 @@ impl<M: Medium> Buffer<M> {
         Ok(())
     }
 
-    /// Looks at a frame that the last process left, and makes it whole. By who holds the latch.
+    /// Verifies a frame that the last process left, and makes it whole. The caller holds the latch.
     pub(crate) fn classify(&self, page: u64, frame: u32) -> Result<Place, BufferError> {
         let pm = self.pool.pm();
         let words = self.frames.words(&self.pool, frame);
@@ -348,7 +349,7 @@ impl<M: Medium> Buffer<M> {
         self.pool.pm().lock(&self.pending).get(&page).cloned().unwrap_or_default()
     }
 
-    /// Makes the updates after `lsn` in a frame, in place.
+    /// Repeats the updates after `lsn` in a frame, in place.
     fn catch_up(
         &self,
         page: u64,
@@ -359,7 +360,7 @@ impl<M: Medium> Buffer<M> {
         let pm = self.pool.pm();
         let cells = self.frames.words(&self.pool, frame);
         if updates.iter().any(|update| update.fresh && update.lsn > lsn) {
-            // At once: with the LSN of an update a page has all of it.
+            // In one step: a page with the LSN of an update has all of it.
             pm.write_words(cells, &self.rebuild(page, updates)?);
             return Ok(());
         }
@@ -385,13 +386,14 @@ impl<M: Medium> Buffer<M> {
         Ok(words)
     }
 
-    /// The image of a page that has no frame, and the oldest update that the disk may lack.
+    /// Returns the image of a page without a frame, and the LSN of the oldest update that the disk may
+    /// lack.
     pub(crate) fn restore(&self, page: u64) -> Result<(Vec<u64>, u64), BufferError> {
         let updates = self.pending_of(page);
         Ok((self.rebuild(page, &updates)?, updates.first().map_or(0, |update| update.lsn)))
     }
 
-    /// A page from the disk, with these updates, which are all that the disk may lack.
+    /// Reads a page from the disk, and applies these updates, which are all that the disk may lack.
     fn rebuild(&self, page: u64, updates: &[Update]) -> Result<Vec<u64>, BufferError> {
         let fresh = updates.iter().rposition(|update| update.fresh);
         let (mut image, mut lsn) = match fresh {
@@ -416,7 +418,7 @@ impl<M: Medium> Buffer<M> {
         Ok(image)
     }
 
-    /// A page as the disk has it.
+    /// Reads a page from the disk.
     fn fetch(&self, page: u64) -> Result<(Vec<u64>, u64), BufferError> {
         let image = self.device.read(page)?;
         count(&self.counters.fetched);
@@ -427,7 +429,7 @@ impl<M: Medium> Buffer<M> {
         }
     }
 
-    /// Makes a page whole whose frame is damaged, from the disk and the log. By who holds the latch.
+    /// Repairs a page with a damaged frame, from the disk and the log. The caller holds the latch.
     pub(crate) fn mend(&self, page: u64, frame: u32) -> Result<(), BufferError> {
         if let Some(Place { copy: Some(copy), .. }) = self.pages[page as usize].place() {
             count(&self.counters.mended);
@@ -443,11 +445,11 @@ impl<M: Medium> Buffer<M> {
         self.fill(page, frame, &image, dirty).map(|_| ())
     }
 
-    /// Looks at some pages that were not used since the opening and that have updates in the log. When it
-    /// is done, no page waits for any.
+    /// Verifies some pages that have not been used since the opening and have updates in the log. When it
+    /// returns [`Progress::Done`], no page waits for updates.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Those of [`read`](Self::read).
     pub fn recover_step(&self) -> Result<Progress, BufferError> {
         let pm = self.pool.pm();
         let mut some: Vec<u64> = pm.lock(&self.pending).keys().copied().collect();

@@ -1,4 +1,4 @@
-//! Changes of a page as the log has them: words that stand together, run after run.
+//! Changes of a page in the log: runs of adjacent words.
 //!
 //! ```text
 //! | first of the user's words: 32, how many: 32 | the words .. |   for each run
@@ -9,13 +9,13 @@
 pub struct Runs<'a>(&'a [u64]);
 
 impl<'a> Runs<'a> {
-    /// Those of these words, as far as they are whole.
+    /// Returns the runs of these words, as far as they are complete.
     #[must_use]
     pub fn new(words: &'a [u64]) -> Self {
         Self(words)
     }
 
-    /// Whether all of it is runs, of pages with so many of the user's words.
+    /// Returns `true` if the words are runs of pages with this number of user words.
     #[must_use]
     pub fn are_sound(self, user_words: usize) -> bool {
         let mut rest = self;

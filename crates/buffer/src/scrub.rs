@@ -1,4 +1,4 @@
-//! Looking for rot, in frames and on the disk.
+//! Scrubbing: finds rot in frames and on the disk.
 
 use std::ops::Range;
 
@@ -7,26 +7,27 @@ use pmindex_core::Medium;
 use crate::buffer::Buffer;
 use crate::error::BufferError;
 
-/// What [`Buffer::scrub`] found.
+/// The result of [`Buffer::scrub`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Scrubbed {
-    /// Pages that were looked at and are whole now.
+    /// The pages that were verified and are whole now.
     pub whole: u64,
-    /// Of them, pages whose frame was damaged and was made whole from the disk and the log.
+    /// Among them: pages with a damaged frame, which was repaired from the disk and the log.
     pub mended: u64,
-    /// Of them, pages that were damaged on the disk and have a frame: the next checkpoint writes them again.
+    /// Among them: pages that were damaged on the disk and have a frame; the next checkpoint writes them
+    /// again.
     pub rewritten: u64,
-    /// Pages that are damaged on the disk and have no frame: they are lost, and reading them is an error.
+    /// Pages that are damaged on the disk and have no frame: they are lost, and reading them fails.
     pub lost: Vec<u64>,
 }
 
 impl<M: Medium> Buffer<M> {
-    /// Verifies these pages, in their frames and on the disk, and makes whole what can be. Others may work
-    /// meanwhile.
+    /// Verifies these pages, in their frames and on the disk, and repairs them if possible. Other threads
+    /// may use the buffer meanwhile.
     ///
     /// # Errors
-    /// Those of the disk and the pool.
+    /// The errors of the disk and the pool.
     ///
     /// # Cost
     /// For each page a read of the disk; if it has a frame, a read of that.
@@ -43,12 +44,12 @@ impl<M: Medium> Buffer<M> {
         Ok(scrubbed)
     }
 
-    /// Whether there is such a page.
+    /// Returns `true` if the page exists.
     fn scrub_page(&self, page: u64, scrubbed: &mut Scrubbed) -> Result<bool, BufferError> {
         let (pm, known) = (self.pool.pm(), self.state(page)?);
         let guard = known.latch.lock(pm);
         if known.place().is_none() {
-            // Nobody writes it to the disk meanwhile: for that it would have a frame.
+            // No thread writes it to the disk meanwhile, because it has no frame.
             return match self.restore(page) {
                 Ok(_) => Ok(true),
                 Err(BufferError::NoPage { .. }) => Ok(false),

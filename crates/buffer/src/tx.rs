@@ -1,19 +1,19 @@
-//! Transactions: changes that are made together.
+//! Transactions: changes that take effect together.
 //!
 //! A transaction works on private copies. It commits in this order:
 //!
 //! ```text
-//! step  what                                                        durable before
-//!       the latches of the pages that it changes, by their numbers
-//!       what it read is as it was, or the commit is refused
+//! step  action                                                      durable before
+//!       lock the latches of the pages that it changes, by number
+//!       verify that what it read is unchanged, or fail
 //! P1    a redo record in the log (LIN, DUR: its fence)              P2
 //! P2    the pages, in place, not flushed                            the horizon passes the record
-//!       the latches are given back: others see it
+//!       release the latches: others see the changes
 //! ```
 //!
-//! So no page has a change that a crash could take back, none has one of a transaction that did not commit,
-//! and a page may be written to the disk whenever nobody holds its latch. Several transactions may share
-//! the fence: [`Buffer::commit_all`].
+//! So no page has a change that a crash could take back, or a change of a transaction that did not commit,
+//! and a page may be written to the disk whenever its latch is free. Several transactions may share the
+//! fence: [`Buffer::commit_all`].
 
 use std::collections::BTreeMap;
 
@@ -30,15 +30,14 @@ use crate::record::{REDO, add_part};
 use crate::runs::Runs;
 use crate::view::{Draft, Page};
 
-/// Changes that are made together or not at all. Dropped without a commit it leaves nothing.
+/// Changes that take effect together or not at all. Dropping it without a commit discards them.
 ///
-/// Transactions are serializable: the outcome is that of some order of those that were committed. What a
-/// transaction reads of several pages before its commit may be of different moments; then its commit is
-/// refused.
+/// Transactions are serializable: the outcome is that of some order of the committed ones. Before its
+/// commit a transaction may read several pages in states of different moments; then its commit fails.
 #[derive(Debug)]
 pub struct Tx<'b, M: Medium> {
     buffer: &'b Buffer<M>,
-    /// Pages that it read, and their LSNs.
+    /// The pages that it has read, and their LSNs.
     reads: Vec<(u64, u64)>,
     drafts: BTreeMap<u64, Draft>,
 }
@@ -50,16 +49,17 @@ impl<M: Medium> Buffer<M> {
     }
 
     /// Commits transactions with one fence for all of them. Returns for each its LSN, or 0 if it changed
-    /// nothing; [`BufferError::Conflict`] for one that read what another one changed, in this group or
+    /// nothing; [`BufferError::Conflict`] for one that has read what another one changed, in this group or
     /// outside of it.
     ///
     /// # Errors
-    /// Those of [`Tx::commit`] but `Conflict`: no transaction of the group is committed then, unless the
-    /// error is [`DurabilityLost`](pmindex_core::PmError::DurabilityLost), after which it is not known.
+    /// Those of [`Tx::commit`] except `Conflict`. Then no transaction of the group is committed, unless the
+    /// error is [`DurabilityLost`](pmindex_core::PmError::DurabilityLost), after which the outcome is
+    /// unknown.
     ///
     /// # Cost
-    /// 1 fence and the lines of the records, if all pages that change have a frame; the lines of the pages
-    /// are not flushed.
+    /// 1 fence and the lines of the records, if all changed pages have a frame; the lines of the pages are
+    /// not flushed.
     #[expect(clippy::needless_pass_by_value, reason = "they are over")]
     pub fn commit_all(
         &self,
@@ -101,7 +101,7 @@ impl<M: Medium> Buffer<M> {
 }
 
 impl<M: Medium> Tx<'_, M> {
-    /// Reads a page, with what this transaction changed.
+    /// Reads a page, with the changes of this transaction.
     ///
     /// # Errors
     /// Those of [`Buffer::read`].
@@ -118,7 +118,7 @@ impl<M: Medium> Tx<'_, M> {
         found.map(|(_, found)| found)
     }
 
-    /// Notes what was read; also that there is no such page.
+    /// Notes what was read, even if the page does not exist.
     fn note<R>(&mut self, page: u64, found: &Result<(u64, R), BufferError>) {
         let lsn = match found {
             Ok((lsn, _)) => *lsn,
@@ -130,7 +130,7 @@ impl<M: Medium> Tx<'_, M> {
         }
     }
 
-    /// A copy of a page, to be changed.
+    /// Returns a private copy of a page, to be changed.
     ///
     /// # Errors
     /// Those of [`Buffer::read`].
@@ -147,10 +147,10 @@ impl<M: Medium> Tx<'_, M> {
         self.drafts.get_mut(&page).ok_or(BufferError::NoPage { page })
     }
 
-    /// A page of zeros, whatever there was.
+    /// Returns a page of zeros, whatever the page contained.
     ///
     /// # Errors
-    /// [`BufferError::NoPage`] if there can be no page of this number.
+    /// [`BufferError::NoPage`] if no page can have this number.
     pub fn create(&mut self, page: u64) -> Result<&mut Draft, BufferError> {
         self.buffer.state(page)?;
         let words = vec![0; self.buffer.page_words()].into_boxed_slice();
@@ -158,19 +158,19 @@ impl<M: Medium> Tx<'_, M> {
         self.drafts.get_mut(&page).ok_or(BufferError::NoPage { page })
     }
 
-    /// Returns whether there is anything to commit.
+    /// Returns `true` if there is anything to commit.
     #[must_use]
     pub fn is_changed(&self) -> bool {
         self.drafts.values().any(Draft::is_changed)
     }
 
-    /// Commits it. Returns its LSN, 0 if it changed nothing.
+    /// Commits. Returns its LSN, or 0 if it changed nothing.
     ///
     /// # Errors
     /// [`BufferError::Conflict`]: run it again. [`PmError::Full`](pmindex_core::PmError::Full) if the log
-    /// has no room: make a [`checkpoint`](Buffer::checkpoint), and run it again;
-    /// [`PmError::TooLarge`](pmindex_core::PmError::TooLarge) if its changes are too many for one record.
-    /// Nothing is changed then. Those of [`Buffer::read`].
+    /// is full: make a [`checkpoint`](Buffer::checkpoint), and run it again.
+    /// [`PmError::TooLarge`](pmindex_core::PmError::TooLarge) if its changes do not fit into one record.
+    /// After these, nothing is changed. Also those of [`Buffer::read`].
     ///
     /// # Cost
     /// That of [`Buffer::commit_all`].
@@ -187,22 +187,23 @@ impl<M: Medium> Tx<'_, M> {
 struct Held<'b> {
     guard: VersionGuard<'b>,
     place: Option<Place>,
-    /// Its LSN; 0 if there is no such page yet.
+    /// Its LSN; 0 if the page does not exist yet.
     lsn: u64,
-    /// All that change it begin with zeros, and did not look at it: it need not be fetched.
+    /// `true` if all transactions that change it begin with zeros and did not read it: it need not be read
+    /// from the disk.
     blind: bool,
-    /// A transaction of the group changes it.
+    /// `true` if a transaction of the group changes it.
     changed: bool,
 }
 
-/// The pages of a group.
+/// The pages of a group, with their latches.
 struct Latched<'b, M: Medium> {
     buffer: &'b Buffer<M>,
     pages: BTreeMap<u64, Held<'b>>,
 }
 
 impl<M: Medium> Latched<'_, M> {
-    /// Gives every page a frame, or keeps one for it.
+    /// Gives every page a frame, or reserves one for it.
     fn settle(&mut self) -> Result<(), BufferError> {
         let buffer = self.buffer;
         for (&page, held) in &mut self.pages {
@@ -223,7 +224,7 @@ impl<M: Medium> Latched<'_, M> {
         Ok(())
     }
 
-    /// Whether what a transaction read is as it was; if so, its pages are changed now.
+    /// Returns `true` if what a transaction read is unchanged; then marks its pages as changed.
     fn accept(&mut self, tx: &Tx<'_, M>) -> Result<bool, BufferError> {
         for &(page, lsn) in &tx.reads {
             let same = match self.pages.get(&page) {
@@ -252,11 +253,11 @@ impl<M: Medium> Latched<'_, M> {
         Ok(true)
     }
 
-    /// Whether a page that is not latched here has this LSN, and nobody is changing it.
+    /// Returns `true` if a page that is not latched here has this LSN, and no thread is changing it.
     fn is_still(&self, page: u64, lsn: u64) -> Result<bool, BufferError> {
         let buffer = self.buffer;
         let Ok(state) = buffer.state(page) else { return Ok(lsn == 0) };
-        // Trying only: others are held.
+        // Only tries: the thread holds other latches.
         let Some(guard) = state.latch.try_lock(buffer.pool.pm()) else { return Ok(false) };
         match buffer.settle(page, &guard) {
             Ok(place) => Ok(buffer.lsn_at(place) == lsn),
@@ -285,7 +286,7 @@ struct Part {
     fresh: Option<Box<[u64]>>,
 }
 
-/// A group whose LSNs are drawn.
+/// A group whose LSNs have been drawn.
 struct Committing<'b, M: Medium> {
     buffer: &'b Buffer<M>,
     parts: Vec<Part>,

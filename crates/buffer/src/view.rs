@@ -1,13 +1,13 @@
-//! What a transaction or a reader sees of a page.
+//! Views of a page, for a transaction or a reader.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Acquire;
 
 use pmindex_core::{Medium, PmU64};
 
-/// A page that is read. It is the page's memory itself, so while a writer is at work a reader may see words
-/// of two updates together: what it returns then is thrown away, and it is called again. It must
-/// end and not panic whatever it sees.
+/// A page that is being read. It is the page's memory itself: while a writer changes the page, a reader may
+/// see words of two updates; then the result is discarded, and the reader is called again. So it must
+/// terminate, and must not panic, whatever it sees.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a, M: Medium> {
     pub(crate) words: Words<'a, M>,
@@ -15,16 +15,16 @@ pub struct Page<'a, M: Medium> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Words<'a, M: Medium> {
-    /// In the pool.
+    /// The frame in the pool.
     Pool(&'a M, &'a [PmU64]),
-    /// In DRAM.
+    /// The copy in DRAM.
     Dram(&'a [AtomicU64]),
-    /// A copy of its own.
+    /// A private copy.
     Copy(&'a [u64]),
 }
 
 impl<M: Medium> Page<'_, M> {
-    /// How many words the user has in a page.
+    /// Returns the number of the user's words of a page.
     #[must_use]
     pub fn len(&self) -> usize {
         match self.words {
@@ -34,13 +34,13 @@ impl<M: Medium> Page<'_, M> {
         }
     }
 
-    /// Returns whether the page has no words. It always has some.
+    /// Returns `true` if the page has no words. It always has some.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// One of the user's words; 0 beyond the last one.
+    /// Returns one of the user's words; 0 beyond the last one.
     #[inline]
     #[must_use]
     pub fn word(&self, at: usize) -> u64 {
@@ -51,7 +51,7 @@ impl<M: Medium> Page<'_, M> {
         }
     }
 
-    /// Copies words, from `at` on; those beyond the last one are 0.
+    /// Copies words from `at` on; those beyond the last one are 0.
     #[inline]
     pub fn read(&self, at: usize, into: &mut [u64]) {
         let have = self.len().saturating_sub(at).min(into.len());
@@ -75,11 +75,11 @@ impl<M: Medium> Page<'_, M> {
 #[derive(Debug)]
 pub struct Draft {
     pub(crate) words: Box<[u64]>,
-    /// A bit for each word.
+    /// A bit for each changed word.
     pub(crate) changed: Box<[u64]>,
-    /// The LSN of the page that it was copied from.
+    /// The LSN of the page from which it was copied.
     pub(crate) seen: u64,
-    /// Whether it begins with zeros, whatever the page had.
+    /// `true` if it begins with zeros, whatever the page contained.
     pub(crate) fresh: bool,
 }
 
@@ -89,21 +89,21 @@ impl Draft {
         Self { words, changed, seen, fresh }
     }
 
-    /// The user's words.
+    /// Returns the user's words.
     #[inline]
     #[must_use]
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// One of them; 0 beyond the last one.
+    /// Returns one of them; 0 beyond the last one.
     #[inline]
     #[must_use]
     pub fn get(&self, at: usize) -> u64 {
         self.words.get(at).copied().unwrap_or(0)
     }
 
-    /// Changes a word. Beyond the last one it does nothing.
+    /// Changes a word. Does nothing beyond the last one.
     #[inline]
     pub fn set(&mut self, at: usize, word: u64) {
         if let Some(old) = self.words.get_mut(at)
@@ -114,7 +114,7 @@ impl Draft {
         }
     }
 
-    /// Changes words that stand together.
+    /// Changes adjacent words.
     pub fn set_all(&mut self, at: usize, words: &[u64]) {
         for (i, &word) in words.iter().enumerate() {
             self.set(at + i, word);
