@@ -88,7 +88,7 @@ typedef enum {
   PMINDEX_STATUS_NOT_A_POOL = -9,
   // The pool is damaged.
   PMINDEX_STATUS_CORRUPT = -10,
-  // The medium supports less durability than was requested.
+  // The medium supports less durability than the options require.
   PMINDEX_STATUS_TOO_WEAK = -11,
   // A write-back failed: from now on no write is acknowledged; reads still work.
   PMINDEX_STATUS_DURABILITY_LOST = -12,

@@ -47,7 +47,7 @@ pub enum Status {
     NotAPool = -9,
     /// The pool is damaged.
     Corrupt = -10,
-    /// The medium supports less durability than was requested.
+    /// The medium supports less durability than the options require.
     TooWeak = -11,
     /// A write-back failed: from now on no write is acknowledged; reads still work.
     DurabilityLost = -12,
