@@ -11,7 +11,8 @@ use pmindex_pibench::{Peer, Yardstick};
 use pmindex_woart::{ArtCow, Woart};
 
 use crate::bench::bed::{
-    AnyKind, ByHash, Maker, Makers, Typed, in_memory_makers, pool_makers, yardstick_makers,
+    AnyKind, ByHash, Maker, Makers, Typed, bwtree_makers, in_memory_makers, pool_makers,
+    yardstick_makers,
 };
 use crate::bench::peer;
 use crate::error::CliError;
@@ -30,6 +31,7 @@ const ENTRIES: &[Entry] = &[
     by_type::<Typed<Woart<u64, u64>>, Typed<Woart<Vec<u8>, Vec<u8>>>>("woart"),
     by_type::<Typed<ArtCow<u64, u64>>, Typed<ArtCow<Vec<u8>, Vec<u8>>>>("artcow"),
     by_type::<ByHash<Cceh<u64, u64>>, ByHash<Cceh<Vec<u8>, Vec<u8>>>>("cceh"),
+    BWTREE,
     YARDSTICK,
 ];
 
@@ -121,6 +123,10 @@ const fn sized<I: PmIndex<u64, u64, Mapped> + 'static>(name: &'static str) -> En
 const fn in_memory<I: PmIndex<u64, u64, Mapped> + 'static>(name: &'static str) -> Entry {
     Entry { name, integers: in_memory_makers::<u64, u64, Typed<I>>(), bytes: None }
 }
+
+/// Volatile, lost on a crash: what the paper compares `BzTree` with.
+const BWTREE: Entry =
+    Entry { name: "bwtree", integers: bwtree_makers(), bytes: Some(bwtree_makers()) };
 
 const YARDSTICK: Entry =
     Entry { name: Yardstick::NAME, integers: yardstick_makers(), bytes: Some(yardstick_makers()) };

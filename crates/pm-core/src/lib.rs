@@ -104,7 +104,7 @@ pub use ptr::{PPtr, PmPtr};
 /// The traced medium's own types, for the crash simulator.
 pub mod trace {
     pub use crate::media::traced::{
-        Event, EventKind, STEP_LIMIT, Space, ThreadControl, alone_as, run_as,
+        Event, EventKind, STEP_LIMIT, Space, ThreadControl, alone_as, run_as, yield_point,
     };
 }
 

@@ -13,16 +13,15 @@ pub(super) struct Measurement {
 }
 
 /// Every index, the yardstick last.
-const ALL: &str =
-    "fptree,sptree,sptree-buffered,hart,fastfair,nvtree,wbtree,bztree,bztree-volatile,btreemap";
+const ALL: &str = "fptree,sptree,sptree-buffered,hart,fastfair,nvtree,wbtree,bztree,bztree-volatile,bwtree,btreemap";
 /// Those that keep byte strings.
 const BYTES: &str = "fptree,sptree,hart,fastfair,nvtree,wbtree,bztree,btreemap";
 /// Ours at their best, and everybody else.
-const PEERS: &str = "fptree,sptree,fastfair,btreemap,ferntree,masstree,scc,congee,skipmap,dashmap,\
+const PEERS: &str = "fptree,sptree,fastfair,btreemap,ferntree,masstree,scc,congee,skipmap,bwtree,dashmap,\
                      lmdb,redb,fjall,sled";
 /// Stores that synchronise every write, and the loop that does nothing else.
 const DISK: &str = "fptree,hart,lmdb,redb-synced,fjall-synced,sqlite,bare-loop";
-const BZTREE: &str = "bztree,bztree-volatile,fptree,btreemap";
+const BZTREE: &str = "bztree,bztree-volatile,bwtree,fptree,btreemap";
 const HART: &str = "hart,fptree,woart,artcow";
 
 /// The phases that run without a mix, to be named where there are mixes too.

@@ -8,7 +8,7 @@ use crate::shell;
 
 /// The layers, lowest first.
 const LAYERS: &[&[&str]] = &[
-    &["pmindex-error"],
+    &["pmindex-error", "pmindex-bwtree"],
     &["pmindex-pmem-rs", "pmindex-derive", "pmindex-wal"],
     &["pmindex-core"],
     &["pmindex-index", "pmindex-log"],

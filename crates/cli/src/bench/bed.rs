@@ -11,6 +11,7 @@ use pmindex_pibench::{
     Counts, Hashed, Indexed, KeySpace, Measurable, Session, Store, Subject, Yardstick,
 };
 
+use crate::bench::bwtree::Delta;
 use crate::bench::target::Target;
 use crate::bench::{opener, victim};
 use crate::error::CliError;
@@ -255,6 +256,15 @@ pub(crate) const fn in_memory_makers<K: Key, V: Value, T: Maker<K, V>>() -> Make
 pub(crate) const fn yardstick_makers<K: Generated + Ord, V: Generated>() -> Makers<K, V> {
     Makers {
         make: |_| Ok(Box::new(InMemory(Yardstick::subject()))),
+        counting: None,
+        subprocess: None,
+    }
+}
+
+/// The makers of a map in volatile memory, which is no index.
+pub(crate) const fn bwtree_makers<K: Generated + Ord, V: Generated>() -> Makers<K, V> {
+    Makers {
+        make: |setup| Ok(Box::new(InMemory(Measurable::new(setup.name, Delta::default())))),
         counting: None,
         subprocess: None,
     }

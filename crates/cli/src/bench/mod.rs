@@ -1,6 +1,7 @@
 //! `pmindex bench`: measures indexes, in turns, and compares them with `std`'s `BTreeMap`.
 
 pub(crate) mod bed;
+mod bwtree;
 mod costs;
 mod golden;
 pub(crate) mod opener;

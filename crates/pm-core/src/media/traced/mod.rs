@@ -29,7 +29,7 @@ pub use event::{Event, EventKind};
 pub(crate) use file::File;
 pub(crate) use space::Inner;
 pub use space::{STEP_LIMIT, Space};
-pub use thread::{ThreadControl, alone_as, run_as};
+pub use thread::{ThreadControl, alone_as, run_as, yield_point};
 
 /// A medium that records every access to its [`Space`].
 #[derive(Clone, Debug)]

@@ -53,8 +53,8 @@ pub(super) fn current() -> u16 {
     THREAD.get()
 }
 
-/// Offers the processor to another thread.
-pub(super) fn yield_point() {
+/// Offers the processor to another thread, if one decides about this one ([`run_as`]).
+pub fn yield_point() {
     CONTROL.with_borrow(|c| {
         if let Some(control) = c {
             control.yield_point(THREAD.get());
