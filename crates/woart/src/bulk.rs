@@ -17,7 +17,7 @@ use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{Loader, RecordBlock, bulk_load};
 
 use crate::index::{Woart, with_record};
-use crate::layout::Child;
+use crate::layout::{Child, Root};
 use crate::node::Node;
 use crate::path::{deep, lonely};
 use crate::tree::Tree;
@@ -25,8 +25,17 @@ use crate::tree::Tree;
 /// A load under way.
 struct Load<'t, K, V, M: Medium> {
     tree: &'t Tree<M>,
+    root: &'t Root,
     _top: VersionGuard<'t>,
     types: std::marker::PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V, M: Medium> Load<'_, K, V, M> {
+    fn mark(&self, mark: u64) -> Result<(), PmError> {
+        self.tree.pm().store(&self.root.bulk_load, mark);
+        self.tree.pm().persist(self.root)?;
+        Ok(())
+    }
 }
 
 impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
@@ -53,10 +62,15 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         self.pool.check_writable()?;
         let tree = &self.tree;
         let top = tree.top.lock(tree.pm());
-        if tree.pm().load(&tree.root()?.top) != 0 {
+        if tree.pm().load(tree.top_cell()?) != 0 {
             return Err(IndexError::NotEmpty);
         }
-        let load = Load::<K, V, M> { tree, _top: top, types: std::marker::PhantomData };
+        let load = Load::<K, V, M> {
+            tree,
+            root: self.root()?,
+            _top: top,
+            types: std::marker::PhantomData,
+        };
         bulk_load(load, &[from_ref(&tree.top)], records)
     }
 }
@@ -75,7 +89,7 @@ impl<M: Medium> Tree<M> {
     /// The least key of a quiescent tree.
     fn first_key(&self) -> Result<Option<Vec<u8>>, PmError> {
         let pm = self.pm();
-        let mut child = Child(pm.load(&self.root()?.top));
+        let mut child = Child(pm.load(self.top_cell()?));
         let mut least = 0;
         while !child.is_none() && !child.is_leaf() {
             let node = Node::at(&self.pool, child)?;
@@ -90,13 +104,6 @@ impl<M: Medium> Tree<M> {
         }
         Ok(Some(RecordBlock::at(&self.pool, child.offset())?.key(pm)))
     }
-
-    fn mark(&self, mark: u64) -> Result<(), PmError> {
-        let root = self.root()?;
-        self.pm().store(&root.bulk_load, mark);
-        self.pm().persist(root)?;
-        Ok(())
-    }
 }
 
 impl<K: Key, V: Value, M: Medium> Loader for Load<'_, K, V, M> {
@@ -105,7 +112,7 @@ impl<K: Key, V: Value, M: Medium> Loader for Load<'_, K, V, M> {
     const PART: usize = 64;
 
     fn begin(&mut self) -> Result<(), PmError> {
-        self.tree.mark(1) // P1
+        self.mark(1) // P1
     }
 
     fn add(&mut self, part: &[(K, V)], _: Option<&K>) -> Result<(), IndexError> {
@@ -122,7 +129,7 @@ impl<K: Key, V: Value, M: Medium> Loader for Load<'_, K, V, M> {
     }
 
     fn commit(&mut self) -> Result<(), PmError> {
-        self.tree.mark(0) // P3
+        self.mark(0) // P3
     }
 
     fn install(&mut self, _: u64) {}
@@ -131,7 +138,7 @@ impl<K: Key, V: Value, M: Medium> Loader for Load<'_, K, V, M> {
         let tree = self.tree;
         let _recovery = tree.pool.recovery();
         if tree.discard().is_ok() {
-            let _ = tree.mark(0);
+            let _ = self.mark(0);
         }
     }
 }

@@ -68,7 +68,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
 
     /// The offsets of all blocks of a quiescent index: root, nodes, leaves.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
-        let mut blocks = vec![self.tree.entry.root::<Root>().offset()];
+        let mut blocks = vec![self.entry.root::<Root>().offset()];
         self.tree.walk(&mut |visited| {
             blocks.push(match visited {
                 Visited::Node(node) => node.offset,

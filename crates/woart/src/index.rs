@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use pmindex_core::{Mapped, Medium, PmError, Pool};
+use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
 use pmindex_index::{
     IndexError, InsertMany, Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, Missing, Noted, Occupied,
     RecoveryReport, Shape, Stats, Value, same_encoding,
@@ -48,8 +48,9 @@ pub struct Woart<K, V, M: Medium = Mapped, const COW: bool = false> {
     pub(crate) pool: Arc<Pool<M>>,
     pub(crate) report: RecoveryReport,
     pub(crate) types: std::marker::PhantomData<fn() -> (K, V)>,
-    /// Last, so that the rest is gone when somebody else may open the index.
     pub(crate) tree: Tree<M>,
+    /// Last, so that the rest is gone when somebody else may open the index.
+    pub(crate) entry: OpenIndex,
 }
 
 /// An adaptive radix tree wholly in PM whose nodes are copied to get or lose a child.
@@ -58,7 +59,7 @@ pub type ArtCow<K, V, M = Mapped> = Woart<K, V, M, true>;
 impl<K, V, M: Medium, const COW: bool> std::fmt::Debug for Woart<K, V, M, COW> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = if COW { "ArtCow" } else { "Woart" };
-        f.debug_struct(name).field("name", &self.tree.entry.name).finish_non_exhaustive()
+        f.debug_struct(name).field("name", &self.entry.name).finish_non_exhaustive()
     }
 }
 
@@ -277,6 +278,10 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
             Ok(records)
         };
         self.tree.tally.len(self.tree.pm(), count).noted(&self.pool)
+    }
+
+    pub(crate) fn root(&self) -> Result<&Root, PmError> {
+        self.pool.get(self.entry.root::<Root>())
     }
 
     /// What opening did.

@@ -15,6 +15,8 @@
 //! * **Nobody acts on what a crash could take back.** Version locks in DRAM, by a node's offset, are held
 //!   until the last fence; readers take nothing and validate ([`path`]).
 //!
+//! [`Trie`] is the same tree as a layer over other nodes: it finds the greatest key that is not greater than another.
+//!
 //! # Lock order
 //!
 //! The lock of a word, then that of the node that it leads to; both are tried, never waited for.
@@ -29,8 +31,10 @@ mod path;
 mod range;
 mod recover;
 mod tree;
+mod trie;
 mod write;
 
 pub use index::{ArtCow, Woart};
 pub use layout::Root;
 pub use range::Range;
+pub use trie::Trie;

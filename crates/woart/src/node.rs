@@ -170,6 +170,55 @@ impl<'p> Node<'p> {
         .map(|place| Child(pm.load_word(self.child_cell(place))))
     }
 
+    /// The child of the greatest digit. Racing: validate.
+    #[inline]
+    pub(crate) fn greatest(&self, pm: &impl Medium) -> Option<Child> {
+        self.before(pm, 256)
+    }
+
+    /// The child of the greatest digit that is less than this one. Racing: validate.
+    #[inline]
+    pub(crate) fn lesser(&self, pm: &impl Medium, digit: Digit) -> Option<Child> {
+        self.before(pm, usize::from(digit?))
+    }
+
+    /// The child of the greatest byte below `bound`, or that of the end. Racing: validate.
+    #[inline]
+    fn before(&self, pm: &impl Medium, bound: usize) -> Option<Child> {
+        let load = |place: usize| Child(pm.load_word(self.child_cell(place)));
+        let found = match self.kind {
+            Kind::Leaf => None,
+            Kind::N4 => slots_of(pm.load_word(&self.words[COMMIT]))
+                .take_while(|slot| usize::from(slot.0) < bound)
+                .last()
+                .map(|slot| load(slot.1)),
+            Kind::N16 => {
+                let used = pm.load_word(&self.words[COMMIT]);
+                let bytes = [0, 1].map(|word| pm.load_word(&self.words[BYTES_16 + word]));
+                let byte = |place: &usize| (bytes[place / 8] >> (place % 8 * 8) & 0xff) as usize;
+                (0..16)
+                    .filter(|place| used >> place & 1 == 1 && byte(place) < bound)
+                    .max_by_key(byte)
+                    .map(load)
+            }
+            Kind::N48 => (0..bound.div_ceil(8)).rev().find_map(|word| {
+                let index = pm.load_word(&self.words[COMMIT + word]);
+                let wanted = match bound - 8 * word {
+                    0..8 => index & ((1 << (8 * (bound - 8 * word))) - 1),
+                    _ => index,
+                };
+                let last = (wanted != 0).then(|| 7 - wanted.leading_zeros() / 8)?;
+                let place = (index >> (8 * last) & 0xff) as usize;
+                (1..=48).contains(&place).then(|| load(place - 1))
+            }),
+            Kind::N256 => (0..bound).rev().map(load).find(|child| !child.is_none()),
+        };
+        found.or_else(|| {
+            let end = Child(pm.load_word(&self.words[END]));
+            (!end.is_none()).then_some(end)
+        })
+    }
+
     /// Whether a child can be added in place. Racing: validate.
     pub(crate) fn has_room(&self, pm: &impl Medium, digit: Digit) -> bool {
         digit.is_none() || self.kind == Kind::N256 || self.free_place(pm).is_some()

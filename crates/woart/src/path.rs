@@ -115,7 +115,7 @@ impl<M: Medium> Tree<M> {
     /// The word that leads to the topmost node or leaf.
     #[inline(always)]
     pub(crate) fn first_step(&self, held: bool) -> Result<Step<'_>, PmError> {
-        let cell = self.root()?.top.as_word();
+        let cell = self.top_cell()?;
         let at = self.at_top(held);
         Ok(Step { cell, child: Child(self.pm().load_word(cell)), at })
     }
@@ -238,6 +238,12 @@ impl<M: Medium> Tree<M> {
         let near = RecordBlock::at(&self.pool, child.offset()).map(|leaf| leaf.near(pm, key));
         if at.validate(pm) { near.map(Some) } else { Ok(None) }
     }
+}
+
+/// Where the key of a leaf differs first from another one. Racing: validate.
+#[inline]
+pub(crate) fn near_of(pm: &impl Medium, leaf: &RecordBlock<'_>, key: &[u8]) -> Near {
+    leaf.near(pm, key)
 }
 
 /// Compares a key with that of a leaf.

@@ -227,7 +227,7 @@ impl<M: Medium> Tree<M> {
         }
         if taken.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
             let what = "keys out of order";
-            return Err(PmError::Corrupt { what, offset: self.entry.block() }.into());
+            return Err(PmError::Corrupt { what, offset: self.top_at.offset() }.into());
         }
         if taken.is_empty() && more {
             self.pm().spin();

@@ -9,8 +9,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pmindex_core::sync::{VersionLock, VersionTable};
-use pmindex_core::{Medium, OpenIndex, Pool};
+use pmindex_core::{Medium, OpenIndex, PPtr, Pool};
 use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
 use pmindex_record::{Pair, Tally};
 
@@ -68,17 +67,9 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
             pool.check_block(root)?; // zeros that somebody wrote, not a lost page's
         }
         let base = pool.pm().load(&root.closed).checked_sub(1);
-        // Few enough locks to stay in the cache, many enough that two threads seldom meet.
-        let locks = VersionTable::new((pool.len() / 256 + 1).ilog2().clamp(4, 13));
-        let mut tree = Tree {
-            pool: Arc::clone(pool),
-            copies: COW,
-            word_values: Pair::<K, V>::WORD_VALUE,
-            top: VersionLock::new(),
-            tally: Tally::new(locks.len() + 1, base),
-            locks,
-            entry,
-        };
+        let top = PPtr::new(entry.root::<Root>().offset());
+        let word_values = Pair::<K, V>::WORD_VALUE;
+        let mut tree = Tree::at(pool, top, (COW, word_values), base);
         let mut report = RecoveryReport {
             clean: pool.was_clean(),
             records: base.unwrap_or(0),
@@ -96,7 +87,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
             pool.pm().persist(root)?; // P1, durable before: any operation
         }
         report.elapsed = started.elapsed();
-        Ok(Self { pool: Arc::clone(pool), report, types: std::marker::PhantomData, tree })
+        Ok(Self { pool: Arc::clone(pool), report, types: std::marker::PhantomData, tree, entry })
     }
 
     /// Ends: notes how many records there are.
@@ -112,7 +103,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         }
         self.pool.check_writable()?;
         let records = self.len()?;
-        self.tree.pm().store(&self.tree.root()?.closed, records.wrapping_add(1));
+        self.tree.pm().store(&self.root()?.closed, records.wrapping_add(1));
         Ok(())
     }
 }

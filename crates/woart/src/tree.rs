@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use pmindex_core::sync::{VersionLock, VersionTable};
-use pmindex_core::{Medium, OpenIndex, PmError, Pool};
+use pmindex_core::{Medium, PPtr, PmError, PmU64, Pool};
 use pmindex_record::Tally;
 
-use crate::layout::{Child, Digit, Root};
+use crate::layout::{Child, Digit};
 use crate::node::Node;
 use crate::path::deep;
 
@@ -17,14 +17,14 @@ pub(crate) struct Tree<M: Medium> {
     pub(crate) copies: bool,
     /// Values are single words, which are replaced in place.
     pub(crate) word_values: bool,
-    /// Of the word that leads to the topmost node.
+    /// Where the word is that leads to the topmost node.
+    pub(crate) top_at: PPtr<PmU64>,
+    /// Its lock.
     pub(crate) top: VersionLock,
     /// Of nodes, by their offsets.
     pub(crate) locks: VersionTable,
     /// By lock of the table; the last one is of `top`.
     pub(crate) tally: Tally,
-    /// Last, so that the rest is gone when somebody else may open the index.
-    pub(crate) entry: OpenIndex,
 }
 
 /// What a walk over the whole tree comes to.
@@ -41,9 +41,30 @@ impl<M: Medium> Tree<M> {
         self.pool.pm()
     }
 
+    /// The word that leads to the topmost node or leaf; 0 if there are no records.
     #[inline(always)]
-    pub(crate) fn root(&self) -> Result<&Root, PmError> {
-        self.pool.get(self.entry.root::<Root>())
+    pub(crate) fn top_cell(&self) -> Result<&PmU64, PmError> {
+        self.pool.get(self.top_at)
+    }
+
+    /// A tree whose topmost word is at `top_at`; `records` are in it, if that is known.
+    pub(crate) fn at(
+        pool: &Arc<Pool<M>>,
+        top_at: PPtr<PmU64>,
+        (copies, word_values): (bool, bool),
+        records: Option<u64>,
+    ) -> Self {
+        // Few enough locks to stay in the cache, many enough that two threads seldom meet.
+        let locks = VersionTable::new((pool.len() / 256 + 1).ilog2().clamp(4, 13));
+        Self {
+            pool: Arc::clone(pool),
+            copies,
+            word_values,
+            top_at,
+            top: VersionLock::new(),
+            tally: Tally::new(locks.len() + 1, records),
+            locks,
+        }
     }
 
     /// Visits all nodes and leaves of a quiescent tree, in order.
@@ -54,7 +75,7 @@ impl<M: Medium> Tree<M> {
         &self,
         visit: &mut dyn FnMut(Visited<'_, '_>) -> Result<(), PmError>,
     ) -> Result<(), PmError> {
-        let top = Child(self.pm().load(&self.root()?.top));
+        let top = Child(self.pm().load(self.top_cell()?));
         let mut way: Vec<(usize, Digit)> = Vec::new();
         // With each, how many steps of the way lead to its node, and the step from there.
         let mut next = vec![(top, 0, None)];
