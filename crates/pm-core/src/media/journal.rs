@@ -1,20 +1,18 @@
-//! A journal of lines beside a file: what a flush and a fence are in mode `Journal`.
+//! A journal of lines beside a file: implements flush and fence in mode `Journal`.
 //!
-//! A flush notes lines for the thread. The fence hands them over and waits; one of the threads that
-//! wait leads for all: it copies each line once, after all have stored, writes the copies to the log as
-//! one batch, and wakes the others. Lines are copied by one thread at a time, so that later copies of a
-//! line stand later in the log.
+//! A flush notes lines for the thread. The fence hands them over and waits. One of the waiting threads leads
+//! for all: it copies each line once, after all have stored, writes the copies to the log as one batch, and
+//! wakes the others. One thread copies lines at a time, so later copies of a line are later in the log.
 //!
-//! The file is mapped, and the kernel writes its pages back when it likes: what stands in a line that
-//! was not fenced may be durable at any time. What the log holds are values, not changes, so that
-//! replaying it, to its end, after whatever the kernel wrote gives every line that was fenced since the
-//! checkpoint what it had at its last fence. A page that power failure has cut, at a sector, is mended
-//! by that too: each of its lines was durable at the checkpoint or is in the log.
+//! The file is mapped, and the kernel writes its pages back at any time, so an unfenced line may be durable.
+//! The log holds values, not changes. So a replay of the whole log, over whatever the kernel wrote, gives
+//! every line that was fenced since the checkpoint its value at its last fence. It also repairs a page that a
+//! power failure has cut at a sector: each of its lines was durable at the checkpoint or is in the log.
 //!
-//! Assumed, here and in mode `Msync`: who writes a page back reads each of its lines in one moment, as a
-//! device does that reads memory by itself. The kernel lets programs store to a page meanwhile, so a layer
+//! Assumption, here and in mode `Msync`: a page's write-back reads each of its lines at one moment, as a
+//! device that reads memory by itself does. The kernel lets programs store to a page meanwhile, so a layer
 //! that copies pages word by word (encryption, a bounce buffer) may put later words of a line on the disk
-//! without earlier ones. Replay mends that in every line that was fenced since the checkpoint, before or
+//! without earlier ones. Replay repairs that in every line that was fenced since the checkpoint, before or
 //! after; it cannot in a line whose first stores since then were never fenced.
 //!
 //! ```text
@@ -26,18 +24,18 @@
 //! J3    the log's horizon is that tail                reuse of the log's space
 //! ```
 //!
-//! So what the file says of the last checkpoint lies between the horizon and the tail of the log; if it
-//! does not, they are copies of different moments, and nothing is replayed.
+//! So the position of the last checkpoint in the file lies between the horizon and the tail of the log; if
+//! not, file and log are copies of different moments, and nothing is replayed.
 //!
-//! The superblock is not journaled: it says which journal belongs to the file, so a fence after a
-//! change of it synchronises the file, and reading it needs no replay.
+//! The superblock is not journaled: it names the journal that belongs to the file, so a fence after a change
+//! of it synchronises the file, and reading it needs no replay.
 //!
 //! # A disk that fails
 //!
-//! A write to the log, or a synchronisation of the file, that fails poisons the pool for good, as a
-//! failed `msync` does (see `writeback`): the mapping is cut off the file, and each thread takes back
-//! in its next fence what it stored. The next opening replays the log. So does a checkpoint that makes
-//! no room within the log's time: the pool says why in [`JournalState::lost`].
+//! A failed write to the log, or a failed synchronisation of the file, poisons the pool for good, as a failed
+//! `msync` does (see `writeback`): the mapping is cut off the file, and each thread takes back its stores in
+//! its next fence. The next opening replays the log. The same happens if a checkpoint makes no room within
+//! the log's time limit: [`JournalState::lost`] says why.
 
 use core::cell::RefCell;
 use core::fmt::Debug;
@@ -67,12 +65,12 @@ thread_local! {
     static FLUSHED: RefCell<Vec<(u64, Vec<usize>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What makes the file of a pool durable.
+/// The synchronisation of a pool's file.
 pub(crate) trait PoolDisk: Debug + Send + Sync {
-    /// Makes durable what was stored to the file.
+    /// Makes all stores to the file durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Calls `sync`, which does the same, its length included.
+    /// Calls `sync`, which does the same, the file's length included.
     fn sync_by(&self, sync: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         sync()
     }
@@ -81,7 +79,7 @@ pub(crate) trait PoolDisk: Debug + Send + Sync {
 /// The journal of a pool that is open.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    /// Tells the media of this process apart, those that are closed included.
+    /// Distinguishes the media of this process, closed ones included.
     identity: u64,
     log: Log,
     pool: Box<dyn PoolDisk>,
@@ -93,41 +91,41 @@ pub(crate) struct Journal {
     /// Held while the file is synchronised: the kernel reports a failed write-back once.
     syncing: Mutex<()>,
     checkpoints: AtomicU64,
-    /// The pool is poisoned, and the mapping is cut off.
+    /// Whether the pool is poisoned and the mapping cut off.
     poisoned: AtomicBool,
     why: OnceLock<String>,
     work: Mutex<Work>,
-    /// There is something to do for the thread that makes checkpoints.
+    /// Signalled when the checkpoint thread has work.
     wake: Condvar,
-    /// How many more writes succeed, when a test lets one fail.
+    /// The number of writes that still succeed before a test makes one fail.
     pretended: Mutex<Option<u64>>,
-    /// Told of each moment, when a test watches.
+    /// Called at each moment, if a test watches.
     watch: OnceLock<Watch>,
-    /// Fences that have joined a round.
+    /// The number of fences that have joined a round.
     #[cfg(test)]
     pub(crate) joined: AtomicU64,
 }
 
-/// A moment at which a power failure would leave something else than at the one before, of a journal or
-/// of a twin. For tests.
+/// A moment at which a power failure would leave another state than at the one before, of a journal or of a
+/// twin. For tests.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalMoment {
     /// Lines were flushed.
     Flushed,
-    /// The next thing is a write to the journal.
+    /// The journal is about to be written.
     Writing,
-    /// The journal was written, and no writer was told.
+    /// The journal was written, and no writer was woken yet.
     Written,
     /// The pool's file was synchronised.
     Synchronised,
-    /// The journal begins later.
+    /// The journal's horizon has moved.
     Truncated,
-    /// Pages were written to the base of a twin, and not synchronised.
+    /// Pages were written to the base of a twin, but not synchronised.
     Copied,
 }
 
-/// Who is told of each moment.
+/// The function that is called at each moment.
 pub(super) struct Watch(pub(super) Box<dyn Fn(JournalMoment) + Send + Sync>);
 
 impl Debug for Watch {
@@ -140,25 +138,25 @@ impl Debug for Watch {
 struct Work {
     wanted: bool,
     stop: bool,
-    /// The process whose thread it is: a forked child has none.
+    /// The process of the thread: a forked child has no such thread.
     thread: Option<(u32, JoinHandle<()>)>,
 }
 
-/// How a journal is.
+/// The state of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JournalState {
     /// Bytes of the log that an opening would replay now.
     pub used: u64,
-    /// Bytes that the log has.
+    /// The bytes of the log.
     pub capacity: u64,
     /// Checkpoints since the pool was opened.
     pub checkpoints: u64,
-    /// Why the pool takes no writes any more, if it does not.
+    /// The reason why the pool takes no more writes, if so.
     pub lost: Option<String>,
 }
 
-/// What a round of fences is refused with.
+/// The error of a round of fences.
 #[derive(Clone, Copy, Debug)]
 struct Refused;
 
@@ -169,7 +167,7 @@ impl From<Abandoned> for Refused {
 }
 
 impl Journal {
-    /// Of the pool whose mapping `cutter` cuts off; `log` is empty.
+    /// Makes the journal of the pool whose mapping `cutter` cuts off; `log` is empty.
     pub(crate) fn new(log: Log, pool: Box<dyn PoolDisk>, cutter: Cutter, permit: Permit) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -194,7 +192,7 @@ impl Journal {
         }
     }
 
-    /// What the superblock calls this journal.
+    /// Returns the superblock's name for this journal.
     pub(crate) fn stamp(&self) -> u64 {
         self.log.id().stamp
     }
@@ -212,12 +210,12 @@ impl Journal {
         }
     }
 
-    /// Lets `succeed` more writes succeed and the next one fail, as if the device had.
+    /// Lets `succeed` more writes succeed and the next one fail, as if the device had failed.
     pub(crate) fn fail_after(&self, succeed: u64) {
         *self.pretended.lock() = Some(succeed);
     }
 
-    /// Has `watch` told of each moment from now on, by the thread that brings it about.
+    /// Calls `watch` at each moment from now on, on the thread that causes it.
     pub(crate) fn watch(&self, watch: Box<dyn Fn(JournalMoment) + Send + Sync>) {
         let _ = self.watch.set(Watch(watch)); // the first one stays
     }
@@ -270,7 +268,7 @@ impl Journal {
         fenced
     }
 
-    /// Makes these lines durable, which are sorted: in the log, those of the superblock in the file.
+    /// Makes these sorted lines durable: in the log; those of the superblock in the file.
     fn make_durable(&self, lines: &[usize]) -> Result<(), DurabilityLost> {
         if self.is_poisoned() {
             return Err(DurabilityLost);
@@ -293,7 +291,7 @@ impl Journal {
         if head.is_empty() { Ok(()) } else { self.sync().map_err(|_| DurabilityLost) }
     }
 
-    /// Copies lines and writes them to the log: for all threads of a round, by one of them.
+    /// Copies lines and writes them to the log; one thread does this for all of a round.
     fn write(&self, mut lines: Vec<usize>) -> Result<(), Refused> {
         lines.sort_unstable();
         lines.dedup();
@@ -303,7 +301,7 @@ impl Journal {
                 return Err(Refused);
             }
             let batch = self.copy(lines);
-            // A batch that begins anew at the start of the space leaves as much before it unused.
+            // A batch that does not fit at the end of the space leaves up to its own size unused there.
             if self.log.used() + 2 * self.log.space_of(&batch) > self.log.capacity() / 2 {
                 self.want_checkpoint();
             }
@@ -320,8 +318,8 @@ impl Journal {
         Ok(())
     }
 
-    /// A batch with one record, which holds copies of these lines: runs of neighbours, each after a word
-    /// with the number of the first line and how many there are.
+    /// Makes a batch with one record, the copies of these lines: runs of adjacent lines, each after a word
+    /// with the number of the first line and the number of lines.
     fn copy(&self, lines: &[usize]) -> Batch {
         let mut record: Vec<u8> = Vec::with_capacity(lines.len() * (LINE + 8));
         let (mut run, mut next, mut len) = (0, None, 0);
@@ -344,7 +342,7 @@ impl Journal {
         batch
     }
 
-    /// Synchronises the file, and then the log needs nothing from before.
+    /// Synchronises the file, after which the log needs no earlier records.
     pub(crate) fn checkpoint(&self) -> io::Result<()> {
         let tail = self.log.tail(); // J1
         if let Some(word) = self.cutter.mapping().word(CHECKPOINT) {
@@ -380,16 +378,16 @@ impl Journal {
         synced
     }
 
-    /// Nothing is acknowledged any more, and nothing that is stored reaches the file.
+    /// Poisons the pool: no fence succeeds any more, and no later store reaches the file.
     fn lose(&self, why: &str) {
         let _ = self.why.set(why.to_owned()); // the first reason counts
         self.cutter.cut();
         self.poisoned.store(true, Release);
-        // A thread that waits for the checkpoint that makes room would wait in vain.
+        // A thread that waits for room would wait for a checkpoint that never comes.
         self.log.end("a write", why);
     }
 
-    /// Keeps others from synchronising the file as long as this lives.
+    /// Prevents other threads from synchronising the file as long as the guard lives.
     #[cfg(test)]
     pub(crate) fn hold_syncs(&self) -> parking_lot::MutexGuard<'_, ()> {
         self.syncing.lock()
@@ -398,7 +396,7 @@ impl Journal {
     /// Starts the thread that makes checkpoints.
     pub(crate) fn begin(self: &Arc<Self>) -> io::Result<()> {
         if let Some(word) = self.cutter.mapping().word(CHECKPOINT) {
-            // The word of an earlier journal says the same of this one: there was no checkpoint.
+            // The word of an earlier journal, with this stamp, would say the same: there was no checkpoint.
             word.atomic().store(self.stamp() & STAMP, Release);
         }
         let journal = Arc::clone(self);
@@ -423,7 +421,7 @@ impl Journal {
                 self.wake.wait(&mut work);
                 continue;
             }
-            // What is wanted from here on may be more than what this one gives back.
+            // A later request may need more room than this checkpoint frees.
             work.wanted = false;
             parking_lot::MutexGuard::unlocked(&mut work, || {
                 let _ = self.checkpoint(); // a failure poisons the pool
@@ -439,7 +437,7 @@ impl Journal {
             self.wake.notify_all();
             work.thread.take()
         };
-        // After a fork the thread is the parent's.
+        // After a fork the thread belongs to the parent.
         if let Some((process, thread)) = thread
             && process == std::process::id()
         {
@@ -447,7 +445,7 @@ impl Journal {
         }
     }
 
-    /// This thread's lines of this medium.
+    /// Takes this thread's lines of this medium.
     fn take(&self) -> Vec<usize> {
         FLUSHED.with_borrow_mut(|flushed| {
             let at = flushed.iter().position(|entry| entry.0 == self.identity);
@@ -455,7 +453,7 @@ impl Journal {
         })
     }
 
-    /// Whether a test lets the next write succeed.
+    /// Whether a test allows the next write to succeed.
     fn allow(&self) -> io::Result<()> {
         if let Some(succeed) = self.pretended.lock().as_mut() {
             *succeed = succeed.checked_sub(1).ok_or(Errno::IO)?;

@@ -1,17 +1,16 @@
-//! A twin on a disk of a pool in memory: what a flush and a fence are in mode `Periodic`.
+//! A twin on a disk of a pool in memory: implements flush and fence in mode `Periodic`.
 //!
-//! A flush notes lines for the thread. The fence copies them behind everything that was fenced before, in
-//! memory, and returns: under one lock, so that the order of the copies is the order of the fences and of
-//! two copies of a line the later one stands later. A thread writes what has gathered to a log every so
-//! often, as one batch. Whatever prefix of the log there is, the lines in it are what persistent memory
-//! could hold if the power had failed at the moment of the last copy: every line that was fenced until
-//! then, and nothing that was stored later.
+//! A flush notes lines for the thread. The fence appends copies of them, in memory, to those of earlier
+//! fences, and returns. One lock orders the copies like the fences, so of two copies of a line the later one
+//! is later. A thread periodically writes the pending copies to a log, as one batch. Any prefix of the log
+//! holds the lines that persistent memory could hold after a power failure at the moment of its last copy:
+//! every line that was fenced until then, and no later store.
 //!
-//! Behind the log lies the base: the pool's bytes, page by page, with a checksum of each (`base`). A checkpoint copies the pages that hold
-//! lines which were fenced since the last one. What stands in a page at the moment of its copy may follow
-//! from anything that was fenced before, so the log is durable up to that moment before the page is
-//! written. A page that power failure has cut is mended by the log: each of its lines is in it, or was
-//! durable at the last checkpoint and has not been fenced since.
+//! Behind the log lies the base: the pool's bytes, page by page, with a checksum of each (`base`). A
+//! checkpoint copies the pages with lines that were fenced since the last one. The copy of a page may depend
+//! on anything fenced before, so the log is durable up to that moment before the page is written. The log
+//! repairs a page that a power failure has cut: each of its lines is in the log, or was durable at the last
+//! checkpoint and has not been fenced since.
 //!
 //! ```text
 //! step  what                                                  durable before
@@ -29,18 +28,18 @@
 //! K4    the log's horizon is that tail                        reuse of the log's space
 //! ```
 //!
-//! A checkpoint writes to the log, in K2, what it is to make room in. So fences wait when five eighths of the
-//! log are used, until the checkpoint is over: what had gathered by then has room in the rest, and more is
-//! not needed, since nothing more is fenced.
+//! A checkpoint writes to the log, in K2, although it is to make room there. So fences wait when five eighths
+//! of the log are used, until the checkpoint is over: the copies pending by then fit in the rest, and no more
+//! are added.
 //!
 //! # A disk that fails, or stalls
 //!
-//! After a failed write or sync nothing is written any more: the kernel may take for written what is not,
-//! so no later success would mean anything. [`Pool::sync`](crate::Pool::sync) fails from then on and for
-//! good; the pool in memory goes on, as in mode `Process`; the twin keeps what it had. The same if the disk
-//! takes nothing for so long that there is no room, and the wait for it is over: `wait` for each fence until
-//! one gives up. What has gathered takes at most a sixteenth of the log and `LIMIT` bytes of memory; what is
-//! being written takes three times as much besides.
+//! After a failed write or sync nothing more is written: the kernel may take failed pages for written, so no
+//! later success would mean anything. [`Pool::sync`](crate::Pool::sync) fails from then on; the pool in
+//! memory continues, as in mode `Process`; the twin keeps its state. The same happens if the disk takes
+//! nothing for so long that there is no room and the wait for it is over: `wait` for each fence until one
+//! gives up. Pending copies take at most a sixteenth of the log and `LIMIT` bytes of memory; those being
+//! written take three times as much in addition.
 
 use core::cell::RefCell;
 use core::fmt::Debug;
@@ -65,13 +64,13 @@ use super::base::{GROUP_BYTES, Sums, place_of, stored};
 use super::journal::{JournalMoment, Watch};
 use super::tally::Tally;
 
-/// The most bytes that gather before they are written.
+/// The largest number of bytes that are pending before they are written.
 const LIMIT: usize = 16 << 20;
-/// Bytes of a copy that waits: its line's number, and the line.
+/// The bytes of a pending copy: its line's number, and the line.
 const ENTRY: usize = 8 + LINE;
-/// How often what was fenced meanwhile is copied before fences are logged, if it is much.
+/// The largest number of passes over the pages fenced meanwhile before fences are logged.
 const PASSES: u32 = 4;
-/// Pages that are copied before they are written.
+/// The number of pages that are copied before they are written.
 const CHUNK: usize = 256;
 const PAGE_BYTES: usize = PAGE as usize;
 
@@ -80,28 +79,28 @@ thread_local! {
     static NOTED: RefCell<Vec<(u64, Vec<usize>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where the base lies.
+/// The disk of the base.
 pub(crate) trait BaseDisk: Debug + Send + Sync {
     /// Writes pages.
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes durable what was written.
+    /// Makes all writes durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Makes it `len` bytes long at least, durably; the new ones are zero.
+    /// Extends it durably to at least `len` bytes; the new ones are zero.
     fn grow(&self, len: u64) -> io::Result<()>;
 
     /// Gives the twin its name, durably.
     fn publish(&self) -> io::Result<()>;
 }
 
-/// What a twin is made of.
+/// The parts of a twin.
 #[derive(Debug)]
 pub(crate) struct TwinParts {
     pub(crate) log: Log,
     pub(crate) base: Box<dyn BaseDisk>,
-    /// The offsets of pages that are in the log and not in the base, if there is a twin of what stands in
-    /// memory; if not, it is made.
+    /// The offsets of pages that are in the log and not in the base, if the twin has the state of the pool in
+    /// memory; otherwise `None`, and it is made.
     pub(crate) whole: Option<Vec<u64>>,
     /// The checksums in the base.
     pub(crate) sums: Sums,
@@ -117,7 +116,7 @@ pub(crate) struct TwinTimes {
 /// The twin of a pool that is open.
 #[derive(Debug)]
 pub(crate) struct Twin {
-    /// Tells the media of this process apart, those that are closed included.
+    /// Distinguishes the media of this process, closed ones included.
     identity: u64,
     mapping: Arc<Mapping>,
     log: Log,
@@ -125,23 +124,23 @@ pub(crate) struct Twin {
     /// Locked by the thread that writes the base.
     sums: Mutex<Sums>,
     times: TwinTimes,
-    /// The most bytes that gather.
+    /// The largest number of pending bytes.
     limit: usize,
     pub(super) tally: Tally,
     is_lost: AtomicBool,
     state: Mutex<State>,
-    /// There is something to write.
+    /// Signalled when there are copies to write.
     write: Condvar,
-    /// A checkpoint is wanted.
+    /// Signalled when a checkpoint is wanted.
     copy: Condvar,
-    /// Something is durable, there is room, or there never will be.
+    /// Signalled when copies are durable, when there is room, or when there never will be.
     changed: Condvar,
-    /// The process whose threads they are: a forked child has none.
+    /// The process of the threads: a forked child has no such threads.
     process: AtomicU32,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Told of each moment, when a test watches.
+    /// Called at each moment, if a test watches.
     watch: OnceLock<Watch>,
-    /// Held by a test, no checkpoint goes on.
+    /// While a test holds it, no checkpoint proceeds.
     #[cfg(test)]
     pub(crate) checkpoints: Mutex<()>,
 }
@@ -151,61 +150,61 @@ pub(crate) struct Twin {
 struct State {
     /// Copies of lines, in the order of the fences.
     pending: Vec<u8>,
-    /// Copies that were made, and those of them that are durable.
+    /// The number of copies made, and of those that are durable.
     copied: u64,
     durable: u64,
     /// Whether fences are logged.
     logs: bool,
-    /// Whether there is a twin that has everything that is durable.
+    /// Whether the twin has everything that is durable.
     whole: bool,
-    /// The log has room for what has gathered, and for nothing more.
+    /// Whether the log has room for the pending copies only.
     tight: bool,
-    /// A thread waits: write now.
+    /// Whether a thread waits, so that the copies must be written now.
     urgent: bool,
     /// Pages with lines that were fenced since the last checkpoint began, a bit for each.
     dirty: Vec<u64>,
-    /// Checkpoints that are wanted, and those that are over.
+    /// The number of checkpoints wanted, and of those that are over.
     wanted: u64,
     begun: u64,
     over: u64,
-    /// Why nothing is written any more.
+    /// The reason why nothing more is written.
     lost: Option<String>,
     stop: bool,
 }
 
-/// How a twin is.
+/// The state of a twin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TwinState {
-    /// Whether there is a whole twin: not while one is being made, at the start.
+    /// Whether the twin is complete: not while it is being made, at the start.
     pub whole: bool,
-    /// Lines that were fenced and are not durable yet: what a power failure would take now.
+    /// The number of lines that were fenced and are not durable yet: a power failure now would lose them.
     pub behind: u64,
-    /// Bytes of the log that would be read after a power failure now.
+    /// Bytes of the log that an opening after a power failure now would read.
     pub used: u64,
-    /// Bytes that the log has.
+    /// The bytes of the log.
     pub capacity: u64,
     /// Checkpoints since the pool was opened.
     pub checkpoints: u64,
-    /// Why the twin is not written any more, if it is not.
+    /// The reason why the twin is no longer written, if so.
     pub lost: Option<String>,
 }
 
-/// A thread's name, and what it does.
+/// A thread's name and its function.
 type Work = (&'static str, fn(&Twin));
 
-/// How pages are copied to the base.
+/// The way pages are copied to the base.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
     /// The base is zero, and is no part of a twin yet.
     Anew,
     /// The base is no part of a twin yet.
     Again,
-    /// Each is written when the log is durable up to the moment of its copy.
+    /// Each page is written when the log is durable up to the moment of its copy.
     Logged,
 }
 
-/// No thread waits any longer: the twin is lost, or the pool ends.
+/// Ends every wait: the twin is lost, or the pool is closing.
 struct Over;
 
 impl Twin {
@@ -250,7 +249,7 @@ impl Twin {
         }
     }
 
-    /// Has `watch` told of each moment from now on, by the thread that brings it about.
+    /// Calls `watch` at each moment from now on, on the thread that causes it.
     pub(super) fn watch(&self, watch: Box<dyn Fn(JournalMoment) + Send + Sync>) {
         let _ = self.watch.set(Watch(watch)); // the first one stays
     }
@@ -281,10 +280,10 @@ impl Twin {
         });
     }
 
-    /// What this thread noted for this medium, first among all from here on.
+    /// Returns the lines that this thread noted for this medium, which become the first entry.
     #[cold]
     fn to_the_front<'n>(&self, noted: &'n mut Vec<(u64, Vec<usize>)>) -> &'n mut Vec<usize> {
-        // Others have nothing to remember, mostly: their pools are closed.
+        // Remove empty entries of other media: their pools are mostly closed.
         noted.retain(|entry| entry.0 == self.identity || !entry.1.is_empty());
         let at = noted.iter().position(|entry| entry.0 == self.identity).unwrap_or_else(|| {
             noted.push((self.identity, Vec::new()));
@@ -294,14 +293,14 @@ impl Twin {
         &mut noted[0].1
     }
 
-    /// Copies what this thread noted behind everything that was fenced before.
+    /// Copies the lines that this thread noted behind those of all earlier fences.
     pub(crate) fn fence(&self) {
         NOTED.with_borrow_mut(|noted| {
             let Some((_, lines)) = noted.iter_mut().find(|entry| entry.0 == self.identity) else {
                 return;
             };
-            // A line that was flushed twice is copied twice; it is written once, see `Writing`.
-            // A fence that is under way promises nothing: in parts, if it is as large as that.
+            // A line that was flushed twice is copied twice, and written once: see `Writing`. A fence in
+            // progress guarantees nothing, so a large one is copied in parts.
             for part in lines.chunks(self.limit / ENTRY) {
                 self.append(part);
             }
@@ -356,18 +355,18 @@ impl Twin {
         }
     }
 
-    /// Waits until everything that was fenced before this is durable.
+    /// Waits until everything that was fenced before this call is durable.
     pub(crate) fn sync(&self) -> Result<(), DurabilityLost> {
         let mut state = self.state.lock();
         let mark = state.copied;
         while !(state.whole && state.durable >= mark) {
             self.wait_once(&mut state).map_err(|Over| DurabilityLost)?;
         }
-        // Not after a failure, whatever it was that failed.
+        // Not after a failure of any kind.
         if state.lost.is_some() { Err(DurabilityLost) } else { Ok(()) }
     }
 
-    /// Waits until so many copies are durable.
+    /// Waits until this many copies are durable.
     fn await_durable(&self, mark: u64) -> Result<(), Over> {
         let mut state = self.state.lock();
         while state.durable < mark {
@@ -386,8 +385,8 @@ impl Twin {
         Ok(())
     }
 
-    /// Everything that was fenced before this is in the base, and the log is empty but for what others
-    /// fence meanwhile.
+    /// Writes everything that was fenced before this call to the base, and empties the log except for what
+    /// other threads fence meanwhile.
     pub(crate) fn checkpoint(&self) -> Result<(), DurabilityLost> {
         let mut state = self.state.lock();
         let mine = state.begun + 1;
@@ -402,7 +401,7 @@ impl Twin {
         Ok(())
     }
 
-    /// Room for so many bytes of the pool, durably, before anything can be fenced there.
+    /// Makes room for `len` bytes of the pool, durably, before anything can be fenced there.
     pub(crate) fn grow(&self, len: u64) -> io::Result<()> {
         if self.is_lost.load(Acquire) { Ok(()) } else { self.base.grow(stored(len)) }
     }
@@ -419,7 +418,7 @@ impl Twin {
         self.changed.notify_all();
     }
 
-    /// The copies of a line that wait to be written, in order.
+    /// Returns the pending copies of a line, in order.
     #[cfg(test)]
     pub(crate) fn copies_of(&self, offset: u64) -> Vec<[u64; 8]> {
         let state = self.state.lock();
@@ -447,9 +446,9 @@ impl Twin {
         Ok(())
     }
 
-    /// Ends the threads, and what was not written stays so.
+    /// Ends the threads; pending copies are not written.
     pub(crate) fn end(&self) {
-        // After a fork the threads are the parent's, and who knows what they held.
+        // After a fork the threads belong to the parent, and they may hold any lock.
         if self.process.load(Acquire) != std::process::id() {
             return;
         }
@@ -522,7 +521,7 @@ impl Twin {
             }
             state.begun += 1;
             let begun = state.begun;
-            // What is fenced from here on is for the next one.
+            // Lines fenced from here on are for the next checkpoint.
             let tail = self.log.tail(); // K1: of nothing before it is any line outside of `dirty`
             let dirty = core::mem::take(&mut state.dirty);
             let done = MutexGuard::unlocked(&mut state, || self.advance(tail, &dirty));
@@ -534,7 +533,7 @@ impl Twin {
         }
     }
 
-    /// So many bytes of the log are used.
+    /// Records that `used` bytes of the log are used.
     fn note_used(&self, state: &mut State, used: u64) {
         let capacity = self.log.capacity();
         state.tight = used > capacity / 8 * 5;
@@ -629,7 +628,8 @@ impl Twin {
                 start = end;
             }
         }
-        // Nothing has to be durable before: of pages that they are newer than, the log has lines.
+        // Nothing must be durable before: where pages are newer than their checksums, the log has their
+        // lines.
         sums.take_changed().try_for_each(|(place, stored)| self.write_base(place, &stored))
     }
 
@@ -657,7 +657,7 @@ impl State {
     }
 }
 
-/// Marks the page of this offset.
+/// Marks the page at this offset.
 fn set(dirty: &mut Vec<u64>, offset: u64) {
     let page = (offset / PAGE) as usize;
     if page / 64 >= dirty.len() {
@@ -666,7 +666,7 @@ fn set(dirty: &mut Vec<u64>, offset: u64) {
     dirty[page / 64] |= 1 << (page % 64);
 }
 
-/// The offsets of the pages that are marked.
+/// Returns the offsets of the marked pages.
 fn pages_in(dirty: &[u64]) -> impl Iterator<Item = u64> {
     dirty.iter().enumerate().flat_map(|(i, &word)| {
         let bits = (0..64).filter(move |bit| word >> bit & 1 != 0);
@@ -674,18 +674,18 @@ fn pages_in(dirty: &[u64]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// What the thread that writes needs for each batch: memory that is used again.
+/// The memory of the writing thread, reused for each batch.
 #[derive(Default)]
 struct Writing {
-    /// Which line, and which copy of it: one word each.
+    /// The line and the number of each copy: one word each.
     order: Vec<u64>,
     record: Vec<u8>,
     batch: Batch,
 }
 
 impl Writing {
-    /// A batch of copies that were made in this order: of each line the last, since a batch is there
-    /// wholly or not at all; runs of neighbours, as in a journal.
+    /// Makes a batch of copies that were made in this order: the last of each line, since a batch is applied
+    /// entirely or not at all; in runs of adjacent lines, as in a journal.
     fn batch_of(&mut self, copies: &[u8]) -> &Batch {
         const COPY_BITS: u32 = 20;
         const { assert!(LIMIT / ENTRY < 1 << COPY_BITS) };

@@ -1,31 +1,30 @@
-//! Write-back with `msync`: what a flush and a fence are on an ordinary file.
+//! Write-back with `msync`: implements flush and fence on an ordinary file.
 //!
-//! A flush notes the pages for the thread; the fence writes the thread's pages back and waits. What
-//! costs is not the pages but the drive's own flush at the end of each `msync`, so
+//! A flush notes the pages for the thread; the fence writes the thread's pages back and waits. The cost is
+//! not in the pages but in the drive's own flush at the end of each `msync`, so
 //!
-//! * a fence makes one call, over all between its first and its last page: what others have stored
-//!   there and not yet flushed goes with it, as it might at any time. (To write exactly the pages that were
-//!   flushed takes a call for each run and one more wait for the drive: fewer pages where words are stored
-//!   that no thread flushes, and slower everywhere);
-//! * fences that come while one is under way wait and then go together, one thread for all.
+//! * a fence makes one call, over everything between its first and its last page: unflushed stores of other
+//!   threads to these pages go with it, as they might at any time. (Writing exactly the flushed pages would
+//!   take a call for each run and one more wait for the drive: fewer pages where words are stored that no
+//!   thread flushes, but slower everywhere);
+//! * fences that come while one is in progress wait and then go together, one thread for all.
 //!
-//! One `msync` runs at a time for another reason too: the kernel reports a failed write-back of a
-//! file once, to the thread that asks first, so a call that ran beside it could be told that all is well.
+//! One `msync` runs at a time for another reason too: the kernel reports a failed write-back of a file once,
+//! to the thread that asks first, so a concurrent call could be told that all is well.
 //!
 //! # A disk that fails
 //!
-//! After a failed write-back the kernel may consider the pages clean, so no later success means
-//! anything: the pool is poisoned for good. Before the fence that failed, and any that waited for it,
-//! returns,
+//! After a failed write-back the kernel may consider the pages clean, so no later success means anything: the
+//! pool is poisoned for good. Before the failed fence, and any that waited for it, returns,
 //!
-//! 1. the mapping is cut off the file: what any thread stores from then on stays in this process, so the
-//!    file holds what a killed process leaves, and the disk any part of what was not yet fenced;
-//! 2. the thread takes back what it stored since its last fence ([`Undo`]): an operation that is refused
-//!    has changed nothing that can be seen. Every other thread does so in its own next fence, which is
-//!    refused too, under the locks that it holds.
+//! 1. the mapping is cut off the file: later stores of any thread stay in this process, so the file holds
+//!    what a killed process leaves, and the disk any part of what was not yet fenced;
+//! 2. the thread takes back its stores since its last fence ([`Undo`]): a refused operation has changed
+//!    nothing visible. Every other thread does so in its own next fence, which fails too, under the locks
+//!    that it holds.
 //!
-//! So the indexes can be read on, as they were when the last fence succeeded. What an operation of
-//! several fences has left half done, its index finishes in memory, with the permission of
+//! So the indexes can still be read, as they were when the last fence succeeded. If an operation of several
+//! fences is left half done, its index finishes it in memory, with the permission of
 //! [recovery](crate::Pool::recovery): that reaches no disk, and opening the pool does it again.
 
 use core::cell::RefCell;
@@ -57,7 +56,7 @@ thread_local! {
     static FLUSHED: RefCell<Vec<(u64, Range<usize>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a fence does on a medium that needs more than an instruction.
+/// The flush and fence of a medium that needs more than an instruction.
 #[derive(Debug)]
 pub(crate) enum Slow {
     /// An ordinary file: see [`WriteBack`].
@@ -66,10 +65,10 @@ pub(crate) enum Slow {
     Journal(Arc<Journal>),
     /// A file in memory with a twin on a disk: see [`Twin`].
     Twin(Arc<Twin>),
-    /// A private copy of a file that is open for reading only: order alone for a thread that recovers,
-    /// a refusal for any other, so that no write is acknowledged and lost.
+    /// A private copy of a file that is open for reading only: a fence only orders for a thread in recovery,
+    /// and fails for any other, so that no write is acknowledged and lost.
     Private {
-        /// What a thread that recovers holds.
+        /// The permission of a thread in recovery.
         permit: Permit,
     },
     /// Any medium whose flushes and fences are counted: see [`Mapped::counted`].
@@ -80,7 +79,7 @@ pub(crate) enum Slow {
 }
 
 impl Slow {
-    /// The flush of `words`.
+    /// Flushes `words`.
     #[cold]
     #[inline(never)]
     pub(crate) fn flush(&self, words: &[PmU64]) {
@@ -97,7 +96,7 @@ impl Slow {
         }
     }
 
-    /// What was stored before each fence, where a fence may fail.
+    /// Returns the undo log, on a medium whose fences may fail.
     pub(crate) fn undo(&self) -> Option<&Undo> {
         match self {
             Self::Msync(writeback) => Some(&writeback.undo),
@@ -133,7 +132,7 @@ impl Slow {
         }
     }
 
-    /// What was done since the pool was opened, where fences wait for a device or a log.
+    /// Returns the counts since the pool was opened, on a medium whose fences wait for a device or a log.
     pub(crate) fn tally(&self) -> Option<&Tally> {
         match self {
             Self::Msync(writeback) => Some(&writeback.tally),
@@ -183,7 +182,7 @@ impl Slow {
     }
 }
 
-/// What cuts a mapping off its file.
+/// Cuts a mapping off its file.
 #[derive(Debug)]
 pub(crate) struct Cutter {
     mapping: Arc<Mapping>,
@@ -191,17 +190,17 @@ pub(crate) struct Cutter {
 }
 
 impl Cutter {
-    /// Of a mapping of this file.
+    /// Makes the cutter of a mapping of this file.
     pub(crate) fn new(mapping: Arc<Mapping>, file: OwnedFd) -> Self {
         Self { mapping, file }
     }
 
-    /// What it cuts off.
+    /// Returns the mapping.
     pub(super) fn mapping(&self) -> &Mapping {
         &self.mapping
     }
 
-    /// Cuts it off. If the kernel has no memory even for this, the pool is poisoned all the same.
+    /// Cuts the mapping off. If the kernel has no memory even for this, the pool is poisoned all the same.
     pub(super) fn cut(&self) {
         let _ = self.mapping.cut(&self.file);
     }
@@ -210,17 +209,17 @@ impl Cutter {
 /// The write-back of one medium.
 #[derive(Debug)]
 pub(crate) struct WriteBack {
-    /// Tells the media of this process apart, those that are closed included.
+    /// Distinguishes the media of this process, closed ones included.
     identity: u64,
     drive: DriveCache,
     cutter: Option<Cutter>,
     permit: Permit,
     undo: Undo,
     tally: Tally,
-    /// A write-back failed, and the mapping is cut off. Stored under `state`.
+    /// Whether a write-back failed and the mapping is cut off. Stored under `state`.
     poisoned: AtomicBool,
     state: Mutex<State>,
-    /// A round is over.
+    /// Signalled when a round is over.
     round_over: Condvar,
 }
 
@@ -228,10 +227,10 @@ pub(crate) struct WriteBack {
 struct State {
     /// The pages of the fences that wait for the next round: from the first to the last.
     waiting: Option<Range<usize>>,
-    /// Rounds that were begun, and those that are over.
+    /// The number of rounds that were begun, and of those that are over.
     begun: u64,
     over: u64,
-    /// The round that failed; none after it counts.
+    /// The round that failed; no later one counts.
     lost: Option<u64>,
     /// For tests.
     pretended: Option<Pretended>,
@@ -240,14 +239,14 @@ struct State {
 /// A disk that fails when a test says so.
 #[derive(Debug)]
 struct Pretended {
-    /// Write-backs that still succeed before one fails.
+    /// The number of write-backs that still succeed before one fails.
     succeed: u64,
-    /// What was written back.
+    /// The contents that were written back.
     image: Vec<u64>,
 }
 
 impl WriteBack {
-    /// Of memory that is mapped from the file above `drive`.
+    /// Makes the write-back of memory that is mapped from the file above `drive`.
     pub(crate) fn new(drive: DriveCache) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -263,12 +262,12 @@ impl WriteBack {
         }
     }
 
-    /// Cuts the mapping off its file when a write-back fails; later only who holds `permit` writes.
+    /// Cuts the mapping off its file when a write-back fails; then only a thread with `permit` may write.
     pub(crate) fn with_cutter(self, cutter: Cutter, permit: Permit) -> Self {
         Self { cutter: Some(cutter), permit, ..self }
     }
 
-    /// Lets `succeed` more write-backs succeed and the next one fail, as if the device had.
+    /// Lets `succeed` more write-backs succeed and the next one fail, as if the device had failed.
     pub(crate) fn fail_after(&self, succeed: u64) {
         let mut image = Vec::new();
         if let Some(cutter) = &self.cutter {
@@ -277,7 +276,7 @@ impl WriteBack {
         self.state.lock().pretended = Some(Pretended { succeed, image });
     }
 
-    /// What has reached the disk at least, if a test lets it [fail](Self::fail_after).
+    /// Returns the contents that have at least reached the disk, if a test makes it [fail](Self::fail_after).
     pub(crate) fn disk_image(&self) -> Option<Vec<u64>> {
         self.state.lock().pretended.as_ref().map(|pretended| pretended.image.clone())
     }
@@ -309,7 +308,7 @@ impl WriteBack {
         });
     }
 
-    /// Writes back what this thread noted.
+    /// Writes back the pages that this thread noted.
     fn fence(&self) -> Result<(), DurabilityLost> {
         let pages = self.take();
         let fenced = match &pages {
@@ -338,7 +337,7 @@ impl WriteBack {
             Some(others) => hull(&others, pages),
             None => pages.clone(),
         });
-        // The round that is under way may have passed these pages already: the next one is theirs.
+        // The round in progress may have passed these pages already: they go with the next one.
         let mine = state.begun + 1;
         loop {
             if state.lost.is_some_and(|lost| mine >= lost) {
@@ -358,7 +357,7 @@ impl WriteBack {
         }
     }
 
-    /// Runs a round, over these pages or all; none is under way. If it fails, the pool is poisoned.
+    /// Runs a round, over these pages or all; no other is in progress. If it fails, the pool is poisoned.
     fn round(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -401,7 +400,7 @@ impl WriteBack {
         self.round(&mut state, None, sync)
     }
 
-    /// This thread's pages of this medium.
+    /// Takes this thread's pages of this medium.
     fn take(&self) -> Option<Range<usize>> {
         FLUSHED.with_borrow_mut(|flushed| {
             let at = flushed.iter().position(|entry| entry.0 == self.identity)?;
@@ -421,7 +420,7 @@ fn msync(pages: &Range<usize>) -> Result<(), Errno> {
 }
 
 impl State {
-    /// Whether a test lets the next write-back succeed.
+    /// Whether a test allows the next write-back to succeed.
     fn allow(&mut self) -> io::Result<()> {
         if let Some(pretended) = &mut self.pretended {
             pretended.succeed = pretended.succeed.checked_sub(1).ok_or(Errno::IO)?;

@@ -17,8 +17,8 @@ use super::delay::Delay;
 use super::lines::Lines;
 use super::xpline::Buffer;
 
-/// Executes every access on `M` and counts, per thread: words stored, lines flushed, those of them
-/// that were non-temporal, and fences. The counts are the same on every machine:
+/// Executes every access on `M` and counts, for each thread: words stored, lines flushed, those flushed by
+/// non-temporal stores, and fences. The counts are the same on every machine:
 ///
 /// * a line counts as flushed each time it is, by a flush or a non-temporal store, on whichever
 ///   thread, even where a flush is a no-op (persistent caches), and twice if flushed twice;
@@ -26,9 +26,9 @@ use super::xpline::Buffer;
 ///   read-modify-write counts as a fence;
 /// * loads and prefetches cost nothing: they are private to the cache.
 ///
-/// Flushed lines then pass a model of the medium's internal access unit (256-byte units behind a
-/// 16 KiB write-combining buffer, least recently written first), which tells bytes written to and
-/// read from the medium itself. Lines the cache would evict on its own are not modelled.
+/// Flushed lines then pass a model of the medium's internal access unit (256-byte units behind a 16 KiB
+/// write-combining buffer, least recently written first), which counts bytes written to and read from the
+/// medium itself. Lines that the cache would evict by itself are not modelled.
 ///
 /// Counting takes a lock per flush, so times measured over it are not those of `M`. A delay per
 /// flushed line ([`with_delay`](Self::with_delay)) emulates slower media.
@@ -39,12 +39,12 @@ pub struct Counting<M = Mapped> {
     buffer: Mutex<Buffer>,
     delay: Option<Delay>,
     lines: Option<Lines>,
-    /// What [`reset`](Self::reset) subtracts.
+    /// The counts that [`reset`](Self::reset) subtracts.
     zero: Mutex<Counts>,
 }
 
 impl<M: Medium> Counting<M> {
-    /// Counts what passes through to `inner`.
+    /// Counts the accesses that pass through to `inner`.
     #[must_use]
     pub fn new(inner: M) -> Self {
         Self {
@@ -64,31 +64,31 @@ impl<M: Medium> Counting<M> {
         self
     }
 
-    /// Counts the flushes that do nothing, too: every store then takes a lock. To be called before
-    /// anything is stored.
+    /// Counts the flushes that do nothing, too: every store then takes a lock. To be called before anything
+    /// is stored.
     #[must_use]
     pub fn watch_lines(mut self) -> Self {
         self.lines = Some(Lines::default());
         self
     }
 
-    /// The medium that executes.
+    /// Returns the medium that executes.
     pub fn inner(&self) -> &M {
         &self.inner
     }
 
-    /// What all threads did since the last [`reset`](Self::reset). Media bytes are those that left
-    /// the medium's buffer: [`drain`](Self::drain) first to include what is still in it.
+    /// Returns the counts of all threads since the last [`reset`](Self::reset). Media bytes are those that
+    /// left the medium's buffer: [`drain`](Self::drain) first to include the rest.
     pub fn counts(&self) -> Counts {
         self.registry.total() - *self.zero.lock()
     }
 
-    /// What the calling thread did since the medium was made.
+    /// Returns the counts of the calling thread since the medium was made.
     pub fn thread_counts(&self) -> Counts {
         self.registry.mine(|mine| mine.snapshot())
     }
 
-    /// Empties the medium's buffer and starts counting anew.
+    /// Empties the medium's buffer and resets the counts.
     pub fn reset(&self) {
         self.drain();
         *self.zero.lock() = self.registry.total();

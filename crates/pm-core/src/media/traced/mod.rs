@@ -1,11 +1,11 @@
 //! The medium of the crash simulator: executes every access and records what persistence depends
 //! on.
 //!
-//! [`Traced`] works on a [`Space`], memory that outlives the pools opened in it. Stores,
-//! read-modify-writes, flushes, fences, bulk and non-temporal copies to the pool become
-//! [`Event`]s, with thread, order and call site; what they *mean* (which crash images they allow)
-//! is the memory model of the test kit, so that one trace serves every durability mode and every
-//! mutation of the program. Cells outside the space (DRAM nodes) are yield points only.
+//! [`Traced`] works on a [`Space`], memory that outlives the pools opened in it. Stores, read-modify-writes,
+//! flushes, fences, bulk and non-temporal copies to the pool become [`Event`]s, with thread, order and call
+//! site. The memory model of the test kit decides what they *mean* (which crash images they allow), so one
+//! trace serves every durability mode and every mutation of the program. Cells outside the space (DRAM nodes)
+//! are yield points only.
 //!
 //! Only one logical thread runs at a time ([`run_as`]): the order of the events is the order of
 //! execution.
@@ -45,13 +45,13 @@ impl Traced {
         Self { inner, base, len }
     }
 
-    /// One access: a yield point, and the end of a run that has no more steps.
+    /// Counts one access: it is a yield point, and ends a run that has no steps left.
     fn step(&self) {
         self.inner.step(1);
         thread::yield_point();
     }
 
-    /// Which word of the space `cell` is; `None` for a cell in DRAM.
+    /// Returns the word of the space that `cell` is; `None` for a cell in DRAM.
     fn word_of(&self, cell: &PmU64) -> Option<u32> {
         let offset = core::ptr::from_ref(cell).addr().wrapping_sub(self.base);
         // the space is at most 2^32 words long
@@ -111,7 +111,7 @@ impl Medium for Traced {
             Rmw::And(mask) => old & mask,
             Rmw::Swap(value) => value,
         };
-        // One logical thread runs at a time: no other store lies between.
+        // One logical thread runs at a time: no other store comes in between.
         let old = cell.atomic().swap(new, AcqRel);
         self.changed(EventKind::Rmw, cell, new, old, Location::caller());
         old
@@ -204,7 +204,7 @@ impl Medium for Traced {
 
     fn lock<'a, T>(&self, mutex: &'a parking_lot::Mutex<T>) -> parking_lot::MutexGuard<'a, T> {
         loop {
-            // No access: counted, but nothing ends here.
+            // No access: counted, but no run ends here.
             self.inner.count(1);
             thread::yield_point();
             if let Some(guard) = mutex.try_lock() {

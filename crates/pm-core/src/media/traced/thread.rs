@@ -1,4 +1,4 @@
-//! Logical threads: who is running, and who decides when it stops.
+//! Logical threads: which one runs, and the control that stops it.
 
 use core::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -35,8 +35,8 @@ pub fn run_as<R>(thread: u16, control: Arc<dyn ThreadControl>, body: impl FnOnce
     body()
 }
 
-/// Runs `body` as logical thread `thread`, which nobody else runs beside: what one thread flushed,
-/// the fence of another does not make durable.
+/// Runs `body` as logical thread `thread`, without any other beside it: the fence of one thread does not make
+/// another's flushes durable.
 pub fn alone_as<R>(thread: u16, body: impl FnOnce() -> R) -> R {
     struct Leave(u16);
     impl Drop for Leave {
@@ -48,7 +48,7 @@ pub fn alone_as<R>(thread: u16, body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// The logical thread that is running; 0 outside [`run_as`].
+/// Returns the logical thread that is running; 0 outside [`run_as`].
 pub(super) fn current() -> u16 {
     THREAD.get()
 }
@@ -71,7 +71,7 @@ pub(super) fn handover_point() {
     });
 }
 
-/// Waits a turn; `false` if nobody controls this thread.
+/// Waits a turn; returns `false` if no control was given.
 pub(super) fn spin() -> bool {
     CONTROL.with_borrow(|c| {
         if let Some(control) = c {
