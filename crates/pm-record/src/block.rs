@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 use pmindex_core::{Flushed, LINE, Medium, PPtr, PmError, PmU64, Pool, Word};
 use pmindex_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
-/// Lines of a block that are fetched ahead.
+/// The number of a block's lines that are prefetched.
 const PREFETCHED: usize = 8;
 
 /// The lengths in the first word of a block.
@@ -51,13 +51,13 @@ pub struct RecordBlock<'p> {
 }
 
 impl<'p> RecordBlock<'p> {
-    /// No block: nothing in it.
+    /// Makes an empty block, without words.
     pub const EMPTY: Self = Self { lengths: Lengths { key: 0, value: 0 }, words: &[] };
 
-    /// The block at `offset`.
+    /// Returns the block at `offset`.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if there is no block: lengths over the limits, out of bounds.
+    /// [`PmError::Corrupt`] if there is no block: lengths over the limits, or out of bounds.
     #[inline]
     pub fn at<M: Medium>(pool: &'p Pool<M>, offset: u64) -> Result<Self, PmError> {
         let first = pool.words(offset, 1)?;
@@ -68,8 +68,8 @@ impl<'p> RecordBlock<'p> {
         Ok(Self { lengths, words: pool.words(offset, lengths.words())? })
     }
 
-    /// As [`at`](Self::at), for checks: nor is the record longer than the block that the allocator knows
-    /// there. What lies behind would be read as its value until somebody else changes it.
+    /// As [`at`](Self::at), for checks: the record must not be longer than the allocator's block either.
+    /// Words behind that would be read as its value until another record changes them.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -82,14 +82,14 @@ impl<'p> RecordBlock<'p> {
         Ok(block)
     }
 
-    /// Fetches the first line of the block at `offset`. A hint: any offset is allowed.
+    /// Prefetches the first line of the block at `offset`. A hint: any offset is allowed.
     #[inline(always)]
     pub fn prefetch<M: Medium>(pool: &Pool<M>, offset: u64) {
         pool.prefetch(PPtr::<PmU64>::new(offset));
     }
 
-    /// Fetches what follows the first line of the block at `offset`, whose first line is there: a few
-    /// lines, after which the hardware has seen where this goes. A hint: any offset is allowed.
+    /// Prefetches what follows the first line of the block at `offset`, whose first line is cached: a few
+    /// lines, after which the hardware prefetcher continues. A hint: any offset is allowed.
     #[inline]
     pub fn prefetch_rest<M: Medium>(pool: &'p Pool<M>, offset: u64) {
         let Ok(block) = Self::at(pool, offset) else { return };
@@ -100,7 +100,7 @@ impl<'p> RecordBlock<'p> {
         }
     }
 
-    /// Bytes that a block for such a record needs.
+    /// Returns the bytes that a block for such a record needs.
     #[must_use]
     pub fn size_for(key: usize, value: usize) -> u64 {
         8 * Lengths { key, value }.words() as u64
@@ -118,7 +118,7 @@ impl<'p> RecordBlock<'p> {
         Ok(pool.pm().flush_words(words))
     }
 
-    /// Fills a fresh block, for whoever flushes it; returns the words filled.
+    /// Fills a fresh block, which the caller flushes; returns the words filled.
     #[track_caller]
     pub fn fill<'a, M: Medium>(
         pool: &'a Pool<M>,
@@ -136,7 +136,7 @@ impl<'p> RecordBlock<'p> {
         Ok(words)
     }
 
-    /// Bytes the block takes.
+    /// Returns the bytes that the block takes.
     #[must_use]
     pub fn size(&self) -> u64 {
         8 * self.words.len() as u64
@@ -152,7 +152,7 @@ impl<'p> RecordBlock<'p> {
         &self.words[1 + self.lengths.key_words()..]
     }
 
-    /// Orders the stored key against `probe`.
+    /// Compares the stored key with `probe`.
     #[inline]
     pub fn cmp_key<M: Medium>(&self, pm: &M, probe: &[u8]) -> Ordering {
         pm.cmp_bytes(self.key_part(), self.lengths.key, probe)
@@ -164,15 +164,15 @@ impl<'p> RecordBlock<'p> {
         self.lengths.key == probe.len() && self.cmp_key(pm, probe).is_eq()
     }
 
-    /// Bytes of the key.
+    /// Returns the bytes of the key.
     #[inline(always)]
     #[must_use]
     pub fn key_len(&self) -> usize {
         self.lengths.key
     }
 
-    /// Word `word` of the key as a number that orders keys which agree before it: most significant byte
-    /// first, zeros behind the end.
+    /// Returns word `word` of the key as a number that orders keys with equal preceding words: most
+    /// significant byte first, zeros behind the end.
     #[inline(always)]
     pub fn key_word<M: Medium>(&self, pm: &M, word: usize) -> u64 {
         match self.lengths.key.saturating_sub(8 * word) {
@@ -184,8 +184,8 @@ impl<'p> RecordBlock<'p> {
         }
     }
 
-    /// Fetches what follows the first line of the block: a few lines, after which the hardware has seen
-    /// where this goes. A hint.
+    /// Prefetches what follows the first line of the block: a few lines, after which the hardware prefetcher
+    /// continues. A hint.
     #[inline(always)]
     pub fn fetch_rest<M: Medium>(&self, pm: &M) {
         const WORDS: usize = LINE / 8;
@@ -197,7 +197,7 @@ impl<'p> RecordBlock<'p> {
         }
     }
 
-    /// Copies the words of a value out that is as long as they are; `false` if it is not.
+    /// Copies the words of a value of exactly this length; returns `false` if the length differs.
     #[inline(always)]
     pub fn value_words<M: Medium>(&self, pm: &M, words: &mut [u64]) -> bool {
         let is_as_long = self.lengths.value == size_of_val(words);
@@ -207,34 +207,34 @@ impl<'p> RecordBlock<'p> {
         is_as_long
     }
 
-    /// The word of a value that is one word.
+    /// Returns the word of a value that is one word.
     #[must_use]
     pub fn one_word_value(&self) -> Option<&'p PmU64> {
         (self.lengths.value == 8).then(|| self.value_part().first()).flatten()
     }
 
-    /// Copies the key out.
+    /// Copies the key.
     pub fn key<M: Medium>(&self, pm: &M) -> Vec<u8> {
         pm.read_vec(self.key_part(), self.lengths.key)
     }
 
-    /// Copies the key into a vector, in place of what is in it.
+    /// Copies the key into a vector, replacing its contents.
     pub fn key_into<M: Medium>(&self, pm: &M, bytes: &mut Vec<u8>) {
         read_into(pm, self.key_part(), self.lengths.key, bytes);
     }
 
-    /// Copies the value into a vector, in place of what is in it.
+    /// Copies the value into a vector, replacing its contents.
     pub fn value_into<M: Medium>(&self, pm: &M, bytes: &mut Vec<u8>) {
         read_into(pm, self.value_part(), self.lengths.value, bytes);
     }
 
-    /// Copies the value out.
+    /// Copies the value.
     pub fn value<M: Medium>(&self, pm: &M) -> Vec<u8> {
         pm.read_vec(self.value_part(), self.lengths.value)
     }
 }
 
-/// Copies the first `len` bytes into a vector, no more than there are.
+/// Copies the first `len` bytes into a vector, or all if there are fewer.
 pub fn read_into<M: Medium>(pm: &M, from: &[PmU64], len: usize, bytes: &mut Vec<u8>) {
     bytes.resize(len.min(size_of_val(from)), 0);
     pm.read_bytes(from, bytes);

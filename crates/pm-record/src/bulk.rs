@@ -1,72 +1,71 @@
 //! Filling an empty index from sorted records, all or nothing.
 //!
 //! An index is a [`Loader`]: it says how many records go into a part (a leaf, say), adds one part after
-//! another, makes them its contents by one durable store, and takes back what a failed load has made.
-//! [`bulk_load`] does the rest, which is the same everywhere: the order of the keys, and what follows
-//! an error or a panic of the caller's iterator.
+//! another, makes them its contents by one durable store, and rolls back a failed load. [`bulk_load`] does
+//! the rest, which is the same for every index: it checks the order of the keys, and handles an error or a
+//! panic of the caller's iterator.
 
 use pmindex_core::PmError;
 use pmindex_core::sync::VersionLock;
 use pmindex_index::IndexError;
 
-/// An index under a bulk load. The caller of [`bulk_load`] has made sure that it is empty, and has
-/// locked it.
+/// An index during a bulk load. The caller of [`bulk_load`] has checked that it is empty, and holds its
+/// locks.
 pub trait Loader {
     /// Keys.
     type Key: Ord;
     /// Values.
     type Value;
-    /// The most records of a part.
+    /// The largest number of records in a part.
     const PART: usize;
 
-    /// Marks the index as one whose contents a crash discards.
+    /// Marks the index, so that a crash discards its contents.
     ///
     /// # Errors
-    /// The medium's; the load is over.
+    /// The medium's; the load ends.
     fn begin(&mut self) -> Result<(), PmError>;
 
-    /// Adds records, which follow all that were added. `last` is the greatest key among those.
+    /// Adds records, which follow all that were added. `last` is the greatest key added before.
     ///
     /// # Errors
-    /// Those of the load, which is over.
+    /// Those of the load, which ends.
     fn add(
         &mut self,
         part: &[(Self::Key, Self::Value)],
         last: Option<&Self::Key>,
     ) -> Result<(), IndexError>;
 
-    /// Makes everything durable that was added, and prepares [`install`](Self::install), which cannot
-    /// fail.
+    /// Makes all added records durable, and prepares [`install`](Self::install), which cannot fail.
     ///
     /// # Errors
-    /// Those of the load, which is over.
+    /// Those of the load, which ends.
     fn complete(&mut self) -> Result<(), PmError>;
 
-    /// Makes what was added the contents of the index, durably.
+    /// Makes the added records the contents of the index, durably.
     ///
     /// # Errors
-    /// The medium's; the load is over.
+    /// The medium's; the load ends.
     fn commit(&mut self) -> Result<(), PmError>;
 
-    /// Tells the layers in DRAM of what was loaded.
+    /// Makes the loaded records known to the layers in DRAM.
     fn install(&mut self, loaded: u64);
 
-    /// Takes everything back. If that fails, the next opening does it.
+    /// Rolls everything back. If that fails, the next opening does it.
     fn undo(&mut self);
 
-    /// Follows a panic in [`commit`](Self::commit), which may have reached the medium. Leaves it to the
-    /// next opening, unless the index knows better.
+    /// Handles a panic in [`commit`](Self::commit), which may have reached the medium. By default the next
+    /// opening decides.
     fn interrupted(&mut self) {}
 }
 
-/// How far a load has come.
+/// The progress of a load.
 enum Stage {
     Loading,
     Committing,
     Done,
 }
 
-/// A load under way. Dropping it unfinished takes it back.
+/// A load in progress. Dropping it unfinished rolls it back.
 struct Loading<L: Loader> {
     loader: L,
     stage: Stage,
@@ -82,11 +81,11 @@ impl<L: Loader> Drop for Loading<L> {
     }
 }
 
-/// Fills an index from strictly ascending records; returns how many. `held` are the locks held: a wait
-/// of the iterator for one of them is a panic.
+/// Fills an index from strictly ascending records; returns their number. `held` are the locks held: a wait of
+/// the iterator for one of them is a panic.
 ///
 /// # Errors
-/// [`IndexError::NotSorted`], and the loader's; everything was taken back.
+/// [`IndexError::NotSorted`], and the loader's; everything was rolled back.
 pub fn bulk_load<L: Loader>(
     loader: L,
     held: &[&[VersionLock]],
@@ -109,8 +108,8 @@ pub fn bulk_load<L: Loader>(
     Ok(count)
 }
 
-/// Hands strictly ascending records to `add`, up to `most` at a time, each time with the greatest key of
-/// those before; returns how many there were.
+/// Passes strictly ascending records to `add`, up to `most` at a time, each time with the greatest key of
+/// those before; returns the number of records.
 ///
 /// # Errors
 /// [`IndexError::NotSorted`], and those of `add`.
@@ -146,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// Notes what is asked of it.
+    /// Notes each call.
     struct Notes<'n> {
         steps: &'n mut Vec<String>,
         fails: &'static str,

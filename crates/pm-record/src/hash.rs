@@ -1,4 +1,4 @@
-//! The hash of a key: fingerprints and preferred slots come from it.
+//! The hash of a key, which determines fingerprints and preferred slots.
 //!
 //! Part of the format: a stored fingerprint must match the hash of the same key in every later
 //! version.
@@ -15,14 +15,14 @@ fn fold(a: u64, b: u64) -> u64 {
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// The hash of the words of an inline key.
+/// Hashes the words of an inline key.
 #[inline(always)]
 #[must_use]
 pub fn hash_words(words: &[u64]) -> u64 {
     words.iter().fold(0, |hash, &word| fold(hash.rotate_left(29) ^ word ^ SEED, FACTOR))
 }
 
-/// The hash of a byte-string key.
+/// Hashes a byte-string key.
 #[inline]
 #[must_use]
 pub fn hash_bytes(bytes: &[u8]) -> u64 {

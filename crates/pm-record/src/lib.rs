@@ -1,7 +1,7 @@
-//! How a record (key and value) sits in the slot of a node: inline, or out of line.
+//! The layout of a record (key and value) in the slot of a node: inline, or out of line.
 //!
-//! A slot is a few words. Fixed-size keys and values stand in it; byte strings stand in a
-//! **record block** out of line, at most one per record, to which one word of the slot points:
+//! A slot is a few words. Fixed-size keys and values are stored in it; byte strings are in a **record block**
+//! out of line, at most one per record, to which one word of the slot points:
 //!
 //! ```text
 //! key      value     slot
@@ -11,12 +11,11 @@
 //! bytes    bytes     | block |                          block: key and value
 //! ```
 //!
-//! In a [`PrefixedSlot`] the first 8 bytes of a byte-string key stand before `block`.
+//! In a [`PrefixedSlot`] the first 8 bytes of a byte-string key precede `block`.
 //!
-//! Which of these a slot is follows from the types, so every choice folds away at compile time.
-//! Reads race with writers: each returns a private copy, or [`PmError::Corrupt`] for contents that
-//! no writer left (bounds hold whatever the bytes are), and the caller validates a version before
-//! it believes either.
+//! The types determine which of these a slot is, so every choice is made at compile time. Reads race with
+//! writers: each returns a private copy, or [`PmError::Corrupt`] for contents that no writer left (bounds
+//! hold whatever the bytes are). The caller must validate a version before it uses either.
 //!
 //! [`PmError::Corrupt`]: pmindex_core::PmError::Corrupt
 #![forbid(unsafe_code)]

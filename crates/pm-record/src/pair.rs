@@ -1,4 +1,4 @@
-//! Records as pairs of words: what does not fit into two words is in a record block.
+//! Records as pairs of words: a record that does not fit in two words has a record block.
 //!
 //! ```text
 //! key      value    one word   the other
@@ -7,8 +7,8 @@
 //! else     any      chosen by the index      block: key and value
 //! ```
 //!
-//! In a block an inline key is its words, most significant byte first, so that its bytes order keys;
-//! an inline value is its words, least significant byte first.
+//! In a block an inline key is stored as its words, most significant byte first, so that its bytes order
+//! keys; an inline value as its words, least significant byte first.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -30,11 +30,11 @@ pub fn ordered_bytes<K: Key>(key: &K::Ref) -> Cow<'_, [u8]> {
     }
 }
 
-/// How records of these types lie in two words.
+/// The layout of records of these types in two words.
 #[derive(Debug)]
 pub struct Pair<K, V>(PhantomData<fn() -> (K, V)>);
 
-/// A value on its way into a pair: a word, and the bytes that stand in the block if there is one.
+/// A value to be stored in a pair: a word, and the bytes for the block if there is one.
 #[derive(Debug)]
 pub struct PairValue<'v> {
     /// The value, if it is one word.
@@ -78,7 +78,7 @@ impl<K: Key, V: Value> Pair<K, V> {
         }
     }
 
-    /// Copies the key out of the block at `offset`. Racing: validate.
+    /// Copies the key from the block at `offset`. Racing: validate.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -100,7 +100,7 @@ impl<K: Key, V: Value> Pair<K, V> {
         K::from_vec(block.key(pool.pm())).ok_or(damaged)
     }
 
-    /// Copies the value out of the block at `offset`. Racing: validate.
+    /// Copies the value from the block at `offset`. Racing: validate.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -118,7 +118,7 @@ impl<K: Key, V: Value> Pair<K, V> {
         }
     }
 
-    /// Copies the value in the block at `offset` into the memory of another. Racing: validate.
+    /// Copies the value from the block at `offset` into the memory of another value. Racing: validate.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].

@@ -1,21 +1,21 @@
-//! Which insert into a leaf was the last, if its record and the bit that names it became durable
-//! under one fence.
+//! The last insert into a leaf, noted where its record and the bit that names it become durable under one
+//! fence.
 
-/// The insert that a crash may have cut short: the last one into this leaf.
+/// The insert that a crash may have interrupted: the last one into this leaf.
 ///
-/// Its record and its bit became durable under one fence, in any order. The record is there if and
-/// only if a bit of the slot's first key word has the value noted here, the one in which the key
-/// differs from what stood there before. If it is not, the insert never returned, and the slot is
-/// free whatever the state says.
+/// Its record and its bit became durable under one fence, in any order. The record is complete if and only if
+/// the bit noted here, of the slot's first key word, has the value noted here; it is a bit in which the key
+/// differs from the slot's former word. If it is not, the insert never returned, and the slot is free
+/// whatever the state says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Pending(u64);
 
 impl Pending {
     const ARMED: u64 = 1 << 15;
-    /// None is noted.
+    /// No insert is noted.
     pub const NONE: Self = Self(0);
 
-    /// `new` goes to `slot`, where `old` stood; `None` if they are equal.
+    /// Notes that `new` goes to `slot`, which held `old`; `None` if they are equal.
     #[inline(always)]
     #[must_use]
     pub const fn new(slot: usize, old: u64, new: u64) -> Option<Self> {
@@ -25,25 +25,25 @@ impl Pending {
         let bit = (old ^ new).trailing_zeros() as u64;
         Some(Self(Self::ARMED | (new >> bit & 1) << 14 | bit << 8 | slot as u64))
     }
-    /// From the upper 16 bits of a word.
+    /// Unpacks the upper 16 bits of a word.
     #[inline(always)]
     #[must_use]
     pub const fn of_word(word: u64) -> Self {
         Self(word >> 48)
     }
-    /// Into the upper 16 bits of a word.
+    /// Packs into the upper 16 bits of a word.
     #[inline(always)]
     #[must_use]
     pub const fn into_word(self, word: u64) -> u64 {
         word & (u64::MAX >> 16) | self.0 << 48
     }
-    /// The slot, if an insert is noted.
+    /// Returns the slot, if an insert is noted.
     #[inline(always)]
     #[must_use]
     pub const fn slot(self) -> Option<usize> {
         if self.0 & Self::ARMED == 0 { None } else { Some((self.0 & 63) as usize) }
     }
-    /// Whether the record is there, by the slot's first key word.
+    /// Whether the record is complete, by the slot's first key word.
     #[inline(always)]
     #[must_use]
     pub const fn is_there(self, key: u64) -> bool {

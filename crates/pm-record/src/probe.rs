@@ -1,4 +1,4 @@
-//! Keys and values on their way in: borrowed, encoded, measured and hashed once per operation.
+//! Keys and values of a call: borrowed, encoded, measured and hashed once per operation.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -9,7 +9,7 @@ use pmindex_index::{IndexError, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Valu
 
 use crate::hash::{hash_bytes, hash_words};
 
-/// A key to look for.
+/// A key to search for.
 #[derive(Debug)]
 pub struct Probe<'k, K> {
     words: Words,
@@ -33,7 +33,7 @@ impl<'k, K: Key> Probe<'k, K> {
         Ok(probe)
     }
 
-    /// Encodes a key that was stored, hence has a length that may be.
+    /// Encodes a key that was stored, so its length is within the limits.
     #[must_use]
     pub fn of_stored(key: &'k K) -> Self {
         Self::encode(key.borrowed())
@@ -56,43 +56,43 @@ impl<'k, K: Key> Probe<'k, K> {
         }
     }
 
-    /// The first word in key order: the first word of an inline key, the first 8 bytes of a byte
-    /// string (most significant first, padded with zeros). Orders keys, ties excepted.
+    /// Returns the first word in key order: the first word of an inline key, or the first 8 bytes of a byte
+    /// string (most significant first, padded with zeros). Orders keys, except for ties.
     #[inline(always)]
     #[must_use]
     pub fn prefix(&self) -> u64 {
         self.words[0]
     }
 
-    /// The words of an inline key.
+    /// Returns the words of an inline key.
     #[inline(always)]
     #[must_use]
     pub fn words(&self) -> &Words {
         &self.words
     }
 
-    /// The bytes of a byte-string key.
+    /// Returns the bytes of a byte-string key.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The hash.
+    /// Returns the hash.
     #[inline(always)]
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// One byte of the hash, for fingerprints.
+    /// Returns one byte of the hash, for fingerprints.
     #[inline(always)]
     #[must_use]
     pub fn fingerprint(&self) -> u8 {
         (self.hash >> 56) as u8
     }
 
-    /// The slot of `slots` that a record with this key takes if it is free; independent of the
+    /// Returns the slot of `slots` that a record with this key takes if it is free; independent of the
     /// fingerprint.
     #[inline(always)]
     #[must_use]
@@ -101,7 +101,7 @@ impl<'k, K: Key> Probe<'k, K> {
     }
 }
 
-/// The first 8 bytes as a number that orders byte strings, ties excepted.
+/// Returns the first 8 bytes as a number that orders byte strings, except for ties.
 #[inline(always)]
 #[must_use]
 pub(crate) fn prefix_word(bytes: &[u8]) -> u64 {
@@ -112,7 +112,7 @@ pub(crate) fn prefix_word(bytes: &[u8]) -> u64 {
 }
 
 impl<K: Key> Probe<'_, K> {
-    /// Orders two probes as their keys.
+    /// Compares two probes by their keys.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Ordering {
         match K::SHAPE {
@@ -154,14 +154,14 @@ impl<'v, V: Value> Datum<'v, V> {
         }
     }
 
-    /// The words of an inline value.
+    /// Returns the words of an inline value.
     #[inline(always)]
     #[must_use]
     pub fn words(&self) -> &Words {
         &self.words
     }
 
-    /// The bytes of a byte-string value.
+    /// Returns the bytes of a byte-string value.
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {

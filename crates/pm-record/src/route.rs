@@ -1,5 +1,5 @@
-//! Keys as inner nodes see them, and the separators between them: words, and where keys are longer
-//! than a word the rest of them, in DRAM. Shared by the trees whose inner nodes live there.
+//! Keys in the form of inner nodes, and the separators between them: a word, and for longer keys the rest, in
+//! DRAM. Shared by the trees whose inner nodes are in DRAM.
 
 use std::cmp::Ordering;
 use std::sync::OnceLock;
@@ -9,13 +9,13 @@ use pmindex_index::{Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, Shape, Words};
 
 use crate::probe::{Probe, prefix_word};
 
-/// A key as inner nodes see it: what decides its way down.
+/// A key in the form of inner nodes: it determines the path of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Route<'k> {
-    /// Its first word: orders keys, ties excepted.
+    /// Its first word: orders keys, except for ties.
     pub prefix: u64,
-    // Borrowed: a copy is made by wider loads than the stores just before it, so it waits for these,
-    // and behind a fence that is for the fence.
+    // Borrowed: a copy would be made by wider loads than the stores just before it, so it would wait for
+    // these stores, and right after a fence for the fence.
     words: &'k Words,
     bytes: &'k [u8],
 }
@@ -23,15 +23,15 @@ pub struct Route<'k> {
 static GREATEST_BYTES: [u8; MAX_KEY_BYTES + 1] = [0xff; MAX_KEY_BYTES + 1];
 
 impl Route<'static> {
-    /// The way to the first leaf.
+    /// Returns the route to the first leaf.
     pub const LEAST: Self = Self { prefix: 0, words: &[0; 4], bytes: &[] };
-    /// The way to the last leaf.
+    /// Returns the route to the last leaf.
     pub const GREATEST: Self =
         Self { prefix: u64::MAX, words: &[u64::MAX; 4], bytes: &GREATEST_BYTES };
 }
 
 impl<'k> Route<'k> {
-    /// The way to the probe's key.
+    /// Returns the route to the probe's key.
     #[inline(always)]
     #[must_use]
     pub fn to<K: Key>(probe: &'k Probe<'_, K>) -> Self {
@@ -39,20 +39,20 @@ impl<'k> Route<'k> {
         Self { prefix: probe.prefix(), words: probe.words(), bytes }
     }
 
-    /// The way to an inline key, given by its words.
+    /// Returns the route to an inline key, given by its words.
     #[must_use]
     pub fn to_words(words: &'k Words) -> Self {
         Self { prefix: words[0], words, bytes: &[] }
     }
 
-    /// The way to a byte-string key, or to a separator.
+    /// Returns the route to a byte-string key, or to a separator.
     #[must_use]
     pub fn to_bytes(bytes: &'k [u8]) -> Self {
         let prefix = prefix_word(bytes);
         Self { prefix, words: &[0; 4], bytes }
     }
 
-    /// The key as bytes that order as keys do; those of inline keys are written to `room`.
+    /// Returns the key as bytes in key order; those of inline keys are written to `room`.
     #[inline(always)]
     #[must_use]
     pub fn encoded<'b, K: Key>(&'b self, room: &'b mut [u8; 8 * MAX_INLINE_WORDS]) -> &'b [u8] {
@@ -67,13 +67,13 @@ impl<'k> Route<'k> {
         }
     }
 
-    /// A copy that owns its key.
+    /// Returns a copy that owns its key.
     #[must_use]
     pub fn to_owned_route(&self) -> OwnedRoute {
         OwnedRoute { words: *self.words, bytes: self.bytes.to_vec() }
     }
 
-    /// What of a byte string is not in the prefix.
+    /// The part of a byte string behind the prefix.
     fn rest(&self) -> &'k [u8] {
         self.bytes.get(8..).unwrap_or(&[])
     }
@@ -87,7 +87,7 @@ pub struct OwnedRoute {
 }
 
 impl OwnedRoute {
-    /// The way to the key.
+    /// Returns the route to the key.
     #[must_use]
     pub fn route<K: Key>(&self) -> Route<'_> {
         match K::SHAPE {
@@ -97,7 +97,7 @@ impl OwnedRoute {
     }
 }
 
-/// A separator: a prefix that orders it, ties excepted, and the tail that breaks ties.
+/// A separator: a prefix that orders it, except for ties, and the tail that breaks ties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Separator {
     /// Its first word.
@@ -106,8 +106,8 @@ pub struct Separator {
     pub tail: Tail,
 }
 
-/// Where the rest of a separator is: `length:16 | size class:16 | index:32`. The length is that of
-/// the whole separator, in bytes; a separator that its prefix holds has no chunk.
+/// The place of a separator's rest: `length:16 | size class:16 | index:32`. The length is that of the whole
+/// separator, in bytes; a separator that fits in its prefix has no chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Tail(pub(crate) u64);
 
@@ -123,7 +123,7 @@ impl Word for Tail {
 }
 
 impl Tail {
-    /// No tail.
+    /// The separator has no tail.
     pub const NONE: Self = Self(0);
 
     fn new(length: usize, class: usize, index: u32) -> Self {
@@ -148,16 +148,16 @@ impl Tail {
 /// [`Tail`] compares with some other bytes and fails its validation.
 #[derive(Debug)]
 pub struct Tails {
-    /// Of each size, so many.
+    /// The number of chunks of each size.
     capacity: u32,
-    // Made when first needed.
+    // Made when it is first needed.
     short: OnceLock<Arena<[PmU64; 4]>>,
     medium: OnceLock<Arena<[PmU64; 16]>>,
     long: OnceLock<Arena<[PmU64; 64]>>,
     longest: OnceLock<Arena<[PmU64; MAX_KEY_BYTES / 8]>>,
 }
 
-/// A chunk of an arena, which is made if need be.
+/// Returns a chunk of an arena, which is made if necessary.
 fn take<T: PmType>(arena: &OnceLock<Arena<T>>, capacity: u32) -> Result<u32, PmError> {
     if let Some(arena) = arena.get() {
         return arena.alloc();
@@ -177,7 +177,7 @@ fn words<T: PmType>(arena: &OnceLock<Arena<T>>, index: u32) -> &[PmU64] {
 }
 
 impl Tails {
-    /// Room for `capacity` separators with tails of each size.
+    /// Reserves room for `capacity` separators with tails of each size.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
         Self {
@@ -202,7 +202,7 @@ impl Tails {
     /// Stores a separator's tail.
     ///
     /// # Errors
-    /// [`PmError::Full`], [`PmError::Os`]: no room for it.
+    /// [`PmError::Full`], [`PmError::Os`] if there is no room for it.
     pub fn store<K: Key>(&self, dram: &Mapped, route: &Route<'_>) -> Result<Separator, PmError> {
         let prefix = route.prefix;
         let tail = match K::SHAPE {
@@ -231,7 +231,7 @@ impl Tails {
         Ok(Separator { prefix, tail })
     }
 
-    /// Gives a tail back; no node holds it any more.
+    /// Frees a tail that no node holds any more.
     pub fn free(&self, tail: Tail) {
         if tail.has_chunk() {
             match tail.class() {
@@ -243,7 +243,7 @@ impl Tails {
         }
     }
 
-    /// Orders a separator with the route's prefix against the route.
+    /// Compares a separator that has the route's prefix with the route.
     pub fn compare<K: Key>(&self, dram: &Mapped, tail: Tail, route: &Route<'_>) -> Ordering {
         match K::SHAPE {
             Shape::Inline(1) => Ordering::Equal,
@@ -264,7 +264,7 @@ impl Tails {
         }
     }
 
-    /// Copies a separator out. Racing: validate.
+    /// Copies a separator. Racing: validate.
     #[must_use]
     pub fn load<K: Key>(&self, dram: &Mapped, separator: Separator) -> OwnedRoute {
         let Separator { prefix, tail } = separator;
@@ -289,7 +289,7 @@ impl Tails {
         OwnedRoute { words, bytes }
     }
 
-    /// DRAM in use.
+    /// Returns the bytes of DRAM in use.
     #[must_use]
     pub fn bytes(&self) -> usize {
         fn bytes<T: PmType>(arena: &OnceLock<Arena<T>>) -> usize {

@@ -1,27 +1,28 @@
-//! Reading what can be read of a list of leaves that may be damaged.
+//! Salvage: reading a list of leaves that may be damaged.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use pmindex_core::{Medium, PmError, Pool};
 
-/// What is in a leaf that may be damaged, or in a block that may be none.
+/// The contents of a leaf that may be damaged, or of a block that may be no leaf.
 #[derive(Debug)]
 pub struct Salvaged<K, V> {
-    /// Records that are what they seem.
+    /// The intact records.
     pub good: Vec<(K, V)>,
-    /// How much else there is.
+    /// The number of damaged ones.
     pub bad: usize,
-    /// The next leaf of the list; 0: none.
+    /// The next leaf of the list; 0 if there is none.
     pub next: u64,
 }
 
-/// Hands every record in leaves that can be told to be leaves to `each`, in no order, until that says
-/// `false`; returns what is wrong. `read` reads the leaf at an offset.
+/// Calls `each` with every record of the recognizable leaves, in no order, until it returns `false`; returns
+/// the faults. `read` reads the leaf at an offset.
 ///
-/// First the list that begins at `head`, as far as it leads, where a leaf is believed that has as much
-/// good as bad. Then, if `foreign` can say of a block whether another index owns it, all other live
-/// blocks of a leaf's size that have two good records at least and nothing bad.
+/// First it follows the list that begins at `head` as far as possible, and accepts a leaf that has at least
+/// as many intact records as damaged ones. Then, if `foreign` can say whether another index owns a block, it
+/// reads all other live blocks of a leaf's size, and accepts those with at least two intact records and no
+/// damaged ones.
 pub fn salvage_leaves<K, V, M: Medium>(
     pool: &Pool<M>,
     (head, bytes): (u64, u64),

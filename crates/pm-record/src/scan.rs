@@ -1,8 +1,8 @@
-//! Scans in both directions, over whatever reads one leaf at a time.
+//! Scans in both directions, over any source that reads one leaf at a time.
 //!
-//! The two ends share the [`Bounds`]: each leaf that one end copies moves its bound past the records
-//! copied, so the other end never copies them. When nothing is left between the bounds, an end takes
-//! what the other one has copied and not given out.
+//! The two ends share the [`Bounds`]: each leaf that one end copies moves its bound past the copied records,
+//! so the other end never copies them. When nothing is left between the bounds, an end takes the records that
+//! the other one has copied and not returned.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,30 +14,30 @@ use pmindex_index::{IndexError, Key, KeyRange, Noted, Records, Value};
 
 use crate::sink::Sink;
 
-/// What a scan has not copied yet lies between these.
+/// The keys that a scan has not copied yet lie between these.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<B> {
-    /// What is below has been copied by the front, or is not wanted.
+    /// Keys below have been copied by the front, or are not wanted.
     pub lower: Bound<B>,
-    /// What is above has been copied by the back, or is not wanted.
+    /// Keys above have been copied by the back, or are not wanted.
     pub upper: Bound<B>,
-    /// Memory for the lower bound, if it is none yet.
+    /// Memory for the lower bound, if it has none yet.
     pub spare: Option<B>,
 }
 
-/// Which records of a leaf a scan did not take.
+/// The records of a leaf that a scan did not take.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outside {
     /// Some are below the bounds.
     pub below: bool,
     /// Some are above the bounds.
     pub above: bool,
-    /// Some may be within the bounds, and were not wanted yet.
+    /// Some may be within the bounds, and were not needed yet.
     pub cut: bool,
 }
 
 impl<K> Bounds<K> {
-    /// Leaves the memory of the keys to `records`.
+    /// Gives the memory of the keys back to `records`.
     pub fn keep<V>(self, records: &mut Records<K, V>)
     where
         K: Key,
@@ -49,7 +49,7 @@ impl<K> Bounds<K> {
 }
 
 impl<K: Key> Bounds<K> {
-    /// Those of a range.
+    /// Returns the bounds of a range.
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
@@ -60,7 +60,7 @@ impl<K: Key> Bounds<K> {
         Self { lower: lower.map(K::owned), upper: upper.map(K::owned), spare: None }.checked()
     }
 
-    /// Those of a range, in memory that `records` keeps.
+    /// Returns the bounds of a range, in memory that `records` keeps.
     ///
     /// # Panics
     /// As [`of`](Self::of).
@@ -109,7 +109,7 @@ impl<B: Ord> Bounds<B> {
         }
     }
 
-    /// Whether nothing can lie between the bounds, which may have met.
+    /// Whether no key can lie between the bounds, which may have met.
     pub fn have_met(&self) -> bool {
         match (&self.lower, &self.upper) {
             (Bound::Included(s), Bound::Included(e)) => s > e,
@@ -159,7 +159,8 @@ fn pass<B: Clone>(bound: &mut Bound<B>, key: &B, spare: &mut Option<B>) {
     });
 }
 
-/// Leaves in a row that gave nothing: of an intact list never more than there are.
+/// Counts consecutive leaves without a wanted record: an intact list never has more than its number of
+/// leaves.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Barren(u64);
 
@@ -167,7 +168,7 @@ impl Barren {
     /// Counts the leaf at `offset`, of which a scan took `taken` records.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if that is one more than `limit`.
+    /// [`PmError::Corrupt`] if there are more than `limit`.
     #[inline]
     pub fn count(&mut self, taken: usize, offset: u64, limit: u64) -> Result<(), PmError> {
         self.0 = if taken == 0 { self.0 + 1 } else { 0 };
@@ -178,30 +179,29 @@ impl Barren {
     }
 }
 
-/// An index as its scans read it: one leaf after another, from both ends.
+/// An index as the source of scans: one leaf after another, from both ends.
 ///
-/// A read appends records of the next leaf, ascending, that lie between the bounds, and moves its bound
-/// past them. It returns whether there may be more between the bounds, and may append nothing: the leaf
-/// has changed meanwhile, or none of its records is wanted. The records of one read were all there,
-/// durably, during it.
+/// A read appends records of the next leaf, ascending, that lie between the bounds, and moves its bound past
+/// them. It returns whether there may be more between the bounds. It may append nothing: the leaf has changed
+/// meanwhile, or none of its records is wanted. The records of one read all existed, durably, during it.
 pub trait LeafSource {
     /// Keys.
     type Key: Key;
     /// Values.
     type Value: Value;
-    /// Of the pool.
+    /// The pool's medium.
     type Medium: Medium;
-    /// What the bounds are kept as.
+    /// The form in which the bounds are kept.
     type Bound;
 
-    /// Whose damage a scan reports.
+    /// The pool to which a scan reports damage.
     fn pool(&self) -> &Pool<Self::Medium>;
 
-    /// Reads at the front. Of more than `most` records the rest is held for later, so a source that
-    /// can stop there saves their copies.
+    /// Reads at the front. Records beyond `most` are held for later, so a source that can stop there saves
+    /// copying them.
     ///
     /// # Errors
-    /// Those of a scan; the scan is over.
+    /// Those of a scan; the scan ends.
     fn read_front(
         &mut self,
         bounds: &mut Bounds<Self::Bound>,
@@ -209,7 +209,7 @@ pub trait LeafSource {
         items: &mut impl Sink<Self::Key, Self::Value>,
     ) -> Result<bool, IndexError>;
 
-    /// Leaves the memory of bounds to `records`, where they are keys.
+    /// Gives the memory of bounds back to `records`, if they are keys.
     fn keep(bounds: Bounds<Self::Bound>, records: &mut Records<Self::Key, Self::Value>) {
         drop(bounds);
         let _ = records;
@@ -218,7 +218,7 @@ pub trait LeafSource {
     /// Reads at the back, into `items`, which is empty.
     ///
     /// # Errors
-    /// Those of a scan; the scan is over.
+    /// Those of a scan; the scan ends.
     fn read_back(
         &mut self,
         bounds: &mut Bounds<Self::Bound>,
@@ -234,11 +234,11 @@ type Record<S> = (<S as LeafSource>::Key, <S as LeafSource>::Value);
 pub struct Scan<S: LeafSource> {
     source: S,
     bounds: Bounds<S::Bound>,
-    /// Nothing is left between the bounds.
+    /// Whether nothing is left between the bounds.
     done: bool,
-    /// What the front has copied, ascending.
+    /// The records that the front has copied, ascending.
     front: VecDeque<Record<S>>,
-    /// What the back has copied, ascending, all greater.
+    /// The records that the back has copied, ascending, all greater.
     back: VecDeque<Record<S>>,
 }
 
@@ -249,15 +249,15 @@ impl<S: LeafSource> fmt::Debug for Scan<S> {
 }
 
 impl<S: LeafSource> Scan<S> {
-    /// Of what lies between the bounds.
+    /// Makes the scan of the keys between the bounds.
     pub fn new(source: S, bounds: Bounds<S::Bound>) -> Self {
         Self { source, bounds, done: false, front: VecDeque::new(), back: VecDeque::new() }
     }
 
-    /// Appends up to `limit` records, ascending, and tells the pool of no damage.
+    /// Appends up to `limit` records, ascending, and reports no damage to the pool.
     ///
     /// # Errors
-    /// Those of the index. What was appended before stays.
+    /// Those of the index. Records appended before stay.
     pub fn append_to(&mut self, limit: usize, out: &mut Vec<Record<S>>) -> Result<(), IndexError> {
         let end = out.len().saturating_add(limit);
         out.extend(self.front.drain(..limit.min(self.front.len())));
@@ -273,11 +273,11 @@ impl<S: LeafSource> Scan<S> {
         Ok(())
     }
 
-    /// Reads up to `limit` records in place of what is in `out`, ascending, and tells the pool of no
-    /// damage; returns how many.
+    /// Reads up to `limit` records, ascending, in place of the contents of `out`, and reports no damage to
+    /// the pool; returns their number.
     ///
     /// # Errors
-    /// Those of the index. What was read before stays.
+    /// Those of the index. Records read before stay.
     pub fn fill(
         mut self,
         limit: usize,
@@ -293,7 +293,7 @@ impl<S: LeafSource> Scan<S> {
         Ok(out.len())
     }
 
-    /// The first record, and tells the pool of no damage.
+    /// Returns the first record, and reports no damage to the pool.
     ///
     /// # Errors
     /// Those of the index.
@@ -302,7 +302,7 @@ impl<S: LeafSource> Scan<S> {
         Ok(self.front.pop_front().or_else(|| self.back.pop_front()))
     }
 
-    /// The last record, and tells the pool of no damage.
+    /// Returns the last record, and reports no damage to the pool.
     ///
     /// # Errors
     /// Those of the index.
@@ -311,7 +311,7 @@ impl<S: LeafSource> Scan<S> {
         Ok(self.back.pop_back().or_else(|| self.front.pop_back()))
     }
 
-    /// Copies leaves at the front until there is a record, or nothing left.
+    /// Copies leaves at the front until there is a record, or nothing is left.
     fn fill_front(&mut self, most: usize) -> Result<(), IndexError> {
         if !self.front.is_empty() || self.done {
             return Ok(());
@@ -324,7 +324,7 @@ impl<S: LeafSource> Scan<S> {
         Ok(())
     }
 
-    /// Copies leaves at the back until there is a record, or nothing left.
+    /// Copies leaves at the back until there is a record, or nothing is left.
     fn fill_back(&mut self, most: usize) -> Result<(), IndexError> {
         if !self.back.is_empty() || self.done {
             return Ok(());

@@ -1,7 +1,7 @@
-//! [`scans!`](crate::scans): the methods that every index with a [`Scan`](crate::Scan) has.
+//! [`scans!`](crate::scans): the methods of every index with a [`Scan`](crate::Scan).
 
-/// Implements what reads ranges, over the index's own `fn scan_of(&self, bounds: Bounds<K>) -> Range<..>`:
-/// the type with its parameters, and that of its ranges.
+/// Implements the range reads, over the index's own `fn scan_of(&self, bounds: Bounds<K>) -> Range<..>`:
+/// takes the type with its parameters, and that of its ranges.
 ///
 /// ```ignore
 /// scans!(Hart<K, V, M, CHUNK: usize, PREFIX: usize>, Range);
@@ -19,7 +19,7 @@ macro_rules! scans {
             $value: pmindex_index::Value,
             $medium: pmindex_core::Medium,
         {
-            /// The records with keys in `bounds`, in order, from both ends.
+            /// Returns the records with keys in `bounds`, in order, from both ends.
             ///
             /// # Panics
             /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
@@ -31,16 +31,16 @@ macro_rules! scans {
                 self.scan_of($crate::Bounds::of(bounds))
             }
 
-            /// All records, in order.
+            /// Returns all records, in order.
             pub fn iter(&self) -> $range<'_, $key, $value, $medium $(, $number)*> {
                 self.range(..)
             }
 
-            /// Up to `limit` records from `from` on, ascending, appended to `out`.
+            /// Appends up to `limit` records from `from` on, ascending, to `out`.
             ///
             /// # Cost
-            /// No flush, no fence. The way down, then the leaves, each fetched while the one before is
-            /// copied and its keys are sorted.
+            /// No flush, no fence. A search, then the leaves, each prefetched while the one before is copied
+            /// and its keys are sorted.
             pub fn scan(
                 &self,
                 from: &$key::Ref,
@@ -53,11 +53,12 @@ macro_rules! scans {
                     .noted(&self.pool)
             }
 
-            /// Up to `limit` records with keys in `range`, ascending, in the memory of what was in `out`;
-            /// returns how many: [`Index::scan_bounds_into`](pmindex_index::Index::scan_bounds_into).
+            /// Reads up to `limit` records with keys in `range`, ascending, in the memory of the former
+            /// contents of `out`; returns their number:
+            /// [`Index::scan_bounds_into`](pmindex_index::Index::scan_bounds_into).
             ///
             /// # Errors
-            /// Those of a scan. What was read before stays in `out`.
+            /// Those of a scan. Records read before stay in `out`.
             ///
             /// # Panics
             /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
@@ -73,7 +74,7 @@ macro_rules! scans {
                 self.scan_of(bounds).fill(limit, out).noted(&self.pool)
             }
 
-            /// The least record. Costs a way down and a leaf's copy.
+            /// Returns the least record. Costs a search and a leaf's copy.
             pub fn first_key_value(
                 &self,
             ) -> Result<Option<($key, $value)>, pmindex_index::IndexError> {
@@ -81,7 +82,7 @@ macro_rules! scans {
                 self.iter().least().noted(&self.pool)
             }
 
-            /// The greatest record. Costs a way down and a leaf's copy.
+            /// Returns the greatest record. Costs a search and a leaf's copy.
             pub fn last_key_value(
                 &self,
             ) -> Result<Option<($key, $value)>, pmindex_index::IndexError> {
@@ -89,7 +90,7 @@ macro_rules! scans {
                 self.iter().greatest().noted(&self.pool)
             }
 
-            /// Whether there are no records. Costs what [`first_key_value`](Self::first_key_value) does.
+            /// Whether the index has no records. Costs as much as [`first_key_value`](Self::first_key_value).
             pub fn is_empty(&self) -> Result<bool, pmindex_index::IndexError> {
                 Ok(self.first_key_value()?.is_none())
             }

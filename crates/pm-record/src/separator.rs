@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use pmindex_core::PmError;
 
-/// A short byte string `s` with `left <= s < right`.
+/// Returns a short byte string `s` with `left <= s < right`.
 ///
-/// Inner nodes route a key to the right of a separator if it is greater, so any such string will
-/// do, and a short one keeps the inner nodes small.
+/// Inner nodes route a key to the right of a separator if it is greater, so any such string is correct, and a
+/// short one keeps the inner nodes small.
 ///
 /// # Errors
 /// [`PmError::Corrupt`], in the node at offset `node`, if not `left < right`.
@@ -22,10 +22,10 @@ pub fn separator_between<'l>(
         return Ok(Cow::Borrowed(left)); // `left` is a prefix of `right`
     };
     if left.len() == common + 1 {
-        return Ok(Cow::Borrowed(left)); // as short as it gets
+        return Ok(Cow::Borrowed(left)); // no shorter one exists
     }
-    // a < b. The common part and a + 1 is more than `left`; it is less than `right` if a + 1 is
-    // less than b, or if `right` goes on after b.
+    // a < b. The common part followed by a + 1 is more than `left`; it is less than `right` if a + 1 is less
+    // than b, or if `right` continues after b.
     if a + 1 < b || right.len() > common + 1 {
         let mut short = left[..=common].to_vec();
         short[common] = a + 1;
@@ -34,9 +34,9 @@ pub fn separator_between<'l>(
     Ok(Cow::Borrowed(left))
 }
 
-/// The shortest byte string `s` with `left < s <= right`: a beginning of `right`.
+/// Returns the shortest byte string `s` with `left < s <= right`: a prefix of `right`.
 ///
-/// The low key of a node on the right of `left`, where ranges are half-open.
+/// The low key of a node to the right of `left`, where ranges are half-open.
 ///
 /// # Errors
 /// [`PmError::Corrupt`], in the node at offset `node`, if not `left < right`.
@@ -46,7 +46,7 @@ pub fn low_between<'r>(left: &[u8], right: &'r [u8], node: u64) -> Result<&'r [u
     Ok(&right[..right.len().min(common + 1)])
 }
 
-/// Neighbours come from a leaf's sorted records; those of a damaged one need not be in order.
+/// Neighbours come from a leaf's sorted records; those of a damaged leaf need not be in order.
 fn in_order(left: &[u8], right: &[u8], node: u64) -> Result<(), PmError> {
     if left >= right {
         return Err(PmError::Corrupt { what: "keys out of order", offset: node });

@@ -1,35 +1,35 @@
-//! Where a scan puts records, and what it reads them from.
+//! The lists that scans add records to, and the records they read.
 
 use pmindex_core::PmError;
 use pmindex_index::Records;
 
-/// A record in a node, to be copied out. Racing: validate what any of these returns, an error included.
+/// A record in a node, to be copied. Racing: validate the results, errors included.
 pub trait Readable<K, V> {
-    /// Copies the key out.
+    /// Copies the key.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
     fn key(&self) -> Result<K, PmError>;
 
-    /// Copies the key into the memory of another.
+    /// Copies the key into the memory of another key.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`]; then `key` is some key.
+    /// [`PmError::Corrupt`]; then `key` is unspecified.
     fn key_into(&self, key: &mut K) -> Result<(), PmError>;
 
-    /// Copies the value out, after the key.
+    /// Copies the value, after the key.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
     fn value(&self, key: &K) -> Result<V, PmError>;
 
-    /// Copies the value into the memory of another, after the key.
+    /// Copies the value into the memory of another value, after the key.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`]; then `value` is some value.
+    /// [`PmError::Corrupt`]; then `value` is unspecified.
     fn value_into(&self, key: &K, value: &mut V) -> Result<(), PmError>;
 
-    /// Copies both out.
+    /// Copies both.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -43,19 +43,19 @@ pub trait Readable<K, V> {
 
 /// A list to which a scan adds records.
 pub trait Sink<K, V> {
-    /// What is in it.
+    /// Returns its records.
     fn records(&self) -> &[(K, V)];
 
-    /// What is in it, to be put in order.
+    /// Returns its records, to be sorted.
     fn records_mut(&mut self) -> &mut [(K, V)];
 
-    /// How many there are.
+    /// Returns the number of records.
     fn count(&self) -> usize;
 
     /// Keeps the first `len`.
     fn truncate(&mut self, len: usize);
 
-    /// Adds one that is copied already.
+    /// Adds a record that is copied already.
     fn push(&mut self, record: (K, V));
 
     /// Adds a record.
@@ -123,7 +123,7 @@ impl<K, V> Sink<K, V> for Vec<(K, V)> {
     }
 }
 
-/// In the memory of what was in it before.
+/// Reuses the memory of the former contents.
 impl<K, V> Sink<K, V> for Records<K, V> {
     fn records(&self) -> &[(K, V)] {
         self

@@ -10,23 +10,21 @@ use crate::block::RecordBlock;
 use crate::probe::{Datum, Probe, prefix_word};
 use crate::sink::Readable;
 
-/// How the slots of an index with keys `K` and values `V` are laid out; with a prefix or without.
+/// The layout of the slots of an index with keys `K` and values `V`; with a prefix or without.
 #[derive(Debug)]
 pub struct RawSlot<K, V, const PREFIX: bool>(PhantomData<fn() -> (K, V)>);
 
 /// Slots in which a byte-string key is the pointer to its block.
 pub type Slot<K, V> = RawSlot<K, V, false>;
 
-/// Slots in which the first 8 bytes of a byte-string key (as a number that orders keys, ties
-/// excepted) stand before the pointer to its block: most keys are told apart, and put in order,
-/// without a look at the block.
+/// Slots in which the first 8 bytes of a byte-string key (as a number that orders keys, except for ties)
+/// precede the pointer to its block: most keys are distinguished and sorted without reading the block.
 pub type PrefixedSlot<K, V> = RawSlot<K, V, true>;
 
 impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
     /// Whether the first word of a slot is a byte-string key's prefix.
     pub const HAS_PREFIX: bool = PREFIX && K::SHAPE.is_bytes();
-    /// Words of the key part: the key, or the pointer to the record block, with its prefix if it has
-    /// one.
+    /// Words of the key part: the key, or the pointer to the record block, with the prefix if there is one.
     pub const KEY_WORDS: usize = match K::SHAPE {
         Shape::Inline(n) => n,
         Shape::Bytes => 1 + Self::HAS_PREFIX as usize,
@@ -41,22 +39,22 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
     pub const WORDS: usize = Self::KEY_WORDS + Self::VALUE_WORDS;
     /// Whether records have a block out of line.
     pub const HAS_BLOCK: bool = K::SHAPE.is_bytes() || V::SHAPE.is_bytes();
-    /// Which word of a slot points to the block, where there is one.
+    /// The word of a slot that points to the block, if there is one.
     pub const BLOCK_WORD: usize =
         if K::SHAPE.is_bytes() { Self::HAS_PREFIX as usize } else { Self::KEY_WORDS };
-    /// Whether no slot of an array that begins with a line lies across the end of a line.
+    /// Whether no slot of an array that begins at a line crosses the end of a line.
     pub const IN_LINE: bool = (LINE / 8).is_multiple_of(Self::WORDS);
     /// Whether a value is replaced by one 8-byte store: the value itself, or the pointer to the
     /// block.
     pub const ONE_WORD_UPDATE: bool = V::SHAPE.is_bytes() || V::SHAPE.words() == 1;
 
-    /// Where the block of the record is (0 where the layout has none).
+    /// Returns the offset of the record's block (0 if the layout has none).
     #[inline]
     pub fn block<M: Medium>(pm: &M, slot: &[PmU64]) -> u64 {
         if Self::HAS_BLOCK { pm.load(&slot[Self::BLOCK_WORD]) } else { 0 }
     }
 
-    /// Bytes of the block for such a record.
+    /// Returns the bytes of the block for such a record.
     #[must_use]
     pub fn block_size(probe: &Probe<'_, K>, datum: &Datum<'_, V>) -> u64 {
         RecordBlock::size_for(probe.bytes().len(), datum.bytes().len())
@@ -73,7 +71,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         RecordBlock::write(pool, block, probe.bytes(), datum.bytes())
     }
 
-    /// Fills the block of a record, for whoever flushes it; returns the words filled.
+    /// Fills the block of a record, which the caller flushes; returns the words filled.
     #[track_caller]
     pub fn fill_block<'p, M: Medium>(
         pool: &'p Pool<M>,
@@ -84,7 +82,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         RecordBlock::fill(pool, block, probe.bytes(), datum.bytes())
     }
 
-    /// Fills and flushes a slot; `block` counts only where the layout has one.
+    /// Fills and flushes a slot; `block` is used only if the layout has one.
     #[inline(always)]
     #[track_caller]
     pub fn write<M: Medium>(
@@ -97,7 +95,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         pm.flush_words(Self::fill(pm, slot, probe, datum, block))
     }
 
-    /// Fills a slot as [`write`](Self::write) does, for whoever flushes it; returns the words filled.
+    /// Fills a slot as [`write`](Self::write) does; the caller flushes it. Returns the words filled.
     #[inline(always)]
     #[track_caller]
     pub fn fill<'s, M: Medium>(
@@ -127,8 +125,8 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         slot
     }
 
-    /// Fills a slot without a block, the first key word last, and flushes it: if it lies
-    /// [in one line](Self::IN_LINE), whoever finds that word finds all.
+    /// Fills a slot without a block, the first key word last, and flushes it: if it lies [in one
+    /// line](Self::IN_LINE), a reader that finds that word finds all.
     #[inline(always)]
     #[track_caller]
     pub fn write_key_last<M: Medium>(
@@ -176,9 +174,9 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         }
     }
 
-    /// Looks at the keys of slots that have this fingerprint and are not the key that is looked for: of
-    /// 256 keys one has the same fingerprint, but one that has another was not put there. Racing:
-    /// validate, an error included.
+    /// Checks the keys of slots that have this fingerprint but not the key searched for: one key in 256 has
+    /// the same fingerprint, but a key with another fingerprint was not stored there. Racing: validate,
+    /// errors included.
     ///
     /// # Errors
     /// [`PmError::Corrupt`]: the lookup cannot tell whether the probe's key was here.
@@ -191,17 +189,17 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
     ) -> Result<(), PmError> {
         for slot in slots {
             let key = Self::key(pool, slot)?;
-            // Tags, which are never 0, have 1 in its place.
+            // Tags are never 0 and have 1 in its place.
             if Probe::of_stored(&key).fingerprint().max(1) != fingerprint.max(1) {
                 let offset = pool.pptr(&slot[0]).offset();
-                let what = "a record whose key has not its fingerprint";
+                let what = "a record whose fingerprint differs from its key's";
                 return Err(PmError::Corrupt { what, offset });
             }
         }
         Ok(())
     }
 
-    /// Copies the key out, for checks, and looks at the whole block if there is one.
+    /// Copies the key, for checks, and checks the whole block if there is one.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -212,7 +210,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         Self::key(pool, slot)
     }
 
-    /// Orders the slot's key against the probe's.
+    /// Compares the slot's key with the probe's.
     #[inline]
     pub fn cmp_key<M: Medium>(
         pool: &Pool<M>,
@@ -239,8 +237,8 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         }
     }
 
-    /// Copies the key out. A prefix that is not the key's is an error, so that keys taken in the order
-    /// of prefixes are in order.
+    /// Copies the key. A prefix that is not the key's is an error, so keys sorted by their prefixes are in
+    /// order.
     #[inline(always)]
     pub fn key<M: Medium>(pool: &Pool<M>, slot: &[PmU64]) -> Result<K, PmError> {
         let pm = pool.pm();
@@ -257,7 +255,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         }
     }
 
-    /// Copies the value out.
+    /// Copies the value.
     #[inline(always)]
     pub fn value<M: Medium>(pool: &Pool<M>, slot: &[PmU64]) -> Result<V, PmError> {
         let pm = pool.pm();
@@ -272,7 +270,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         }
     }
 
-    /// Copies the key into the memory of another, with the errors of [`key`](Self::key).
+    /// Copies the key into the memory of another key, with the errors of [`key`](Self::key).
     #[inline]
     pub fn key_into<M: Medium>(pool: &Pool<M>, slot: &[PmU64], key: &mut K) -> Result<(), PmError> {
         if !K::SHAPE.is_bytes() {
@@ -296,7 +294,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         }
     }
 
-    /// Copies the value into the memory of another.
+    /// Copies the value into the memory of another value.
     #[inline]
     pub fn value_into<M: Medium>(
         pool: &Pool<M>,
@@ -316,7 +314,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         Err(PmError::Corrupt { what: "the encoding of a value", offset })
     }
 
-    /// Copies key and value out.
+    /// Copies key and value.
     #[inline]
     pub fn record<M: Medium>(pool: &Pool<M>, slot: &[PmU64]) -> Result<(K, V), PmError> {
         if K::SHAPE.is_bytes() && V::SHAPE.is_bytes() {
@@ -329,7 +327,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         Ok((Self::key(pool, slot)?, Self::value(pool, slot)?))
     }
 
-    /// Copies key and value out, if the key is a byte string in `block`.
+    /// Copies key and value, if the key is a byte string in `block`.
     #[inline]
     pub fn record_in<M: Medium>(
         pm: &M,
@@ -345,7 +343,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         Ok((key, value))
     }
 
-    /// The byte-string key in the block at `offset`.
+    /// Copies the byte-string key from the block at `offset`.
     #[inline(always)]
     fn key_in<M: Medium>(
         pm: &M,
@@ -360,7 +358,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         K::from_vec(bytes).ok_or(PmError::Corrupt { what: "the encoding of a key", offset })
     }
 
-    /// The byte-string value in the block at `offset`.
+    /// Copies the byte-string value from the block at `offset`.
     #[inline(always)]
     fn value_in<M: Medium>(pm: &M, offset: u64, block: &RecordBlock<'_>) -> Result<V, PmError> {
         V::from_vec(block.value(pm))
@@ -376,7 +374,7 @@ pub struct InSlot<'p, K, V, M: Medium, const PREFIX: bool> {
 }
 
 impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
-    /// The record of a slot, for a [`Sink`](crate::Sink).
+    /// Returns the record of a slot, for a [`Sink`](crate::Sink).
     #[inline(always)]
     pub fn readable<'p, M: Medium>(
         pool: &'p Pool<M>,
@@ -409,14 +407,14 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: bool> Readable<K, V>
     }
 }
 
-/// A slot of a pool whose byte-string key is in a block that is known.
+/// A slot of a pool whose byte-string key is in a known block.
 pub struct InBlock<'p, K, V, M: Medium, const PREFIX: bool> {
     slot: InSlot<'p, K, V, M, PREFIX>,
     block: &'p RecordBlock<'p>,
 }
 
 impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
-    /// The record of a slot whose key is a byte string in `block`, for a [`Sink`](crate::Sink).
+    /// Returns the record of a slot whose key is a byte string in `block`, for a [`Sink`](crate::Sink).
     #[inline(always)]
     pub fn readable_in<'p, M: Medium>(
         pool: &'p Pool<M>,

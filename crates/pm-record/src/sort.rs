@@ -1,14 +1,14 @@
-//! Keys out of line put in order, without a copy of them.
+//! Sorting out-of-line keys without copying them.
 
 use pmindex_core::rank_sort;
 
-/// The most keys of a leaf.
+/// The largest number of keys in a leaf.
 const MOST: usize = 64;
 
-/// Sorts keys that agree in their first words, `from` of them: `word` gives a key's words, most
-/// significant byte first and with zeros behind its end, `len` its bytes. No more than 64 keys.
+/// Sorts keys that agree in their first words, `from` of them: `word` returns a key's words, most significant
+/// byte first and with zeros behind its end, `len` its bytes. At most 64 keys.
 ///
-/// All that is compared is a private copy: whatever is raced with, the sort comes to an end.
+/// All comparisons use private copies: the sort ends even if the keys change meanwhile.
 pub fn sort_keys(
     keys: &mut [u8],
     mut from: usize,
@@ -29,7 +29,7 @@ pub fn sort_keys(
         }
         from += 1;
         if keys.iter().all(|&key| len(key) <= 8 * from) {
-            // Zeros at the end are all that may be between them.
+            // They can differ only in zeros at the end.
             keys.sort_unstable_by_key(|&key| (len(key), key));
             return;
         }
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// Sorts keys as if each stood in words of its own.
+    /// Sorts keys stored in words of their own.
     fn sorted(keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let word = |key: u8, word: usize| {
             let mut bytes = [0; 8];
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn keys_that_change_under_the_sort_end_it() {
-        // Whatever is raced with: words that are others each time.
+        // As if concurrent writers changed the words at each read.
         let words = std::cell::Cell::new(1u64);
         let word = |_: u8, _: usize| {
             words

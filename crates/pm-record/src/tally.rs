@@ -1,4 +1,4 @@
-//! How many records an index has, where opening does not count them.
+//! The number of records of an index whose opening does not count them.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,15 +7,15 @@ use parking_lot::Mutex;
 use pmindex_core::Medium;
 use pmindex_index::IndexError;
 
-/// Records gained since the index was opened (modulo 2^64), and how often that changed.
+/// Records gained since the index was opened (modulo 2^64), and the number of these changes.
 #[derive(Debug, Default)]
 struct Count {
     gained: AtomicU64,
     changes: AtomicU64,
 }
 
-/// The number of records: what each lock's holders have gained, and what there was when the index was
-/// opened, which is counted when it is first asked for after a crash.
+/// The number of records: those gained under each lock, and those that existed when the index was opened,
+/// which are counted at the first request after a crash.
 #[derive(Debug)]
 pub struct Tally {
     counts: Box<[Count]>,
@@ -23,15 +23,15 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// A tally for so many locks; `base` records were there, if that is known.
+    /// Makes a tally for this many locks; `base` is the number of existing records, if known.
     #[must_use]
     pub fn new(locks: usize, base: Option<u64>) -> Self {
         let counts = (0..locks).map(|_| Count::default()).collect();
         Self { counts, base: Mutex::new(base) }
     }
 
-    /// Notes `change` (modulo 2^64) records under lock number `lock`, which is held. Returns how many
-    /// changes were noted under it.
+    /// Adds `change` (modulo 2^64) records under lock number `lock`, which is held. Returns the number of
+    /// changes noted under it.
     #[inline(always)]
     pub fn add(&self, lock: usize, change: u64) -> u64 {
         let Count { gained, changes } = &self.counts[lock];
@@ -41,13 +41,13 @@ impl Tally {
         count
     }
 
-    /// Bytes in DRAM.
+    /// Returns the bytes of DRAM.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.counts)
     }
 
-    /// Sums over all locks: records gained, changes.
+    /// Returns the sums over all locks: records gained, and changes.
     fn sums(&self) -> (u64, u64) {
         self.counts.iter().fold((0, 0), |(gained, changes), count| {
             let more = count.gained.load(Relaxed);
@@ -58,8 +58,8 @@ impl Tally {
         })
     }
 
-    /// How many records there are; `recount` counts them. Complexity: the number of locks; once after a
-    /// crash, that of `recount`. Exact when no write is under way.
+    /// Returns the number of records; `recount` counts them. Complexity: the number of locks; once after a
+    /// crash, that of `recount`. Exact when no write is in progress.
     ///
     /// # Errors
     /// Those of `recount`.
