@@ -1,9 +1,9 @@
-//! The medium: every access to a pool goes through one, so that one place can execute it, count
-//! it, or record it.
+//! The medium: every access to a pool goes through one, so that one place can execute it, count it, or record
+//! it.
 //!
-//! * [`Mapped`]: the real thing.
-//! * [`Counting`]: the same, and exact counts of lines flushed, fences and media bytes.
-//! * [`Traced`]: the same, and a record of every access for the crash simulator.
+//! * [`Mapped`]: executes on real memory.
+//! * [`Counting`]: also counts lines flushed, fences and media bytes, exactly.
+//! * [`Traced`]: also records every access for the crash simulator.
 
 pub(crate) mod base;
 mod counting;
@@ -62,7 +62,7 @@ pub(crate) mod sealed {
 /// durability fence, in any medium. The caller's location identifies a persistence step to the
 /// crash simulator, so helpers that persist on behalf of others are `#[track_caller]` too.
 pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
-    /// Whether this is [`Mapped`], for which code may be compiled beforehand.
+    /// Whether this is [`Mapped`], for which code may be compiled in advance.
     #[doc(hidden)]
     const IS_MAPPED: bool = false;
 
@@ -88,16 +88,18 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     #[track_caller]
     fn flush_words(&self, words: &[PmU64]) -> Flushed;
 
-    /// Waits until all this thread has flushed is durable. Fails only in `Msync` and `Journal` mode. The pool is
-    /// then poisoned: nothing later is acknowledged, nothing that is stored later reaches the file, and
-    /// what this thread stored since its last fence is taken back before this returns.
+    /// Waits until everything this thread has flushed is durable. Fails only in `Msync` and `Journal` mode.
+    /// Then the pool is poisoned: no later fence succeeds, no later store reaches the file, and the stores of
+    /// this thread since its last fence are taken back before this returns.
     #[track_caller]
     fn fence(&self, flushed: Flushed) -> Result<Durable, DurabilityLost>;
 
-    /// Between two stores of this thread to one line: the first persists before the second. Between
-    /// stores to different lines it means nothing, a fence does. An x86-64 keeps the order of stores by
-    /// itself, so there it is nothing; elsewhere it is a barrier, though most of them keep it, too.
+    /// Orders two stores of this thread to one line: the first persists before the second. It does not order
+    /// stores to different lines; a fence does. An x86-64 keeps the order of stores by itself, so there it
+    /// does nothing; elsewhere it is a barrier, although most CPUs keep the order, too.
     ///
+    /// The simulator checks that each barrier is present and needed (`Persistency::Barriers` of the test
+    /// kit): there, a store without one may persist before the thread's earlier stores to the line.
     /// The simulator checks that it is there and needed (`Persistency::Barriers` of the test kit): to it
     /// a store without one may persist before those that the thread made to the line before.
     #[inline(always)]
@@ -108,15 +110,15 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         }
     }
 
-    /// Copies words out, as a sequence of relaxed 8-byte loads, then an acquire fence. The copy is
-    /// private but not a snapshot: validate a version after it.
+    /// Copies words from `src` to `dst`, as a sequence of relaxed 8-byte loads, then an acquire fence. The
+    /// copy is private but not a snapshot: validate a version after it.
     fn read_words(&self, src: &[PmU64], dst: &mut [u64]);
 
-    /// Which bytes of up to 64 (8 words) equal `byte`: bit `i` is byte `i`, least significant byte
-    /// of each word first.
+    /// Returns a mask of the bytes, up to 64 (8 words), that equal `byte`: bit `i` is byte `i`, least
+    /// significant byte of each word first.
     fn match_byte(&self, src: &[PmU64], byte: u8) -> u64;
 
-    /// Which of up to 64 words equal `word`: bit `i` is `src[i]`. Races like
+    /// Returns a mask of the words, up to 64, that equal `word`: bit `i` is `src[i]`. Races like
     /// [`read_words`](Self::read_words).
     fn match_word(&self, src: &[PmU64], word: u64) -> u64 {
         (0..)
@@ -124,38 +126,38 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
             .fold(0, |mask, (i, cell)| mask | u64::from(self.load_word(cell) == word) << i)
     }
 
-    /// Which of up to 64 words are less than `bound`, as unsigned numbers: bit `i` is `src[i]`. Races
-    /// like [`read_words`](Self::read_words).
+    /// Returns a mask of the words, up to 64, that are less than `bound`, as unsigned numbers: bit `i` is
+    /// `src[i]`. Races like [`read_words`](Self::read_words).
     fn match_less(&self, src: &[PmU64], bound: u64) -> u64 {
         (0..)
             .zip(src.iter().take(64))
             .fold(0, |mask, (i, cell)| mask | u64::from(self.load_word(cell) < bound) << i)
     }
 
-    /// How many words are less than `bound`, as unsigned numbers, in any order: in sorted words, the
-    /// place of `bound`. Branch-free where the number of words is a constant, so prefer the whole
-    /// node, unused words at `u64::MAX`. Races like [`read_words`](Self::read_words).
+    /// Returns the number of words less than `bound`, as unsigned numbers, in any order: in sorted words, the
+    /// place of `bound`. Branch-free if the number of words is a constant, so prefer the whole node, with
+    /// unused words at `u64::MAX`. Races like [`read_words`](Self::read_words).
     fn count_less(&self, src: &[PmU64], bound: u64) -> usize {
         src.iter().filter(|cell| self.load_word(cell) < bound).count()
     }
 
-    /// Copies words in with ordinary stores.
+    /// Copies words to `dst` with ordinary stores.
     #[track_caller]
     fn write_words(&self, dst: &[PmU64], src: &[u64]);
 
-    /// Copies words in with non-temporal stores where the CPU has them; they count as flushed.
-    /// Within the copy, words become durable in any order and subset until the fence.
+    /// Copies words to `dst` with non-temporal stores, where the CPU has them; they count as flushed. Within
+    /// the copy, any subset of the words may be durable, in any order, until the fence.
     #[track_caller]
     fn stream_words(&self, dst: &[PmU64], src: &[u64]) -> Flushed;
 
-    /// Everything stored so far, by this process or one before it, has just been made durable from
-    /// outside the medium: the kernel wrote the file back. The simulator takes note.
+    /// Records that everything stored so far, by this process or an earlier one, was made durable from
+    /// outside the medium: the kernel wrote the file back. For the simulator.
     #[inline(always)]
     #[track_caller]
     fn written_back(&self) {}
 
-    /// Whether nothing in this medium survives the process, so that tickets need not be written,
-    /// logs, or anything else that only recovery reads.
+    /// Whether nothing in this medium survives the process, so that tickets, logs and other words that only
+    /// recovery reads need not be written.
     #[inline(always)]
     fn is_volatile(&self) -> bool {
         false
@@ -167,51 +169,50 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         self.stream_words(core::slice::from_ref(cell), &[value])
     }
 
-    /// Whether a fence failed, so that no later one succeeds.
+    /// Whether a fence has failed, so that no later one succeeds.
     fn is_poisoned(&self) -> bool {
         false
     }
 
-    /// Whether this thread may write: not after a fence failed, unless it
-    /// [recovers](crate::Pool::recovery).
+    /// Whether this thread may write: not after a fence failed, unless it [recovers](crate::Pool::recovery).
     #[inline(always)]
     fn may_write(&self) -> bool {
         true
     }
 
-    /// What this thread has stored so far stays visible, whatever becomes of its next fence. A fence
-    /// that fails takes back what the thread stored since this, and since the fence before.
+    /// Keeps the stores of this thread so far visible, even if its next fence fails. A failed fence takes
+    /// back only the thread's stores since this call, and since the fence before.
     #[inline(always)]
     fn keep_stores(&self) {}
 
-    /// Calls `sync`, which writes the whole file back, apart from every fence: the system reports a
-    /// failed write-back once, to the thread that asks first. Its failure is that of a fence.
+    /// Calls `sync`, which writes the whole file back, while no fence runs: the system reports a failed
+    /// write-back once, to the thread that asks first. A failure counts as that of a fence.
     fn sync_apart(&self, sync: &mut dyn FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
         sync()
     }
 
-    /// Fences, rounds of them, synchronisations and bytes of logs since the pool was opened, where fences wait
-    /// for a device: see [`Pool::activity`](crate::Pool::activity).
+    /// Returns the numbers of fences, rounds of them, synchronisations and bytes of logs since the pool was
+    /// opened, if fences wait for a device: see [`Pool::activity`](crate::Pool::activity).
     fn tally(&self) -> Option<[u64; 4]> {
         None
     }
 
-    /// A point where a deterministic scheduler may run another thread. Nothing in production.
+    /// Lets a deterministic scheduler run another thread. Does nothing in production.
     #[inline(always)]
     fn yield_point(&self) {}
 
-    /// A [`yield_point`](Self::yield_point) where what an operation held passes to others: a slot that
-    /// is free, a block that may be had again, a chain that is over. A scheduler may prefer these: what
-    /// goes wrong between two of them takes no other switch.
+    /// A [`yield_point`](Self::yield_point) where an operation passes something on to others: a free slot, a
+    /// block that may be reused, a chain that is over. A scheduler may prefer these: faults between two of
+    /// them need no other switch.
     #[inline(always)]
     fn handover_point(&self) {}
 
-    /// Sleeps for a while in a long wait. Nothing under a scheduler, where no other thread would run.
+    /// Sleeps for a while in a long wait. Does nothing under a scheduler, where no other thread would run.
     fn nap(&self, time: core::time::Duration) {
         std::thread::sleep(time);
     }
 
-    /// One turn of a spin loop: a pause in production, a forced switch under a scheduler.
+    /// Executes one turn of a spin loop: a pause in production, a forced switch under a scheduler.
     #[inline(always)]
     fn spin(&self) {
         core::hint::spin_loop();
@@ -232,9 +233,9 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         self.store_word(cell.as_word(), value.into_word());
     }
 
-    /// Stores a cell and starts its write-back in one step, non-temporally where the CPU does that
-    /// faster. Meant for commit words: it is ordered with no other store before the fence, so what
-    /// it commits must be durable already, and only the holder of a lock may be able to see it.
+    /// Stores a cell and starts its write-back in one step, non-temporally if the CPU does that faster. For
+    /// commit words: no other store is ordered with it before the fence, so the data it commits must be
+    /// durable already, and only the holder of a lock may be able to see the cell.
     #[inline(always)]
     #[track_caller]
     fn store_nt<W: Word>(&self, cell: &PmCell<W>, value: W) -> Flushed {
@@ -257,8 +258,8 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         self.flush_words(words_of(target))
     }
 
-    /// Starts the write-back of every line of these words, which it sorts: once of a line that several
-    /// of them share.
+    /// Starts the write-back of every line of these words, which it sorts; a line that several of them share
+    /// is flushed once.
     #[track_caller]
     fn flush_together(&self, written: &mut [&[PmU64]]) -> Flushed {
         written.sort_unstable_by_key(|words| words.as_ptr().addr());
@@ -282,7 +283,7 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         self.fence(flushed)
     }
 
-    /// Copies bytes out (least significant byte of each word first), racing like
+    /// Copies bytes from `src` to `dst` (least significant byte of each word first), racing like
     /// [`read_words`](Self::read_words). `dst` may be at most as long as `src`.
     fn read_bytes(&self, src: &[PmU64], dst: &mut [u8]) {
         let mut words = [0u64; 32];
@@ -299,11 +300,11 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         }
     }
 
-    /// The first `len` bytes in a vector of their own, racing like [`read_words`](Self::read_words);
-    /// no more than `src` has.
+    /// Returns the first `len` bytes in a new vector, or all if there are fewer, racing like
+    /// [`read_words`](Self::read_words).
     fn read_vec(&self, src: &[PmU64], len: usize) -> Vec<u8> {
         let src = &src[..src.len().min(len.div_ceil(8))];
-        // Not zeroed first: that takes another way through the system's allocator, a slow one.
+        // Not zeroed first: the system's allocator has a slower path for zeroed memory.
         let mut bytes = Vec::with_capacity(size_of_val(src));
         let mut words = [0u64; 32];
         for cells in src.chunks(32) {
@@ -317,7 +318,7 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         bytes
     }
 
-    /// Copies bytes in with ordinary stores; the rest of the last word becomes zero.
+    /// Copies bytes to `dst` with ordinary stores; the rest of the last word becomes zero.
     #[track_caller]
     fn write_bytes(&self, dst: &[PmU64], src: &[u8]) {
         let (whole, rest) = src.as_chunks::<8>();
@@ -349,14 +350,13 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         len == probe.len() && len <= size_of_val(src) && self.cmp_bytes(src, len, probe).is_eq()
     }
 
-    /// Fetches every line of `target` into the cache for reading. A hint, no access: it is free in
-    /// the simulator.
+    /// Prefetches every line of `target` for reading. A hint, no access: it is free in the simulator.
     #[inline(always)]
     fn prefetch<T: PmType>(&self, target: &T) {
         for_each_line_in(target, arch::prefetch_read);
     }
 
-    /// As [`prefetch`](Self::prefetch), in the expectation of a store.
+    /// As [`prefetch`](Self::prefetch), for a following store.
     #[inline(always)]
     fn prefetch_for_write<T: PmType>(&self, target: &T) {
         for_each_line_in(target, arch::prefetch_write);
