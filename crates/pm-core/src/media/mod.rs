@@ -100,8 +100,6 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     ///
     /// The simulator checks that each barrier is present and needed (`Persistency::Barriers` of the test
     /// kit): there, a store without one may persist before the thread's earlier stores to the line.
-    /// The simulator checks that it is there and needed (`Persistency::Barriers` of the test kit): to it
-    /// a store without one may persist before those that the thread made to the line before.
     #[inline(always)]
     #[track_caller]
     fn in_order(&self) {
