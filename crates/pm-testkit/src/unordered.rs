@@ -1,8 +1,8 @@
-//! An index without an order, put through what indexes with one are put through.
+//! An index without an order, tested like those with one.
 //!
-//! [`Unordered`] makes an [`Index`] of a [`HashIndex`]: its own operations are those of the index, a
-//! range is a walk over all records, put in order. So the conformance suite, the crash campaigns and
-//! the golden costs of the ordered indexes are those of an index by hash as well.
+//! [`Unordered`] makes an [`Index`] of a [`HashIndex`]: it forwards the index's own operations; a range is a
+//! walk over all records, sorted. So the conformance suite, the crash campaigns and the golden costs of the
+//! ordered indexes serve an index by hash as well.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -62,7 +62,7 @@ impl<K: Key, V: Value, I: HashIndex<K, V>> Index<K, V> for Unordered<I> {
         self.0.clear()
     }
 
-    /// Every record of the index that is in the bounds, when the range is made.
+    /// Collects every record of the index within the bounds, when the range is made.
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
         let bounds = (lower.map(K::owned), upper.map(K::owned));
         let (mut records, mut twice) = (BTreeMap::new(), false);
@@ -88,7 +88,7 @@ impl<K: Key, V: Value, I: HashIndex<K, V>> Index<K, V> for Unordered<I> {
         self.0.is_empty()
     }
 
-    /// The records of a load in one batch; a load that fails leaves none.
+    /// The records of a load in one batch; a failed load leaves none.
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
         let records = sorted(records)?;
         if !self.0.is_empty()? {

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::{Because, Broken, Item, Read, Transaction, Version};
 
-/// Where an edge leads: to a transaction, or to a point of time, which has a number behind those.
+/// The target of an edge: a transaction, or a point of time, whose numbers follow those of the transactions.
 type Edges = Vec<Vec<(usize, Because)>>;
 
-/// Looks for transactions of which each has to be before the next one, and the last one before the first.
-/// Linear in what was read and written, but for sorting.
+/// Searches for transactions of which each must come before the next one, and the last one before the first.
+/// Linear in the reads and writes, except for sorting.
 ///
 /// # Errors
-/// What was found; of cycles a short one. [`Broken::Unknown`] if a transaction wrote a record that it did not
-/// read, or removed one: then what it replaced is not known.
+/// The fault found; among cycles a short one. [`Broken::Unknown`] if a transaction wrote a record that it did
+/// not read, or removed one: then it is unknown what it replaced.
 pub fn search_cycle(history: &[Transaction]) -> Result<(), Broken> {
     let written = Written::of(history)?;
     let mut edges: Edges = vec![Vec::new(); history.len()];
@@ -44,7 +44,7 @@ pub fn search_cycle(history: &[Transaction]) -> Result<(), Broken> {
     }
 }
 
-/// Who wrote what.
+/// The writer of each version.
 struct Written {
     by: HashMap<(Item, Version), usize>,
     replaced_by: HashMap<(Item, Option<Version>), usize>,
@@ -69,8 +69,8 @@ impl Written {
         Ok(written)
     }
 
-    /// The records that a transaction has seen, and those that it has seen missing, if anybody ever
-    /// wrote them.
+    /// Returns the records that a transaction has seen, and those that it has seen missing, if any
+    /// transaction wrote them.
     fn seen_by(&self, transaction: &Transaction) -> Vec<(Item, Option<Version>)> {
         let mut seen = Vec::new();
         for read in &transaction.reads {
@@ -89,7 +89,7 @@ impl Written {
     }
 }
 
-/// What a transaction has read of a record, if it has.
+/// Returns what a transaction has read of a record, if it has.
 fn read_of(transaction: &Transaction, wanted: Item) -> Option<(Item, Option<Version>)> {
     transaction.reads.iter().find_map(|read| match read {
         Read::Record(item, version) => (*item == wanted).then_some((wanted, *version)),
@@ -102,8 +102,8 @@ fn read_of(transaction: &Transaction, wanted: Item) -> Option<(Item, Option<Vers
     })
 }
 
-/// Adds a point of time for each end: who ended leads to it, it leads to the next one, and the last one
-/// before a transaction began leads to that.
+/// Adds a point of time for each end: the transaction that ended leads to it, it leads to the next point, and
+/// the last point before a transaction began leads to that transaction.
 fn add_times(history: &[Transaction], edges: &mut Edges) {
     let mut ends: Vec<(u64, usize)> =
         history.iter().enumerate().map(|(at, transaction)| (transaction.span.1, at)).collect();
@@ -124,7 +124,7 @@ fn add_times(history: &[Transaction], edges: &mut Edges) {
     }
 }
 
-/// The nodes of a cycle, in no order.
+/// Returns the nodes of a cycle, in no order.
 fn find_cycle(edges: &Edges) -> Option<Vec<usize>> {
     let (mut done, mut depth) = (vec![false; edges.len()], vec![0usize; edges.len()]);
     let mut way: Vec<(usize, usize)> = Vec::new(); // a node, and how many of its edges were followed
@@ -156,7 +156,8 @@ fn find_cycle(edges: &Edges) -> Option<Vec<usize>> {
     None
 }
 
-/// A shortest cycle through one of some nodes, without points of time, which number `first` and on.
+/// Returns a shortest cycle through one of some nodes, without points of time, whose numbers are `first` and
+/// above.
 fn shortest(edges: &Edges, through: &[usize], first: usize) -> Vec<(usize, Because)> {
     let all = through.iter().filter(|node| **node < first).filter_map(|&node| {
         let way = way_back(edges, node)?;
@@ -165,7 +166,8 @@ fn shortest(edges: &Edges, through: &[usize], first: usize) -> Vec<(usize, Becau
     all.min_by_key(Vec::len).unwrap_or_default()
 }
 
-/// A shortest way from a node to itself: its nodes, each with why it is before the next one.
+/// Returns a shortest path from a node to itself: its nodes, each with the reason why it comes before the
+/// next one.
 fn way_back(edges: &Edges, start: usize) -> Option<Vec<(usize, Because)>> {
     let mut from: HashMap<usize, (usize, Because)> = HashMap::new();
     let mut queue = VecDeque::from([start]);

@@ -1,10 +1,10 @@
-//! Histories of transactions, and whether an order of them explains what they read.
+//! Histories of transactions, and the search for an order that explains their reads.
 //!
-//! A history is *strictly serializable* if its transactions, run one after another, would have read the
-//! same, in an order in which a transaction that ended before another one began comes first. Two checks,
-//! by what the history knows:
+//! A history is *strictly serializable* if its transactions, run one after another, would have read the same,
+//! in an order in which a transaction that ended before another one began comes first. There are two checks,
+//! for different kinds of histories:
 //!
-//! | check | wants | finds the order |
+//! | check | requires | finds the order |
 //! | --- | --- | --- |
 //! | [`search_cycle`] | each write read its record before, no removals | by the serialization graph (Adya, Liskov, O'Neil, 2000), with edges of real time: no cycle, or there is none |
 //! | [`replay`] | the place of each transaction, as the store says it | runs them in it: linear time, any reads and writes |
@@ -21,15 +21,15 @@ use std::fmt;
 pub use graph::search_cycle;
 pub use replay::replay;
 
-/// A record: a map, and a key of it.
+/// A record: a map, and a key in it.
 pub type Item = (u32, u64);
-/// What one write made of a record: different for each write of a history.
+/// The version that a write made of a record: different for each write of a history.
 pub type Version = u64;
 
-/// Something that a transaction read of the state before its own writes.
+/// A read of a transaction, of the state before its own writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// A record; `None`: there was none.
+    /// A record; `None` if it did not exist.
     Record(Item, Option<Version>),
     /// All records of a map with keys from one to another one, both included.
     Range {
@@ -37,12 +37,12 @@ pub enum Read {
         map: u32,
         /// The keys.
         keys: (u64, u64),
-        /// What was there, by key.
+        /// The records found, by key.
         found: Vec<(u64, Version)>,
     },
 }
 
-/// Where a transaction is in the order that a store claims.
+/// The place of a transaction in the order that a store claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// It is the commit of this number.
@@ -54,38 +54,39 @@ pub enum Place {
 /// A transaction that committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// It began after this stamp of the [clock](crate::history::Clock), and ended before the other one.
+    /// The stamps of the [clock](crate::history::Clock) between which it began and ended.
     pub span: (u64, u64),
-    /// What it read.
+    /// Its reads.
     pub reads: Vec<Read>,
-    /// The last thing it made of each record that it wrote; `None`: it removed it.
+    /// The last version it made of each record that it wrote; `None` if it removed the record.
     pub writes: Vec<(Item, Option<Version>)>,
-    /// Its place, where that is known.
+    /// Its place, if known.
     pub place: Option<Place>,
 }
 
-/// Why one transaction is before another one.
+/// The reason why one transaction comes before another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Because {
-    /// The other one read what it wrote.
+    /// The other one read what this one wrote.
     ItWrote(Item),
-    /// The other one replaced what it read.
+    /// The other one replaced what this one read.
     ItRead(Item),
-    /// It had ended when the other one began.
+    /// This one had ended when the other one began.
     ItEnded,
 }
 
-/// Why a history is not strictly serializable. Transactions are named by their place in the history.
+/// The reason why a history is not strictly serializable. Transactions are named by their place in the
+/// history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// A version was read that nobody has written.
+    /// A version was read that no transaction wrote.
     Unwritten {
-        /// Who read it.
+        /// The reader.
         reader: usize,
-        /// Of which record.
+        /// The record.
         item: Item,
     },
-    /// Two have replaced the same version of a record: one of their updates is lost.
+    /// Two transactions replaced the same version of a record: one of the updates is lost.
     LostUpdate {
         /// The two.
         both: (usize, usize),
@@ -94,23 +95,23 @@ pub enum Broken {
     },
     /// Each of these is before the next one, and the last one is before the first.
     Cycle(Vec<(usize, Because)>),
-    /// At its place it would have read another version.
+    /// At its place the transaction would have read another version.
     Otherwise {
-        /// Who.
+        /// The transaction.
         reader: usize,
-        /// Of which record.
+        /// The record.
         item: Item,
-        /// What it read.
+        /// The version it read.
         read: Option<Version>,
-        /// What was there.
+        /// The version at its place.
         was: Option<Version>,
     },
-    /// One that had ended when another one began comes after it.
+    /// A transaction that had ended when another one began comes after it.
     Late {
         /// The one that had ended, and the other one.
         both: (usize, usize),
     },
-    /// The check cannot place this one: it wrote a record without reading it, removed one, or has no
+    /// The check cannot place this transaction: it wrote a record without reading it, removed one, or has no
     /// place.
     Unknown(usize),
 }
@@ -119,7 +120,7 @@ impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unwritten { reader, item } => {
-                write!(f, "{reader} read a version of {item:?} that nobody wrote")
+                write!(f, "{reader} read a version of {item:?} that no transaction wrote")
             }
             Self::LostUpdate { both: (one, other), item } => {
                 write!(f, "{one} and {other} replaced the same version of {item:?}")

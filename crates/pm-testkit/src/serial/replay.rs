@@ -1,14 +1,14 @@
-//! Running a history again, in the order that the store claims.
+//! Replaying a history, in the order that the store claims.
 
 use std::collections::BTreeMap;
 
 use super::{Broken, Item, Place, Read, Transaction, Version};
 
-/// Runs transactions again in the order of their places, from empty maps, and compares what they read.
-/// Linear, but for sorting.
+/// Runs transactions again in the order of their places, from empty maps, and compares their reads. Linear,
+/// except for sorting.
 ///
 /// # Errors
-/// The first one that would have read otherwise, or comes too late.
+/// The first transaction that would have read something else, or comes too late.
 pub fn replay(history: &[Transaction]) -> Result<(), Broken> {
     let mut order = Vec::with_capacity(history.len());
     for (at, transaction) in history.iter().enumerate() {
@@ -29,7 +29,7 @@ pub fn replay(history: &[Transaction]) -> Result<(), Broken> {
     in_real_time(history, &order)
 }
 
-/// A moment comes behind the commit of its number.
+/// A read-only place comes after the commit of its number.
 fn in_order(place: Place) -> (u64, bool) {
     match place {
         Place::Commit(number) => (number, false),
@@ -50,7 +50,7 @@ fn check_reads(now: &BTreeMap<Item, Version>, reader: usize, reads: &[Read]) -> 
                 for (item, _) in now.range((*map, *from)..=(*map, *to)) {
                     check(*item, found.remove(&item.1))?;
                 }
-                // What is left was found and was not there.
+                // The remaining ones were found although they did not exist.
                 found.into_iter().try_for_each(|(key, read)| check((*map, key), Some(read)))?;
             }
         }
@@ -58,11 +58,11 @@ fn check_reads(now: &BTreeMap<Item, Version>, reader: usize, reads: &[Read]) -> 
     Ok(())
 }
 
-/// No transaction is behind one that began after it had ended.
+/// Checks that no transaction comes after one that began after its end.
 fn in_real_time(history: &[Transaction], order: &[((u64, bool), usize)]) -> Result<(), Broken> {
-    let mut latest: Option<usize> = None; // of those so far, which began last
+    let mut latest: Option<usize> = None; // the one that began last so far
     for &(_, at) in order {
-        // The order of two that read the same moment is free: nothing is between them.
+        // Read-only transactions at the same place are in any order: nothing is between them.
         if let Some(other) = latest
             && history[at].span.1 < history[other].span.0
             && !is_one_moment(&history[at], &history[other])

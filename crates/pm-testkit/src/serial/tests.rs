@@ -1,4 +1,4 @@
-//! Histories that are right, and the anomalies by name.
+//! Correct histories, and the known anomalies by name.
 
 use super::{Because, Broken, Item, Place, Read, Transaction, Version, replay, search_cycle};
 
