@@ -16,7 +16,7 @@ pub(crate) struct At<'t> {
     pub(crate) leaf: u64,
     pub(crate) lock: &'t VersionLock,
     pub(crate) version: u64,
-    /// Where it stands among its siblings, to prefetch by.
+    /// Its place among its siblings, for prefetching.
     pub(crate) hint: Hint,
 }
 
@@ -173,7 +173,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(self.look_up(key, |_, _| Ok(()))?.is_some())
     }
 
-    /// What `read` makes of the entry of a key; it may be called more than once.
+    /// Returns the result of `read` on the entry of a key; `read` may be called more than once.
     #[inline(always)]
     fn look_up<T>(
         &self,
@@ -190,8 +190,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// What `read` makes of the key's entry. Racing: validate before believing it, an error
-    /// included.
+    /// Returns the result of `read` on the key's entry. Racing: validate before using it, an error included.
     #[inline(always)]
     pub(crate) fn read<T>(
         &self,

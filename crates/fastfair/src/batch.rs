@@ -27,7 +27,7 @@ use super::shift::{Gap, place};
 use super::tree::FastFair;
 use super::write::Change;
 
-/// How many keys go down together.
+/// The number of keys that are searched for together.
 const BATCH: usize = 64;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -168,7 +168,7 @@ struct Staged<'t, K, V, M: Medium, const LEAF: usize> {
     leaf: Leaf<'t, K, V, LEAF>,
     /// The leaf as it will be.
     image: Image,
-    /// What will be stored, in order.
+    /// The stores to be made, in order.
     stores: Vec<(usize, u64)>,
     /// Staged records.
     records: u64,

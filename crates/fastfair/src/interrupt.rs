@@ -1,4 +1,4 @@
-//! What a crash in the middle of a change leaves, without a crash. For tests.
+//! The states that a crash in the middle of a change leaves, made without a crash. For tests.
 
 use pmindex_core::Medium;
 use pmindex_index::{IndexError, Key, Value};

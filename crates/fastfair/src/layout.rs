@@ -1,4 +1,4 @@
-//! What a FAST&FAIR tree keeps in a pool.
+//! The layout of a FAST&FAIR tree in a pool.
 //!
 //! # Leaf
 //!
@@ -57,7 +57,7 @@ const FORMAT: u64 = 1;
 pub(crate) const LINE_WORDS: usize = LINE / 8;
 /// Words before the entries.
 pub(crate) const HEADER_WORDS: usize = 4;
-/// The most entries of a leaf: the ids that are compared at once.
+/// The largest number of entries in a leaf: the ids that are compared at once.
 pub(crate) const MAX_LEAF: usize = 30;
 /// Room for any leaf.
 pub(crate) const MAX_LEAF_WORDS: usize = HEADER_WORDS + 2 * MAX_LEAF;
@@ -150,7 +150,7 @@ impl Child {
     }
 }
 
-/// How records of these types lie in entries.
+/// The layout of records of these types in entries.
 pub(crate) struct Form<K, V>(PhantomData<fn() -> (K, V)>);
 
 impl<K: Key, V: Value> Form<K, V> {
@@ -158,7 +158,7 @@ impl<K: Key, V: Value> Form<K, V> {
     pub(crate) const WORD_KEY: bool = Pair::<K, V>::WORD_KEY;
     /// Whether records have a block out of line.
     pub(crate) const HAS_BLOCK: bool = Pair::<K, V>::HAS_BLOCK;
-    /// Which word of an entry points to the block.
+    /// The word of an entry that points to the block.
     pub(crate) const BLOCK_WORD: usize = Self::WORD_KEY as usize;
 }
 
@@ -167,7 +167,7 @@ pub(crate) const fn leaf_words(leaf: usize) -> usize {
     (HEADER_WORDS + 2 * leaf).next_multiple_of(LINE_WORDS)
 }
 
-/// Where things are in the nodes of a tree.
+/// The places in the nodes of a tree.
 pub(crate) struct Geometry<K, V, const LEAF: usize, const F: usize>(PhantomData<fn() -> (K, V)>);
 
 impl<K: Key, V: Value, const LEAF: usize, const F: usize> Geometry<K, V, LEAF, F> {

@@ -77,7 +77,7 @@ impl Image {
         free & !u64::from(self.state().has_zero())
     }
 
-    /// Where a key of one word goes that is not among the `leaf` entries, in an image without
+    /// Returns the place for a key of one word that is not among the `leaf` entries, in an image without
     /// duplicates.
     #[inline(always)]
     pub(crate) fn gap(&self, leaf: usize, key: u64) -> Gap {
@@ -117,7 +117,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Ok(Self { words, offset, record: PhantomData })
     }
 
-    /// Where it is.
+    /// Returns its offset.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
@@ -185,7 +185,8 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         pm.match_word(entries, 0) & ids == ids && !self.state(pm).has_zero()
     }
 
-    /// How many entries are records, if there are no duplicates. Racing: validate, or take it for a hint.
+    /// Returns the number of entries that are records, if there are no duplicates. Racing: validate, or use
+    /// it as a hint.
     pub(crate) fn live(&self, pm: &impl Medium) -> usize {
         let entries = &self.words[HEADER_WORDS..HEADER_WORDS + 2 * LEAF];
         let ids = IDS & (u64::MAX >> (64 - 2 * LEAF));
@@ -228,7 +229,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Ok(None)
     }
 
-    /// What makes the record of `key` in entry `i` live: the store that this word ends with.
+    /// Returns the owner of the record of `key` in entry `i`: the word whose store makes it live.
     pub(crate) fn owner(&self, i: usize, entry: Entry) -> Owner<'p> {
         if Form::<K, V>::WORD_KEY && entry[0] == 0 {
             let zero = LeafState::ZERO;

@@ -71,7 +71,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// Of a leaf and a neighbour that have few records the left one, if it may take those of the other.
+    /// Returns the left one of a leaf and a neighbour that have few records, if it may take those of the
+    /// other.
     /// Racing: a guess.
     fn left_of_pair<'t>(&'t self, at: &At<'t>) -> Result<Option<At<'t>>, PmError> {
         let pm = self.pm();

@@ -17,14 +17,14 @@ use super::entry::{Entry, Sought};
 use super::layout::Form;
 use super::tree::FastFair;
 
-/// How many leaves ahead a scan fetches.
+/// The number of leaves that a scan prefetches ahead.
 const AHEAD: usize = 3;
 
 /// Items of a range scan, from both ends.
 pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 30, const INNER: usize = 30> =
     Scan<Leaves<'t, K, V, M, LEAF, INNER>>;
 
-/// What a [`Range`] reads.
+/// The source of a [`Range`].
 pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t FastFair<K, V, M, LEAF, INNER>,
     front: Front<'t>,
@@ -32,7 +32,7 @@ pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     barren: Barren,
 }
 
-/// Which leaf the front reads next.
+/// The leaf that the front reads next.
 enum Front<'t> {
     /// That of the lower bound.
     Bound,
@@ -40,7 +40,7 @@ enum Front<'t> {
     After(At<'t>),
 }
 
-/// Which leaf the back reads next.
+/// The leaf that the back reads next.
 enum Back {
     /// That of the upper bound.
     Bound,

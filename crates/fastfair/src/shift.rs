@@ -25,7 +25,7 @@ use super::entry::Entry;
 use super::layout::LINE_WORDS;
 use super::leaf::{Image, id_word};
 
-/// Where a record goes: between the entries `after` (if any) and `before` (`LEAF` if none).
+/// The place for a record: between the entries `after` (if any) and `before` (`LEAF` if none).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gap {
     pub(crate) after: Option<usize>,

@@ -52,7 +52,7 @@ pub struct FastFair<K, V, M: Medium = Mapped, const LEAF: usize = 30, const INNE
     /// Held by the thread that changes inner nodes.
     pub(crate) writer: Mutex<()>,
     pub(crate) locks: VersionTable,
-    /// Of the leaves of each lock, changed under it.
+    /// The record counts of the leaves of each lock, changed under it.
     pub(crate) tally: Tally,
     /// Whether a leaf of this era may not be whole: a change of it failed or panicked.
     pub(crate) unfinished: AtomicBool,
@@ -101,13 +101,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.pool.get(self.entry.root::<Root>())
     }
 
-    /// How many leaves there can be at most: the limit of walks along the list.
+    /// Returns the largest possible number of leaves: the limit of walks along the list.
     pub(crate) fn leaf_limit(&self) -> u64 {
         self.pool.len() / Geometry::<K, V, LEAF, INNER>::LEAF_BYTES + 1
     }
 
-    /// How many records there are. Complexity: the number of leaf locks; once after a crash, the
-    /// number of records. Exact when no write is under way.
+    /// Returns the number of records. Complexity: the number of leaf locks; once after a crash, the number of
+    /// records. Exact when no write is in progress.
     pub fn len(&self) -> Result<u64, IndexError> {
         self.len_inner().noted(&self.pool)
     }
@@ -123,7 +123,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         })
     }
 
-    /// What opening did.
+    /// Returns the report of the opening.
     pub fn recovery_report(&self) -> RecoveryReport {
         self.report.clone()
     }

@@ -61,7 +61,7 @@ impl<M: Medium> Drop for Change<'_, M> {
     }
 }
 
-/// What came of holding a leaf: `None` if it was not wanted.
+/// The outcome of holding a leaf: `None` if it was not wanted.
 type Holding<'t, K, V, M, const LEAF: usize> = Result<Option<Held<'t, K, V, M, LEAF>>, IndexError>;
 
 /// The leaf of a key, locked, and the key's entry.
@@ -120,7 +120,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !wanted(found.is_some()) {
             return at.validate(pm).then_some(Ok(None));
         }
-        // What was read is still so, and stays so: the version becomes the lock.
+        // The loaded values are current, and stay so: the version becomes the lock.
         let guard = at.lock.try_upgrade(pm, at.version)?;
         let change = self.change(&leaf, guard);
         if !leaf.state(pm).is_of(self.era)
@@ -190,7 +190,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(true)
     }
 
-    /// Where a key that is not in the leaf goes.
+    /// Returns the place for a key that is not in the leaf.
     #[inline(always)]
     pub(crate) fn gap(&self, image: &Image, key: &Sought<'_>) -> Result<Gap, PmError> {
         if Form::<K, V>::WORD_KEY {

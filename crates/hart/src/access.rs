@@ -93,7 +93,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         })
     }
 
-    /// What `read` makes of a record with a key of this hash, if it is still linked in its place;
+    /// Returns the result of `read` on a record with a key of this hash, if it is still linked in its place;
     /// `None` if it is not.
     #[inline(always)]
     pub(crate) fn read_at<T>(

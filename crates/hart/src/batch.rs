@@ -26,7 +26,7 @@ use crate::record::KeyBytes;
 use crate::tree::Hart;
 use crate::write::{Incoming, Pending};
 
-/// How many keys go down together.
+/// The number of keys that are searched for together.
 const BATCH: usize = 64;
 
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>

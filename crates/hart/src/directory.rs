@@ -41,7 +41,7 @@ const fn steps<const PREFIX: usize>() -> [usize; PREFIX] {
     steps
 }
 
-/// Where a key goes: an entry, and what the tree there orders of it.
+/// The place of a key: a directory entry, and the part of the key that orders it in the tree there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Home<'k> {
     pub(crate) entry: usize,
@@ -49,7 +49,7 @@ pub(crate) struct Home<'k> {
 }
 
 impl<const PREFIX: usize> Directory<PREFIX> {
-    /// How many entries there are.
+    /// The number of entries.
     pub(crate) const ENTRIES: usize = prefixes(PREFIX);
 
     /// An empty directory.
@@ -64,7 +64,7 @@ impl<const PREFIX: usize> Directory<PREFIX> {
         })
     }
 
-    /// Where a key goes.
+    /// Returns the place of a key.
     #[inline(always)]
     pub(crate) fn home(key: &[u8]) -> Home<'_> {
         let steps = const { steps::<PREFIX>() };
@@ -81,7 +81,7 @@ impl<const PREFIX: usize> Directory<PREFIX> {
         Home { entry, rest: &[] }
     }
 
-    /// What of a key its tree orders.
+    /// Returns the part of a key that its tree orders.
     #[inline(always)]
     pub(crate) fn rest(key: &[u8]) -> &[u8] {
         &key[PREFIX.min(key.len())..]

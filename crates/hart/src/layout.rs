@@ -1,4 +1,4 @@
-//! What a HART keeps in a pool.
+//! The layout of a HART in a pool.
 //!
 //! # Chunks
 //!
@@ -58,7 +58,7 @@ pub(crate) const KIND: [u8; 8] = *b"hart\0\0\0\0";
 /// Version of the layout on this page.
 const FORMAT: u64 = 2;
 
-/// The most slots of a chunk.
+/// The largest number of slots in a chunk.
 pub(crate) const MAX_CHUNK: usize = 56;
 /// Places for chunks in a segment.
 pub(crate) const PLACES: u32 = 63;
@@ -78,7 +78,7 @@ pm_struct! {
         pub table @ 0: PmPtr<Segment>,
         /// Not 0 while a bulk load is under way: no chunk is in the index.
         pub bulk_load @ 8: PmU64,
-        /// What a clean shutdown saved, or null.
+        /// The image that a clean shutdown saved, or null.
         pub image @ 16: PmPtr<Piece>,
         /// Zero.
         pub reserved: [PmU64; 5],
@@ -98,7 +98,7 @@ pm_struct! {
         pub position @ 8: PmU64,
         /// Pieces of the image.
         pub total @ 16: PmU64,
-        /// What the words are: 0 to 3 nodes of a size, 4 the head, 5 trees, 6 objects.
+        /// The kind of the words: 0 to 3 nodes of a size, 4 the head, 5 trees, 6 objects.
         pub what @ 24: PmU64,
         /// The first node; 0.
         pub first @ 32: PmU64,
@@ -106,7 +106,7 @@ pm_struct! {
         pub count @ 40: PmU64,
         /// Words that follow.
         pub words @ 48: PmU64,
-        /// Of the fields before it but `next`, and of the words.
+        /// The checksum of the fields before it except `next`, and of the words.
         pub checksum @ 56: PmU64,
     }
 
@@ -122,9 +122,9 @@ pm_struct! {
     /// The header of a chunk; its slots follow.
     #[align(64)]
     pub struct ChunkHead: size 64 {
-        /// Which place of the table leads here.
+        /// The place of the table that leads here.
         pub number @ 0: PmU64,
-        /// What the slots are.
+        /// The kind of the slots.
         pub shape @ 8: PmCell<ChunkShape>,
         /// Zero.
         pub reserved: [PmU64; 6],
@@ -141,7 +141,7 @@ pm_struct! {
 pub(crate) struct LineWord(u64);
 
 impl LineWord {
-    /// Of a line without records.
+    /// Returns the word of a line without records.
     #[inline(always)]
     pub(crate) const fn empty(number: u32) -> Self {
         Self((number as u64) << 32)
@@ -158,7 +158,7 @@ impl LineWord {
     pub(crate) const fn number(self) -> u32 {
         (self.0 >> 32) as u32
     }
-    /// Which slots hold records, and all that should be 0.
+    /// Returns the slots that hold records, and all bits that should be 0.
     pub(crate) const fn live(self) -> u64 {
         self.0 & 0xffff_ffff
     }
@@ -179,7 +179,7 @@ pub(crate) const fn record_at(words: usize, slot: usize) -> u64 {
     (LINE * (1 + slot / per_line) + 8 * (1 + words * (slot % per_line))) as u64
 }
 
-/// What the slots of a chunk are.
+/// The kind of a chunk's slots.
 ///
 /// ```text
 /// bits 0..32    words of a slot
@@ -264,7 +264,7 @@ impl SlotRef {
     pub(crate) const fn number(self) -> u64 {
         self.0
     }
-    /// Where the slot is.
+    /// Returns the slot's offset.
     #[inline(always)]
     pub(crate) const fn offset(self) -> u64 {
         self.0 >> 6 << 3
@@ -283,7 +283,7 @@ impl SlotRef {
     pub(crate) const fn record_chunk(self, words: usize) -> u64 {
         self.offset().wrapping_sub(record_at(words, self.slot()))
     }
-    /// Where the line of a record is.
+    /// Returns the offset of a record's line.
     #[inline(always)]
     pub(crate) const fn line(self) -> u64 {
         self.offset() & !(LINE as u64 - 1)
@@ -378,7 +378,7 @@ pub(crate) const fn object_words(len: usize) -> usize {
 /// The words of the largest objects that share chunks; a larger one has a chunk of its own.
 pub(crate) const LARGEST_SHARED: usize = 256;
 
-/// How many objects of `words` words share a chunk: about 8 KiB.
+/// Returns the number of objects of `words` words in a chunk: about 8 KiB.
 pub(crate) const fn objects_per_chunk(words: usize, chunk: usize) -> usize {
     let fit = 1024 / words;
     if words > LARGEST_SHARED || fit < 1 {
@@ -390,7 +390,7 @@ pub(crate) const fn objects_per_chunk(words: usize, chunk: usize) -> usize {
     }
 }
 
-/// Which shelf the chunks of an object size are on; `None` for those of one object.
+/// Returns the shelf of the chunks of an object size; `None` for those of one object.
 pub(crate) const fn size_class(words: usize) -> Option<usize> {
     if words > LARGEST_SHARED {
         return None;

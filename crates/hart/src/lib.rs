@@ -4,7 +4,7 @@
 //! Systems* (IPDPS 2019). Its ideas are here: the first bytes of a key choose one of many radix trees
 //! through a hash directory, trees and directory live in DRAM and are rebuilt from the leaves, a leaf
 //! holds the complete key, and leaves and values come from chunks with bitmap headers (`EPallocator`).
-//! What differs:
+//! The differences:
 //!
 //! * **One durable bit per record decides** ([`epalloc`]). Value objects have no bits of their own:
 //!   they are live if a live record leads to them. The paper's algorithms 1 to 3 and 6 keep value

@@ -18,22 +18,22 @@ use crate::layout::SlotRef;
 use crate::record::KeyBytes;
 use crate::tree::Hart;
 
-/// The most records that are read at a time.
+/// The largest number of records that are read at a time.
 const BATCH: usize = 128;
-/// The most that are read at first, where nothing says how many are wanted.
+/// The largest number read at first, if the caller does not say how many it wants.
 const FIRST_BATCH: usize = 4;
 /// From how many records on the next tree is walked together with the first.
 const SEVERAL: usize = 16;
-/// The most trees that are walked together, but for the first.
+/// The largest number of trees that are walked together, besides the first.
 const MOST_TREES: usize = 32;
-/// How far ahead of the record that is read the objects of another one are fetched.
+/// How far ahead of the current record the objects of another one are prefetched.
 const AHEAD: usize = 12;
 
 /// Items of a range scan, from both ends.
 pub type Range<'t, K, V, M = Mapped, const CHUNK: usize = 56, const PREFIX: usize = 2> =
     Scan<Batches<'t, K, V, M, CHUNK, PREFIX>>;
 
-/// What a [`Range`] reads.
+/// The source of a [`Range`].
 pub struct Batches<'t, K, V, M: Medium, const CHUNK: usize, const PREFIX: usize> {
     tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
     front: End,
@@ -46,10 +46,10 @@ pub struct Batches<'t, K, V, M: Medium, const CHUNK: usize, const PREFIX: usize>
 /// A directory entry, and from where in its tree on.
 type From = (usize, Bound<KeyBuf>);
 
-/// Where one end reads next. `None`: nowhere.
+/// The place where one end reads next; `None` if nowhere.
 struct End {
     next: Option<From>,
-    /// The most records of the next batch.
+    /// The largest number of records in the next batch.
     batch: usize,
 }
 
@@ -77,7 +77,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         (home.entry, rest)
     }
 
-    /// Where a scan begins.
+    /// Returns where a scan begins.
     fn scan_from(&self, bound: &Bound<K>, up: bool) -> Option<From> {
         match bound {
             Bound::Included(key) => {
@@ -134,8 +134,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         SlotRef::from_number(self.place.leaf)
     }
 
-    /// What `read` makes of the record, if it is linked: under the lock of its key, which is that in the
-    /// record. That key is believed if the place holds.
+    /// Returns the result of `read` on the record, if it is linked: under the lock of its key, which is that
+    /// in the record. That key is used only if the place holds.
     #[inline(always)]
     fn locked<T>(
         &self,
@@ -229,7 +229,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let (tree, before) = (self.tree, items.count());
         let end = if up { &mut self.front } else { &mut self.back };
         let Some(from) = end.next.take() else { return Ok(false) };
-        // Who says how many are wanted has them at once.
+        // A caller that says how many it wants gets them at once.
         let limit = if most == usize::MAX { end.batch } else { most.min(BATCH) };
         end.batch = (4 * limit).min(BATCH);
         let more = self.take_places(bounds, &from, up, limit)?;
@@ -251,7 +251,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
                 break;
             };
             ended = !added?;
-            // What is not beyond what this end has read is no tree's: nothing would end it.
+            // A key that is not beyond what this end has read belongs to no tree: the scan would never end.
             if if up { below } else { above } {
                 let offset = SlotRef::from_number(place.leaf).offset();
                 return Err(PmError::Corrupt { what: "a record out of order", offset }.into());

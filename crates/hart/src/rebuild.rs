@@ -31,7 +31,7 @@ pm_struct! {
     }
 }
 
-/// Which bin a key belongs to.
+/// The bin that a key belongs to.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     /// Keys up to here are in the first bin.
@@ -72,7 +72,7 @@ impl Cut {
     }
 }
 
-/// What one thread puts into a bin: blocks, and the items of the last one.
+/// The items that one thread puts into a bin: blocks, and those of the last one.
 #[derive(Clone, Debug)]
 struct Bin {
     blocks: Vec<u32>,
@@ -173,7 +173,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok((records, threads))
     }
 
-    /// Where the keys lie.
+    /// Samples the keys, to cut them into bins.
     fn cut(&self, chunks: &[(u32, ChunkPtr)]) -> Result<Cut, PmError> {
         let mut sample = Vec::new();
         for &(number, chunk) in chunks.iter().step_by(chunks.len().div_ceil(SAMPLE).max(1)) {

@@ -242,7 +242,7 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         Ok(bytes)
     }
 
-    /// Where the bytes of a byte-string key are, and how many.
+    /// Returns the bytes of a byte-string key, and their number.
     #[inline]
     fn key_part(&self, slot: SlotRef) -> Result<Object<'_>, PmError> {
         let words = self.words(slot)?;

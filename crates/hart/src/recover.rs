@@ -38,7 +38,7 @@ use crate::tree::Hart;
 
 /// Chunks below which one thread does everything.
 pub(crate) const FEW: usize = 256;
-/// How far ahead of the header that is read another one is fetched.
+/// How far ahead of the current header another one is prefetched.
 const AHEAD: usize = 16;
 
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
@@ -177,7 +177,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(restored.is_some())
     }
 
-    /// Which slots of a chunk hold records.
+    /// Returns the slots of a chunk that hold records.
     pub(crate) fn live_of(&self, number: u32, chunk: ChunkPtr) -> Result<u64, PmError> {
         let shape = Self::RECORDS;
         let words = self.pool.words(chunk.offset(), (shape.bytes() / 8) as usize)?;
@@ -222,7 +222,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(heads.concat())
     }
 
-    /// What the header of a chunk says, if it may.
+    /// Returns the contents of a chunk's header, if they are possible.
     fn read_head(
         &self,
         number: usize,
@@ -275,7 +275,8 @@ pub(crate) fn read_table<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<Table
     Ok(image)
 }
 
-/// How many threads do what is much. (Finding it out reads files: not for what is little.)
+/// Returns the number of threads for large tasks. (Finding it out reads files, which small tasks should not
+/// do.)
 pub(crate) fn all_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |threads| threads.get().min(8))
 }

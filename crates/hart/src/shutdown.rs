@@ -38,8 +38,8 @@ const WORDS: usize = 8192;
 /// other, and two fences.
 const LARGE: (u64, usize) = (64 << 20, 4 * WORDS);
 const HEADER_WORDS: usize = size_of::<Piece>() / 8;
-/// How many lines ahead of the one that is read another one is fetched: across the end of its page,
-/// where the CPU's own guesses stop.
+/// How many lines ahead of the current one another one is prefetched: across the end of its page, where the
+/// CPU's own prefetcher stops.
 const AHEAD: usize = 32;
 /// Pieces below which one thread does everything.
 const FEW: usize = 64;
@@ -50,7 +50,7 @@ const HEAD_WORDS: usize = 6;
 const TREES: u64 = 5;
 const CHUNKS: u64 = 6;
 
-/// What a piece is, without its words.
+/// The header of a piece, without its words.
 #[derive(Clone, Copy)]
 pub(crate) struct Title {
     pub(crate) what: u64,
@@ -103,7 +103,7 @@ pub(crate) fn checksum(position: u64, total: u64, title: Title, words: &[u64]) -
 /// Writes pieces, one after the other.
 struct Writer<'p, M: Medium> {
     pool: &'p Pool<M>,
-    /// What the next one goes into.
+    /// The cell for the pointer to the next one.
     cell: &'p PmU64,
     position: u64,
     total: u64,

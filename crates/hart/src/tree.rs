@@ -89,7 +89,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Tree::new(&self.nodes, self.directory.root(entry), &self.records)
     }
 
-    /// Where a key goes.
+    /// Returns the place of a key.
     #[inline(always)]
     pub(crate) fn home(key: &[u8]) -> Home<'_> {
         Directory::<PREFIX>::home(key)
@@ -106,13 +106,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         self.pool.get(self.entry.root::<Root>())
     }
 
-    /// How many records there are. Complexity: the number of key locks. Exact when no write is under
-    /// way; else some moment's number for each lock.
+    /// Returns the number of records. Complexity: the number of key locks. Exact when no write is in
+    /// progress; otherwise each lock's number is that of some moment.
     pub fn len(&self) -> Result<u64, IndexError> {
         Ok(self.counts.iter().fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed))))
     }
 
-    /// What opening did.
+    /// Returns the report of the opening.
     pub fn recovery_report(&self) -> RecoveryReport {
         self.report.clone()
     }

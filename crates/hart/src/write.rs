@@ -17,7 +17,7 @@ use crate::tree::Hart;
 /// A key under its lock, and its record if there is one.
 pub(crate) struct Held<'t> {
     pub(crate) slot: Option<SlotRef>,
-    /// Where the search for it ended.
+    /// The place where the search for it ended.
     pub(crate) spot: Spot<'t>,
     pub(crate) guard: VersionGuard<'t>,
 }
@@ -337,7 +337,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(&self.pool.words(slot.line(), 1)?[0])
     }
 
-    /// What it says.
+    /// Returns its line word.
     #[inline(always)]
     fn line_word(&self, slot: SlotRef) -> Result<LineWord, PmError> {
         Ok(LineWord::new(self.pm().load_word(self.line_cell(slot)?)))

@@ -4,7 +4,7 @@ use pmindex_core::{Flushed, IndexEntry, Medium, OpenIndex, PmError, PmType, Pool
 
 use crate::error::IndexError;
 
-/// What the directory says of an index.
+/// The directory's entry of an index.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed<F> {
     /// The type of index: 8 ASCII bytes.

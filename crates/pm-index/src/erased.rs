@@ -6,7 +6,7 @@ use crate::error::IndexError;
 use crate::index::{Index, PmIndex};
 use crate::key::{Key, Value};
 
-/// What a [`PmIndex`] can do without its type, or its medium, being known.
+/// A [`PmIndex`] without its type and its medium.
 pub trait ErasedIndex<K: Key, V: Value>: Index<K, V> {
     /// As [`PmIndex::close`].
     fn close(self: Box<Self>) -> Result<(), IndexError>;

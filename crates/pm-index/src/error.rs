@@ -1,4 +1,4 @@
-//! What an operation on an index can fail with.
+//! The errors of operations on an index.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ impl fmt::Display for Occupied {
 impl std::error::Error for Occupied {}
 
 impl Occupied {
-    /// What became of an insert that takes place if the key is `new`.
+    /// Returns the outcome of an insert that takes place if the key is `new`.
     #[doc(hidden)]
     #[inline(always)]
     pub fn unless(new: bool) -> Result<(), Self> {
@@ -39,7 +39,7 @@ impl fmt::Display for Missing {
 impl std::error::Error for Missing {}
 
 impl Missing {
-    /// What became of an update that takes place if the key is `present`.
+    /// Returns the outcome of an update that takes place if the key is `present`.
     #[doc(hidden)]
     #[inline(always)]
     pub fn unless(present: bool) -> Result<(), Self> {
@@ -48,7 +48,7 @@ impl Missing {
 }
 
 error_enum! {
-    /// What an operation on an index can fail with. The index stays usable and intact.
+    /// The errors of operations on an index. The index stays usable and intact.
     #[derive(Clone, Debug, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum IndexError {
@@ -88,9 +88,9 @@ error_enum! {
         WrongType {
             /// The name.
             name: String,
-            /// What it is.
+            /// The type found.
             found: String,
-            /// What it was opened as.
+            /// The type asked for.
             wanted: String,
         },
         /// The index has other key or value types, or node capacities.
@@ -98,9 +98,9 @@ error_enum! {
         WrongLayout {
             /// The name.
             name: String,
-            /// What it has, as far as that can be told: a pool keeps a hash of the types' names.
+            /// The types found, as far as they are known: a pool keeps a hash of the types' names.
             found: String,
-            /// What it was opened as.
+            /// The types asked for.
             wanted: String,
         },
         /// A record was to be added, and its key is there: [`Occupied`].
@@ -113,7 +113,7 @@ error_enum! {
         /// were made so.
         #[error("the index has no room for another key whose hash is like those of {keys} others")]
         TooManyAlike {
-            /// How many there are.
+            /// The number of keys.
             keys: u64,
         },
         /// `bulk_load` into an index with records.
@@ -122,7 +122,7 @@ error_enum! {
         /// `bulk_load` input out of order at this item.
         #[error("bulk_load input is not strictly ascending at item {at}")]
         NotSorted {
-            /// Which item, from 0.
+            /// The item's number, from 0.
             at: u64,
         },
     }

@@ -19,7 +19,7 @@ macro_rules! impl_index {
         $index:ident<$key:ident, $value:ident, $medium:ident $(, $number:ident: $type:ty)*>,
         $name:expr $(, { $($more:item)* })?
     ) => {
-        /// What is made of other operations: see [`Index`]($crate::Index).
+        /// The operations that are made of others: see [`Index`]($crate::Index).
         impl<$key, $value, $medium $(, const $number: $type)*>
             $index<$key, $value, $medium $(, $number)*>
         where

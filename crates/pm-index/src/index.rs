@@ -29,13 +29,13 @@ pub struct InsertMany {
 /// The size of an index: counts, and bytes where the name says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// How many records it has.
+    /// The number of records.
     pub records: u64,
-    /// How many levels of nodes it has, leaves included.
+    /// The number of levels of nodes, leaves included.
     pub height: u32,
-    /// How many leaves it has.
+    /// The number of leaves.
     pub leaves: u64,
-    /// How many inner nodes it has.
+    /// The number of inner nodes.
     pub inners: u64,
     /// Bytes of PM in its blocks.
     pub pm_bytes: u64,
@@ -43,7 +43,7 @@ pub struct Stats {
     pub dram_bytes: u64,
 }
 
-/// What opening an index did.
+/// The report of an index's opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Whether the last shutdown was clean.
@@ -52,13 +52,13 @@ pub struct RecoveryReport {
     pub from_image: bool,
     /// Time until the index was usable.
     pub elapsed: Duration,
-    /// How many records were found; 0 where opening does not count them.
+    /// The number of records found; 0 if opening does not count them.
     pub records: u64,
-    /// How many leaves were read.
+    /// The number of leaves read.
     pub leaves: u64,
-    /// How many interrupted operations were rolled forward or back.
+    /// The number of interrupted operations that were rolled forward or back.
     pub repaired: u64,
-    /// How many threads worked.
+    /// The number of threads that worked.
     pub threads: usize,
 }
 

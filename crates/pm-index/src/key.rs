@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt::Debug;
 
-/// The most words of a key or value that is kept inline in a node.
+/// The largest number of words of a key or value that is kept inline in a node.
 pub const MAX_INLINE_WORDS: usize = 4;
 
 /// Up to [`MAX_INLINE_WORDS`] words; only the first [`Shape::words`] are used, the rest are 0.
@@ -18,7 +18,7 @@ pub const MAX_KEY_BYTES: usize = 4096;
 /// zones are 4 MiB.
 pub const MAX_VALUE_BYTES: usize = 4 << 20;
 
-/// How values of a type are kept in a node.
+/// The form in which values of a type are kept in a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// This many words, in the node.
@@ -48,7 +48,7 @@ impl Shape {
 const KEPT: usize = 64 << 10;
 
 thread_local! {
-    /// What a value is read from that is no vector.
+    /// The buffer for reading a value that is no vector.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -168,7 +168,7 @@ thread_local! {
 pub trait Storable: Clone + Debug + Send + Sync + 'static {
     /// The borrowed form.
     type Ref: ?Sized + Debug + Sync;
-    /// How it is kept.
+    /// The form in which it is kept.
     const SHAPE: Shape;
 
     /// Whether this is `u8`, of which an array is a byte string.

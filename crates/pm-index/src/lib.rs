@@ -68,6 +68,6 @@ pub use range::{KeyRange, PrefixKey};
 pub use records::Records;
 #[doc(hidden)]
 pub use shaped::typed;
-// What `impl_index!` names where it is used.
+// The items that `impl_index!` names where it is used.
 #[doc(hidden)]
 pub use pmindex_core::{Medium, Pool};

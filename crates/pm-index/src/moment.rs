@@ -51,7 +51,7 @@ fn since_epoch(time: SystemTime) -> [u64; 2] {
     }
 }
 
-/// What this system cannot represent is its epoch.
+/// A time that this system cannot represent becomes its epoch.
 fn from_epoch(words: &[u64]) -> SystemTime {
     let (seconds, nanos) = take_moment(words);
     let whole = Duration::from_secs(seconds.unsigned_abs());

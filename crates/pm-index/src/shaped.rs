@@ -15,7 +15,7 @@ use crate::kept::Kept;
 use crate::key::{Key, Storable, Value};
 use crate::records::Records;
 
-/// What is told of damage: a pool.
+/// The receiver of reports of damage: a pool.
 trait Damaged: Send + Sync {
     /// See [`Pool::note_damage`].
     fn note(&self, error: &PmError);
@@ -36,7 +36,7 @@ struct Shaped<K, V, A: Key, B: Value> {
     types: PhantomData<fn() -> (K, V)>,
 }
 
-/// How many buffers are kept for scans.
+/// The number of buffers kept for scans.
 const PAGES: usize = 4;
 
 /// Gives an index its types. If these are the kept types themselves, the index stays as it is.
@@ -125,7 +125,7 @@ impl<K: Key, V: Value, A: Kept, B: Kept> Shaped<K, V, A, B> {
         let mut page = pages().pop().unwrap_or_default();
         let (lower, upper) = (lower.as_ref().map(|a| &**a), upper.as_ref().map(|a| &**a));
         let read = self.index.scan_bounds_into(lower, upper, limit, &mut page);
-        // What was read before an error counts.
+        // Records read before an error count.
         let decoded = noted(&*self.pool, page.iter().try_for_each(&mut each));
         let mut pages = pages();
         if pages.len() < PAGES {
@@ -191,7 +191,7 @@ impl<K: Key, V: Value, A: Kept, B: Kept> Index<K, V> for Shaped<K, V, A, B> {
     fn scan(&self, from: &K::Ref, limit: usize, out: &mut Vec<(K, V)>) -> Result<(), IndexError> {
         let mut page = Vec::new();
         let read = self.index.scan(&A::encode::<K>(from), limit, &mut page);
-        // What was read before an error counts.
+        // Records read before an error count.
         let mut decode = |kept| record(kept).map(|record| out.push(record));
         noted(&*self.pool, page.into_iter().try_for_each(&mut decode)).and(read)
     }

@@ -158,7 +158,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// What an Mnode's buffer says of a key: `Some(None)` if it is deleted. Racing: validate.
+    /// Returns what an Mnode's buffer says of a key: `Some(None)` if the key is deleted. Racing: validate.
     #[allow(clippy::option_option, reason = "whether it says anything; what")]
     #[inline(always)]
     pub(crate) fn buffered(&self, node: &Mnode, probe: &Probe<'_, K>) -> Option<Option<V>> {

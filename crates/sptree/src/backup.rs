@@ -81,7 +81,7 @@ impl<M: Medium> Backup<M> {
         Ok(Self { tree, queue: Mutex::default(), waiting: AtomicUsize::new(0) })
     }
 
-    /// Whether there is no backup, for want of room.
+    /// Whether the backup is missing because there was no room.
     pub(crate) fn is_missing(&self) -> bool {
         self.tree.is_none()
     }

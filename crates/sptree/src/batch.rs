@@ -89,7 +89,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let routes: Vec<Route<'_>> = probes.iter().map(Route::to).collect();
         let keys = routes.iter().zip(&mut rooms).map(|(route, room)| route.encoded::<K>(room));
         let keys: Vec<&[u8]> = keys.collect();
-        // Which of them the guide does not know.
+        // The keys that the guide does not know.
         let mut unknown = Vec::with_capacity(probes.len());
         for (at, route) in routes.iter().enumerate() {
             match self.guide.hint(route.prefix) {
@@ -273,7 +273,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
     /// Absorbs the full buffers of keys that seem to be new, with shared fences, and splits full Bnodes.
-    /// What fails or is missed here is done record by record.
+    /// Keys that fail or are missed here are handled record by record.
     fn make_room_in_buffers<'t>(
         &'t self,
         buffers: &'t WriteBuffers<K, V, M, LEAF, BUFFER>,
@@ -332,7 +332,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 next += 1;
             }
             if let Some(refused) = stage.commit()? {
-                // What comes after it in the stage is not there either.
+                // Later records of the stage are not there either.
                 results.truncate(refused - first);
                 next = refused;
             }

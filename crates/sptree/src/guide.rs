@@ -25,11 +25,11 @@ use crate::middle::NONE;
 
 /// Places in a line.
 const PER_LINE: u64 = 16;
-/// The fewest Mnodes with a guide: the radix tree of fewer is in the cache.
+/// The smallest number of Mnodes with a guide: for fewer, the radix tree is in the cache.
 const WORTH: u64 = 16;
 /// Places for each Mnode, at least; a new table has twice as many.
 const PLACES: u64 = 3;
-/// The most places in which a split stores the new Mnode.
+/// The largest number of places in which a split stores the new Mnode.
 const NAMED: u64 = 32;
 
 /// Set in a place that was wrong once.

@@ -1,4 +1,4 @@
-//! What an SPTree keeps in a pool.
+//! The layout of an SPTree in a pool.
 //!
 //! # Bnode
 //!
@@ -44,7 +44,7 @@ const FORMAT: u64 = 1;
 
 /// Words of the line of bitmap, next and low.
 pub(crate) const HEADER_WORDS: usize = LINE / 8;
-/// The most slots of a Bnode: the bits of its bitmap.
+/// The largest number of slots in a Bnode: the bits of its bitmap.
 pub(crate) const MAX_LEAF: usize = 64;
 
 pm_struct! {
@@ -186,7 +186,7 @@ pub(crate) fn tag_of<K: Key>(probe: &Probe<'_, K>) -> u8 {
     probe.fingerprint().max(1)
 }
 
-/// Where things are in a Bnode of `LEAF` slots for keys `K` and values `V`.
+/// The places in a Bnode of `LEAF` slots for keys `K` and values `V`.
 pub(crate) struct Geometry<K, V, const LEAF: usize>(core::marker::PhantomData<fn() -> (K, V)>);
 
 impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {

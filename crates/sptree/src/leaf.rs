@@ -56,7 +56,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         Ok(Self { words, offset, record: PhantomData })
     }
 
-    /// Where it is.
+    /// Returns its offset.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }

@@ -8,7 +8,7 @@ use crate::layout::{BnodePtr, Taken, bits, tag_of};
 use crate::leaves::{At, Held};
 use crate::tree::SpTree;
 
-/// What a write stores in the Bnode, if nothing stands in its way.
+/// The store of a write in the Bnode, if nothing prevents it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writes {
     /// A record in a free slot, its tag, the bitmap.
@@ -106,7 +106,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         if !wanted(hit.map_or(slot.is_some(), |hit| !hit.deleted)) {
             return at.validate(pm).then_some(Ok(None));
         }
-        // What was read is still valid, and stays so: the version becomes the lock.
+        // The loaded values are valid, and stay so: the version becomes the lock.
         let guard = at.node.lock.try_upgrade(pm, at.version)?;
         Some(Ok(Some(Held { index: at.index, node: at.node, bnode, taken, slot, hit, guard })))
     }

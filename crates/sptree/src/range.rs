@@ -20,7 +20,7 @@ use crate::tree::SpTree;
 pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 64, const BUFFER: usize = 0> =
     Scan<ScanSource<'t, K, V, M, LEAF, BUFFER>>;
 
-/// What a [`Range`] reads.
+/// The source of a [`Range`].
 pub struct ScanSource<'t, K, V, M: Medium, const LEAF: usize, const BUFFER: usize> {
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
     front: Front<'t>,

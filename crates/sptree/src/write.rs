@@ -246,8 +246,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         probe: &Probe<'_, K>,
         wanted: &impl Fn(&V) -> bool,
     ) -> Result<Removed<'t, K, V, LEAF>, IndexError> {
-        // What the buffer does not have is removed in place: one line and one fence, as in the log,
-        // and nothing to absorb.
+        // A key that is not in the buffer is removed in place: one line and one fence, as in the log, and
+        // nothing to absorb.
         let Some(buffers) = self.buffers().filter(|_| held.hit.is_some()) else {
             return Ok(Removed::InPlace(held));
         };

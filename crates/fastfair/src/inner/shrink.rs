@@ -14,7 +14,7 @@ use super::node::{Contents, Separator, no_tree};
 struct Changed {
     level: u64,
     contents: Contents,
-    /// What from now on separates it from its left neighbour, if that changes.
+    /// Its new separator from its left neighbour, if that changes.
     lifted: Option<Separator>,
 }
 

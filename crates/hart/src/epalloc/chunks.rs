@@ -50,7 +50,7 @@ pub(crate) struct Chunks {
     hands: [HandPlace; HANDS],
     records: ChunkShape,
     instance: u64,
-    /// Which hand the next thread begins with.
+    /// The hand that the next thread begins with.
     next_hand: AtomicU64,
 }
 
@@ -136,7 +136,8 @@ impl Chunks {
         let (states, all) = (&self.states, self.records.all());
         let mut rack = pool.pm().lock(&self.shelves[0]);
         if let Some(number) = hand.chunk.checked_sub(1) {
-            // What came back meanwhile; else the chunk is full, and leaves the hand.
+            // Take the slots that came back meanwhile; if there are none the chunk is full, and leaves the
+            // hand.
             loop {
                 hand.free = all & !states.swap_taken(number, all | IN_HAND);
                 if hand.free != 0 {

@@ -5,7 +5,7 @@ use pmindex_core::{Arena, Mapped, Medium, PmCell, PmU64, Rmw, pm_struct};
 use crate::layout::ChunkShape;
 
 pm_struct! {
-    /// What DRAM knows of a chunk.
+    /// The state of a chunk in DRAM.
     ///
     /// ```text
     /// 0       8       16      24
@@ -13,7 +13,7 @@ pm_struct! {
     /// ```
     #[align(32)]
     pub struct ChunkState: size 32 {
-        /// Where the chunk is; 0 if there is none of this number.
+        /// The chunk's offset; 0 if there is none of this number.
         pub base @ 0: PmU64,
         /// One bit per slot that is live or handed out; [`IN_HAND`], [`ON_SHELF`].
         pub taken @ 8: PmU64,
@@ -42,7 +42,7 @@ pub(super) struct Shelf {
 pub(super) struct States {
     pub(super) dram: Mapped,
     pub(super) all: Arena<ChunkState>,
-    /// How many there can be.
+    /// The largest possible number of chunks.
     pub(super) most: u32,
 }
 

@@ -6,7 +6,7 @@ use pmindex_core::{
 
 use crate::layout::{ChunkHead, ChunkPtr, ChunkShape, LineWord, PLACES, Root, Segment};
 
-/// What DRAM knows of the table.
+/// The state of the table in DRAM.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) segments: Vec<PPtr<Segment>>,

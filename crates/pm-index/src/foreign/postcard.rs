@@ -1,4 +1,4 @@
-//! What `serde` serializes, as values.
+//! Values that `serde` serializes.
 
 use std::borrow::Cow;
 use std::fmt::Debug;

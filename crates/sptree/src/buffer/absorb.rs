@@ -12,7 +12,7 @@ use crate::leaf::Bnode;
 use crate::leaves::{Held, Leaves, Locked};
 use crate::middle::Mnode;
 
-/// What an absorption changes in a Bnode.
+/// The changes of an absorption to a Bnode.
 struct Change {
     /// The bitmap after it.
     taken: Taken,
@@ -40,7 +40,7 @@ struct AbsorbGuard<'t, K: Key, V: Value, M: Medium, const LEAF: usize> {
     table: &'t BufferTable<K, V>,
     node: &'t Mnode,
     buffer: u32,
-    /// Of a write that joins the absorption: the records (modulo 2^64) that were counted for it, and its
+    /// For a write that joins the absorption: the records (modulo 2^64) that were counted for it, and its
     /// Mnode.
     joining: (u32, u64),
     armed: bool,
@@ -163,7 +163,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         due.retain_mut(|due| {
             due.version = due.node.lock.begin_read(pm);
-            // What was read before the version was a hint.
+            // Values read before the version are hints only.
             let still = middle.buffer(due.node) == Some(due.buffer) && wanted(due.buffer);
             let bnode = middle.dram.load(&due.node.bnode);
             if still {

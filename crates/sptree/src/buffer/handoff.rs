@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use pmindex_core::Medium;
 
-/// The most buffers that wait: enough for a worker to sleep for some milliseconds.
+/// The largest number of waiting buffers: enough for a worker to sleep for some milliseconds.
 const MOST: usize = 4096;
 
 /// The buffers that wait for a worker.
@@ -47,7 +47,7 @@ impl Handoff {
         }
     }
 
-    /// Whether there is a worker, which is not far behind.
+    /// Whether a worker is running and not far behind.
     #[inline(always)]
     pub(super) fn is_open(&self) -> bool {
         self.open.load(Relaxed)

@@ -28,7 +28,7 @@ use crate::log::{Heads, lines_for};
 
 /// Buffers that are absorbed together.
 const TOGETHER: u32 = 16;
-/// How many chains ahead of a checkpoint's walk their lines are fetched.
+/// The number of chains ahead of a checkpoint's walk whose lines are prefetched.
 const AHEAD: u32 = 8;
 
 const fn at_least_one(count: usize) -> u64 {

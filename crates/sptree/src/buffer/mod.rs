@@ -81,7 +81,7 @@ pub(crate) struct WriteBuffers<K, V, M: Medium, const LEAF: usize, const BUFFER:
     budget: Budget,
     /// The buffers that wait for a worker.
     handoff: Handoff,
-    /// Where the sweep goes on.
+    /// The place where the sweep continues.
     swept: AtomicU32,
 }
 
@@ -121,7 +121,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.table.prefetch(buffer);
     }
 
-    /// What an Mnode's buffer says of a key: `Some(None)` if it is deleted. Racing: validate.
+    /// Returns what an Mnode's buffer says of a key: `Some(None)` if the key is deleted. Racing: validate.
     #[allow(clippy::option_option, reason = "whether it says anything; what")]
     #[inline(always)]
     pub(crate) fn get(

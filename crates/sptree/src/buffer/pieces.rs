@@ -9,7 +9,7 @@
 
 use pmindex_core::{Arena, Mapped, Medium, PmError, PmU64, pm_struct};
 
-/// The most pieces of a buffer.
+/// The largest number of pieces of a buffer.
 pub(super) const PIECES: usize = 5;
 /// Words of a piece.
 const WORDS: usize = 8;

@@ -15,8 +15,8 @@ use crate::middle::Mnode;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     WriteBuffers<K, V, M, LEAF, BUFFER>
 {
-    /// What the chain of a Bnode says of a key: `Some(None)` if it is deleted. For reads before the layers
-    /// in DRAM are rebuilt.
+    /// Returns what the chain of a Bnode says of a key: `Some(None)` if the key is deleted. For reads before
+    /// the layers in DRAM are rebuilt.
     #[allow(clippy::option_option, reason = "whether it says anything; what")]
     pub(crate) fn chain_says(
         &self,

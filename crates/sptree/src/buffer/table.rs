@@ -14,11 +14,11 @@ use crate::layout::{bits, tag_of};
 use crate::leaves::Hit;
 use crate::log::{Chain, Location, SEQ_MAX};
 
-/// The most words that the entries of a buffer take.
+/// The largest number of words that the entries of a buffer take.
 const ENTRY_WORDS: usize = 28;
-/// The most entries of a buffer.
+/// The largest number of entries of a buffer.
 pub(super) const ENTRIES: usize = 14;
-/// The most log entries of a chain: a key that is written again takes another.
+/// The largest number of log entries of a chain: a key that is written again takes another.
 pub(crate) const ENTRIES_MAX: usize = 16;
 
 pm_struct! {
@@ -39,7 +39,7 @@ pm_struct! {
     }
 }
 
-/// Where the location of the newest log entry begins in the last word of pieces.
+/// The bit at which the location of the newest log entry begins in the last word of pieces.
 const HEAD_SHIFT: u32 = 32;
 
 const _: () = assert!(PIECES == 5, "the location is where a sixth piece would be");
@@ -193,7 +193,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         if buffer < most { buffer } else { most }
     }
 
-    /// The most DRAM of a buffer of `buffer` entries, of these records.
+    /// Returns the largest amount of DRAM for a buffer of `buffer` entries of these records.
     pub(crate) const fn bytes(buffer: usize) -> u64 {
         let per = per_piece(Slot::<K, V>::WORDS);
         let pieces = Self::room(buffer).div_ceil(per);

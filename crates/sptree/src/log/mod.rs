@@ -12,7 +12,7 @@
 //!      -> checkpoint: tails of the lanes, then the newest entry of each chain
 //! ```
 //!
-//! What differs from the paper, and why:
+//! The differences from the paper, and their reasons:
 //!
 //! * **Lanes and segments** are those of [`pmindex_log`]: as many writers append at once as there are
 //!   lanes, each to a segment of its own. So entries of a chain carry a sequence number, by which the
