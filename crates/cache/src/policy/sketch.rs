@@ -60,9 +60,7 @@ impl Sketch {
         let Block(words) = &mut self.0[of.block];
         let count = u64::from(count.min(MOST));
         for (word, shift) in of.each() {
-            if (words[word] >> shift) & 15 < count {
-                words[word] = (words[word] & !(15 << shift)) | (count << shift);
-            }
+            words[word] += count.saturating_sub((words[word] >> shift) & 15) << shift;
         }
     }
 

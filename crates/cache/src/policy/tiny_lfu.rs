@@ -6,7 +6,7 @@
 //!
 //! * Counts of ids that are not kept are in a [sketch](super::sketch); all counts are halved once in a while.
 //! * How large the window is adapts itself ([`share`](super::share)): the authors climb a hill of small steps
-//!   ("Adaptive software cache management", Middleware 2018), here few sizes are tried.
+//!   ("Adaptive software cache management", Middleware 2018), here two sizes are tried.
 //!
 //! Otherwise than there:
 //!
@@ -29,6 +29,8 @@ const NONE: u32 = u32::MAX;
 /// Blocks of the main part of which the least used one is a victim, and slots that are looked at for them.
 const LOOKED_AT: usize = 8;
 const PASSED: usize = 64;
+/// A victim whose count is at most this need not be looked for again.
+const UNUSED: u8 = 1;
 /// Accesses for each block that is kept in which all counts are halved once.
 const FORGETS: u64 = 25;
 /// A miss halves the counts of so many blocks, and passes over so many of the window, at most.
@@ -40,7 +42,8 @@ const USED: u8 = 0x80;
 #[derive(Debug)]
 #[repr(align(32))]
 struct Slot<K, V> {
-    id: Option<K>,
+    /// Of a free slot, the one it had.
+    id: K,
     value: Option<V>,
     uses: AtomicU8,
     part: Part,
@@ -86,6 +89,8 @@ pub struct TinyLfu<K, V = ()> {
     pinned: usize,
     /// The next slot that is looked at.
     hand: usize,
+    /// The victim that was found last.
+    marked: u32,
     sketch: Sketch,
     share: Share,
     /// The next block whose count is halved; accesses that were accounted for.
@@ -104,7 +109,8 @@ impl<K: Copy + Eq + Hash> TinyLfu<K> {
 impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
     #[inline]
     fn find(&self, id: Hashed<K>) -> Option<u32> {
-        self.cells.find(id.hash, |node| self.slots[node as usize].id == Some(id.id))
+        let is = |slot: &Slot<K, V>| slot.id == id.id;
+        self.cells.find(id.hash, |node| self.slots.get(node as usize).is_some_and(is))
     }
 
     fn count(&self, node: u32) -> u8 {
@@ -149,50 +155,52 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
     }
 
     /// Takes a node, which is in no part any more, out of the table.
-    fn take(&mut self, node: u32) -> Option<(K, Option<V>)> {
+    fn take(&mut self, node: u32, hash: u64) -> (K, Option<V>) {
         let slot = &mut self.slots[node as usize];
-        let (id, value) = (slot.id.take()?, slot.value.take());
+        let (id, value) = (slot.id, slot.value.take());
         slot.part = Part::Free;
-        let slots = &self.slots;
-        let hash_of = |node: u32| slots[node as usize].id.map_or(0, |id| Hashed::of(id).hash);
-        self.cells.take(Hashed::of(id).hash, node, hash_of);
+        self.cells.take(hash, node);
         self.free.push(node);
-        Some((id, value))
+        (id, value)
     }
 
     /// Evicts a node; its count is remembered.
-    fn evict(&mut self, node: u32) -> Option<(K, Option<V>)> {
-        let count = self.count(node);
+    fn evict(&mut self, node: u32) -> (K, Option<V>) {
+        let (count, hash) = (self.count(node), Hashed::of(self.slots[node as usize].id).hash);
         self.unlink(node);
-        let taken = self.take(node)?;
         if count > 1 {
-            let counters = self.sketch.of(Hashed::of(taken.0).hash);
-            self.sketch.raise(counters, count);
+            self.sketch.raise(self.sketch.of(hash), count);
         }
-        Some(taken)
+        self.take(node, hash)
     }
 
-    /// The least used of the next few blocks of the main part.
+    /// The least used of a few blocks of the main part.
     fn victim(&mut self) -> Option<u32> {
         if self.main == 0 {
             return None;
         }
-        let (mut victim, mut least, mut seen, mut passed) = (None, u8::MAX, 0, 0);
-        while seen < LOOKED_AT && (passed < PASSED || victim.is_none()) {
+        if let Some(slot) = self.slots.get(self.marked as usize)
+            && slot.part == Part::Main
+            && slot.uses.load(Relaxed) & MOST <= UNUSED
+        {
+            return Some(self.marked);
+        }
+        let (mut least, mut seen, mut passed) = (u64::MAX, 0, 0);
+        while seen < LOOKED_AT && (passed < PASSED || least == u64::MAX) {
+            let few = self.slots[self.hand..].iter().take(LOOKED_AT);
+            for (at, slot) in (self.hand..).zip(few) {
+                let is_main = slot.part == Part::Main;
+                seen += usize::from(is_main);
+                let count = u64::from(slot.uses.load(Relaxed) & MOST) << 32 | at as u64;
+                least = least.min(if is_main { count } else { u64::MAX });
+            }
+            (self.hand, passed) = (self.hand + LOOKED_AT, passed + LOOKED_AT);
             if self.hand >= self.slots.len() {
                 self.hand = 0;
             }
-            let slot = &self.slots[self.hand];
-            if slot.part == Part::Main {
-                seen += 1;
-                let count = slot.uses.load(Relaxed) & MOST;
-                if count < least {
-                    (victim, least) = (Some(self.hand as u32), count);
-                }
-            }
-            (self.hand, passed) = (self.hand + 1, passed + 1);
         }
-        victim
+        self.marked = least as u32;
+        Some(self.marked)
     }
 
     /// The oldest of the window that was not used lately; the others of those that are looked at become newer.
@@ -221,24 +229,24 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         if self.window < window
             && let Some(victim) = self.victim()
         {
-            return self.evict(victim);
+            return Some(self.evict(victim));
         }
         let candidate = self.candidate();
-        // What was asked for once hardly ever stays: one of four times it is looked whether it does.
+        // What was asked for once hardly ever stays: one of sixteen times it is looked whether it does.
         if let Some(node) = candidate
             && self.count(node) <= 1
-            && !self.misses.is_multiple_of(4)
+            && !self.misses.is_multiple_of(16)
         {
-            return self.evict(node);
+            return Some(self.evict(node));
         }
         match (candidate, self.victim()) {
             (Some(candidate), Some(victim)) if self.count(candidate) > self.count(victim) => {
                 let evicted = self.evict(victim);
                 self.unlink(candidate);
                 self.promote(candidate);
-                evicted
+                Some(evicted)
             }
-            (Some(node), _) | (None, Some(node)) => self.evict(node),
+            (Some(node), _) | (None, Some(node)) => Some(self.evict(node)),
             (None, None) => None,
         }
     }
@@ -282,7 +290,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
             self.unlink(node);
             self.promote(node);
         }
-        let slot = Slot { id: Some(id.id), value: None, uses: count.into(), part: Part::Free };
+        let slot = Slot { id: id.id, value: None, uses: count.into(), part: Part::Free };
         let place = Place { newer: NONE, older: NONE, pins: 0, is_main: false };
         let node = if let Some(node) = self.free.pop() {
             (self.slots[node as usize], self.places[node as usize]) = (slot, place);
@@ -317,6 +325,7 @@ impl<K: Copy + Eq + Hash, V> Keeper<K, V> for TinyLfu<K, V> {
             main: 0,
             pinned: 0,
             hand: 0,
+            marked: NONE,
             sketch: Sketch::new(capacity),
             share: Share::new(capacity),
             broom: 0,
@@ -377,13 +386,15 @@ impl<K: Copy + Eq + Hash, V> Policy<K> for TinyLfu<K, V> {
     }
 
     fn remove(&mut self, id: K) -> bool {
-        let Some(node) = self.find(Hashed::of(id)) else { return false };
+        let id = Hashed::of(id);
+        let Some(node) = self.find(id) else { return false };
         if self.places[node as usize].pins > 0 {
             self.pinned -= 1;
         } else {
             self.unlink(node);
         }
-        self.take(node).is_some()
+        self.take(node, id.hash);
+        true
     }
 
     fn pin(&mut self, id: K) -> bool {

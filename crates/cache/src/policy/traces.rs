@@ -97,5 +97,5 @@ fn what_came_last() {
         (at / 2).saturating_sub(back)
     };
     let [lru, _, s3, tiny] = all(trace);
-    assert!(tiny.0 + 8 >= lru.0 && tiny.0 > s3.0);
+    assert!(tiny.0 + 4 >= lru.0 && tiny.0 > s3.0);
 }
