@@ -1,4 +1,4 @@
-//! Appending records to blocks: writes to one block, collection to another.
+//! Appends records to blocks: writes to one block, collection to another.
 
 use pmindex_core::{Medium, PmError};
 
@@ -10,12 +10,12 @@ use crate::layout::{
 use crate::partition::Partition;
 use crate::wrong::Wrong;
 
-/// What the checksum of a data block's header begins with.
+/// The prefix of the checksum of a data block's header.
 pub(crate) const OF: [u8; 4] = *b"data";
-/// Words of a line.
+/// The words of a line.
 const LINE: u32 = 8;
 
-/// Who appends.
+/// The stream that appends: writes or collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Writes,
@@ -30,13 +30,13 @@ impl<M: Medium> Partition<M> {
         }
     }
 
-    /// Whether the block that a stream is in has room for so many words.
+    /// Returns `true` if the block to which a stream appends has room for this number of words.
     pub(crate) fn has_room(&self, stream: Stream, words: u32) -> bool {
         let current = if stream == Stream::Writes { self.active } else { self.copies };
         current.is_some_and(|place| self.blocks.at(place).used + words <= self.blocks.words)
     }
 
-    /// A place for a record of so many words.
+    /// Returns a location for a record of this number of words.
     pub(crate) fn room_in(&mut self, stream: Stream, words: u32) -> Result<Location, Error> {
         if !self.has_room(stream, words) {
             let next = self.next_block(words)?;
@@ -48,7 +48,7 @@ impl<M: Medium> Partition<M> {
         Ok(Location::new(place, self.blocks.at(place).used))
     }
 
-    /// Nothing is appended to a block any more.
+    /// Closes a block for appending.
     pub(crate) fn fill(&mut self, place: u32) {
         let all = self.blocks.words;
         let block = self.blocks.at_mut(place);
@@ -58,7 +58,7 @@ impl<M: Medium> Partition<M> {
         self.blocks.relist(place);
     }
 
-    /// The length of a block is to follow what was appended.
+    /// Marks a block whose length must cover what was appended.
     pub(crate) fn grow_length(&mut self, place: u32) {
         let block = self.blocks.at(place);
         if block.durable < block.used && !self.pipeline.grown.contains(&place) {
@@ -66,7 +66,7 @@ impl<M: Medium> Partition<M> {
         }
     }
 
-    /// A block with room for so many words: one with a tail, a free one, a new one.
+    /// Returns a block with room for this number of words: one with a free tail, a free one, or a new one.
     fn next_block(&mut self, words: u32) -> Result<u32, Error> {
         let all = self.blocks.words;
         while let Some(tail) = self.tails.pop() {
@@ -86,7 +86,7 @@ impl<M: Medium> Partition<M> {
         self.make_block()
     }
 
-    /// Begins a free block anew. Its length is durably 0.
+    /// Reuses a free block. Its length is durably 0.
     fn begin(&mut self, place: u32) -> Result<(), Error> {
         let same = self.faults.has(Wrong::SameGeneration);
         let generation =
@@ -94,7 +94,7 @@ impl<M: Medium> Partition<M> {
         let offset = self.blocks.at(place).offset;
         let sum = header_checksum(self.blocks.identity, offset, generation, OF);
         let (pm, cells) = (self.pool().pm(), self.blocks.cells(place)?);
-        // Flushed with the first records: nothing counts before there is a length.
+        // Flushed with the first records: without a length nothing in the block is valid.
         pm.store(&cells[GENERATION], generation);
         pm.store(&cells[HEADER_SUM], sum);
         self.blocks.at_mut(place).begin(generation);
@@ -131,7 +131,8 @@ impl<M: Medium> Partition<M> {
         Ok(place)
     }
 
-    /// Writes a record to where [`room_in`](Self::room_in) said, and flushes the lines that are whole.
+    /// Writes a record at the location that [`room_in`](Self::room_in) returned, and flushes the completed
+    /// lines.
     pub(crate) fn append(&mut self, at: Location, body: &[u64]) -> Result<(), PmError> {
         let place = at.place();
         let (used, flushed, generation) = {

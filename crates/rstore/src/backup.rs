@@ -1,8 +1,8 @@
-//! Backups: one moment of a partition, in slices, while it is written to.
+//! Backups: a consistent view of a partition, read in slices, while it is written to.
 //!
-//! Records are never changed where they are, so a moment is which of them were live: a copy of the bits.
-//! Blocks that a backup has not read are not made void, and large values are not freed, until it has, or
-//! has ended. A partition that needs the space ends the backup instead of refusing a write.
+//! Records are never changed in place, so a copy of the bits that mark live records is a snapshot. Blocks
+//! that a backup has yet to read are not made void, and large values are not freed, until the backup has
+//! read them or ends. If writes need the space, the partition ends the backup instead of refusing them.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -15,33 +15,33 @@ use crate::partition::Partition;
 use crate::record::{TOMBSTONE, pull_bytes};
 use crate::{Error, Millis};
 
-/// What [`Partition::back_up`] calls with key, value and expiry.
+/// The callback of [`Partition::back_up`]: key, value and expiry.
 pub type VisitAll<'v> = dyn FnMut(&[u8], &[u8], Option<Millis>) + 'v;
 
-/// A backup under way: see [`Partition::backup`]. Dropping it ends it.
+/// A backup in progress: see [`Partition::backup`]. Dropping it ends it.
 #[derive(Debug)]
 pub struct Backup {
     token: Arc<()>,
-    /// Blocks that are not read yet, and which of their records were live.
+    /// The blocks that have not been read, and their live records at the beginning.
     blocks: Vec<(u32, Box<[u64]>, u32)>,
     lsn: u64,
 }
 
 impl Backup {
-    /// The last write that the backup has.
+    /// Returns the LSN of the last write that the backup includes.
     #[must_use]
     pub fn lsn(&self) -> u64 {
         self.lsn
     }
 
-    /// Blocks that are not read yet.
+    /// Returns the number of blocks that have not been read.
     #[must_use]
     pub fn blocks_left(&self) -> usize {
         self.blocks.len()
     }
 }
 
-/// What a partition knows of a backup.
+/// The partition's part of a backup.
 #[derive(Debug)]
 pub(crate) struct Running {
     token: Weak<()>,
@@ -49,8 +49,8 @@ pub(crate) struct Running {
 }
 
 impl<M: Medium> Partition<M> {
-    /// Begins a backup of this moment, what is staged included (it commits). Blocks are kept until the
-    /// backup has read them or is dropped. There may be several.
+    /// Begins a backup of the present state, including staged writes (it commits them). Blocks are kept
+    /// until the backup has read them or is dropped. There may be several backups.
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit).
@@ -73,8 +73,8 @@ impl<M: Medium> Partition<M> {
         Ok(Backup { token, blocks, lsn: self.lsn })
     }
 
-    /// A slice of a backup: calls `visit` with key, value and expiry of the records of one block, in no
-    /// order; `false` if there are no more. Expired records are among them.
+    /// Reads a slice of a backup: calls `visit` with key, value and expiry of the records of one block, in
+    /// no order, including expired ones. Returns `false` when there is no further block.
     ///
     /// # Errors
     /// [`Error::BackupEnded`], [`Error::Damaged`].
@@ -117,25 +117,25 @@ impl<M: Medium> Partition<M> {
         Ok(true)
     }
 
-    /// Ends a backup, whole or not.
+    /// Ends a backup, complete or not.
     pub fn end_backup(&mut self, backup: Backup) {
         drop(backup);
         self.running.retain(|running| running.token.strong_count() > 0);
     }
 
-    /// Whether a backup has a block to read.
+    /// Returns `true` if a backup has yet to read a block.
     pub(crate) fn is_pinned(&self, place: u32) -> bool {
         self.running
             .iter()
             .any(|running| running.token.strong_count() > 0 && running.unread.contains(&place))
     }
 
-    /// Whether there is a backup.
+    /// Returns `true` if a backup is in progress.
     pub(crate) fn is_backing_up(&self) -> bool {
         self.running.iter().any(|running| running.token.strong_count() > 0)
     }
 
-    /// Ends all backups, for the space that they hold; whether there was one.
+    /// Ends all backups, to free the space that they hold; returns `true` if there was one.
     pub(crate) fn end_backups(&mut self) -> bool {
         let had = self.is_backing_up();
         self.running.clear();

@@ -1,8 +1,8 @@
-//! Several writes that become durable together.
+//! Batches: several writes that become durable together.
 
 use crate::Millis;
 
-/// Writes of several keys that are one record of the log: after a crash all of them are there or none.
+/// Writes of several keys that form one record of the log: after a crash all of them are there or none is.
 /// Of several writes of one key the last one counts.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
@@ -19,13 +19,13 @@ pub(crate) struct Write {
 }
 
 impl Batch {
-    /// Nothing.
+    /// Returns an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets a key, and when it expires, if it does.
+    /// Sets a key, with an optional time of expiry.
     pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Option<Millis>) -> &mut Self {
         self.writes.push(Write { key: key.into(), value: Some(value.into()), expiry });
         self
@@ -37,19 +37,19 @@ impl Batch {
         self
     }
 
-    /// How many writes.
+    /// Returns the number of writes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.writes.len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there is no write.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Forgets the writes, keeps the memory.
+    /// Removes the writes, and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.writes.clear();
     }

@@ -1,8 +1,8 @@
-//! Data blocks: what DRAM knows of each, and how records are read.
+//! Data blocks: their state in DRAM, and reading of records.
 //!
-//! A block is *free*, *open* (records are appended), *full*, a *victim* that is being collected,
-//! *emptied* (nothing in it is live), or *void* on the medium. It is a candidate for collection when it
-//! is full, its length is durable, and no other block waits for the copies in it.
+//! A block is *free*, *open* (records are appended), *full*, a *victim* (it is being collected), *emptied*
+//! (nothing in it is live), or *void* on the medium. It is a candidate for collection if it is full, its
+//! length is durable, and no other block waits for copies in it to become durable.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::Error;
 use crate::layout::{HEADER, begin_sum};
 use crate::record::{Head, Parts};
 
-/// Words that one bit stands for: no two records begin in the same ones.
+/// The words that one bit stands for: no two records begin in the same ones.
 const WORDS_PER_BIT: u32 = 4;
-/// Lists of candidates, by how much of them is live.
+/// The lists of candidates, by the live share of a block.
 const BUCKETS: u32 = 64;
 const WORD_BITS: u32 = 20;
 
-/// Where a record is: place and word.
+/// The location of a record: place and word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location(u64);
 
@@ -45,10 +45,10 @@ impl Location {
     }
 }
 
-/// What becomes of a place.
+/// The state of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// There is no block.
+    /// The place has no block.
     Absent,
     /// A large value.
     Large,
@@ -57,35 +57,35 @@ pub(crate) enum State {
     Full,
     Victim,
     Emptied,
-    /// Its length is 0 on the medium after the next fence.
+    /// Its length on the medium is 0 after the next fence.
     Void,
-    /// It is not touched any more.
+    /// It is never accessed.
     Damaged,
 }
 
-/// A place.
+/// The state of a place in DRAM.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) offset: u64,
     pub(crate) generation: u64,
     pub(crate) state: State,
-    /// Words with records, the header included.
+    /// The number of words with records, including the header.
     pub(crate) used: u32,
-    /// Words before this were flushed since they were written: whole lines.
+    /// Words before this one have been flushed since they were written: complete lines.
     pub(crate) flushed: u32,
-    /// The length that is durable.
+    /// The durable length.
     pub(crate) durable: u32,
-    /// Words of live records.
+    /// The number of words of live records.
     pub(crate) live: u32,
-    /// Blocks whose records were copied here, and that are not void yet.
+    /// The number of blocks whose records were copied here, and that are not void yet.
     pub(crate) sources: u32,
-    /// The list of candidates that it is in, and where.
+    /// The list of candidates that has it, and its position there.
     listed: Option<(u32, u32)>,
-    /// Which records are live.
+    /// The bits of live records.
     bits: Box<[u64]>,
-    /// No live record expires before this.
+    /// No live record expires before this time.
     pub(crate) soonest: u64,
-    /// The first LSN that a write has here behind the durable length; `u64::MAX`: none.
+    /// The first LSN of a write behind the durable length; `u64::MAX`: none.
     pub(crate) uncovered: u64,
 }
 
@@ -107,18 +107,18 @@ impl Block {
         }
     }
 
-    /// A free block.
+    /// Returns a free block.
     pub(crate) fn free(offset: u64, generation: u64, words: u32) -> Self {
         let bits = vec![0; words.div_ceil(WORDS_PER_BIT * 64) as usize].into_boxed_slice();
         Self { offset, generation, state: State::Free, bits, ..Self::absent() }
     }
 
-    /// A large value.
+    /// Returns the block of a large value.
     pub(crate) fn large(offset: u64, generation: u64) -> Self {
         Self { offset, generation, state: State::Large, ..Self::absent() }
     }
 
-    /// Begins anew.
+    /// Reuses the block with a new generation.
     pub(crate) fn begin(&mut self, generation: u64) {
         let mut bits = std::mem::take(&mut self.bits);
         bits.fill(0);
@@ -147,7 +147,7 @@ impl Block {
     }
 }
 
-/// Notes the record at a word in a copy of [`Block::bits`].
+/// Sets the bit of the record at a word, in a copy of [`Block::bits`].
 pub(crate) fn mark(bits: &mut [u64], word: u32) {
     let (at, bit) = Block::bit(word);
     if let Some(bits) = bits.get_mut(at) {
@@ -155,7 +155,7 @@ pub(crate) fn mark(bits: &mut [u64], word: u32) {
     }
 }
 
-/// Whether the record at a word is among those of a copy of [`Block::bits`].
+/// Returns the bit of the record at a word, in a copy of [`Block::bits`].
 pub(crate) fn is_among(bits: &[u64], word: u32) -> bool {
     let (at, bit) = Block::bit(word);
     bits.get(at).is_some_and(|bits| bits & bit != 0)
@@ -166,11 +166,11 @@ pub(crate) fn is_among(bits: &[u64], word: u32) -> bool {
 pub(crate) struct Blocks<M: Medium> {
     pub(crate) pool: Arc<Pool<M>>,
     pub(crate) identity: u64,
-    /// Words of a data block.
+    /// The words of a data block.
     pub(crate) words: u32,
     pub(crate) list: Vec<Block>,
     buckets: Vec<Vec<u32>>,
-    /// Words of live records in all blocks.
+    /// The words of live records in all blocks.
     pub(crate) live: u64,
 }
 
@@ -186,7 +186,7 @@ impl<M: Medium> Blocks<M> {
         }
     }
 
-    /// Words of a block that records can take.
+    /// Returns the words of a block that records can take.
     pub(crate) fn payload(&self) -> u32 {
         self.words - HEADER as u32
     }
@@ -201,7 +201,7 @@ impl<M: Medium> Blocks<M> {
         &mut self.list[place as usize]
     }
 
-    /// The words of a data block.
+    /// Returns the words of a data block.
     #[inline(always)]
     pub(crate) fn cells(&self, place: u32) -> Result<&[PmU64], PmError> {
         self.pool.words(self.at(place).offset, self.words as usize)
@@ -212,7 +212,7 @@ impl<M: Medium> Blocks<M> {
         Error::Damaged { offset: offset + 8 * u64::from(at.word()) }
     }
 
-    /// The words of a record, the checksum first, and its head. Nothing is verified but that it lies
+    /// Returns the words of a record, the checksum first, and its head. Verifies only that the record lies
     /// within its block.
     #[inline(always)]
     pub(crate) fn record(&self, at: Location) -> Result<(Head, &[PmU64]), Error> {
@@ -246,14 +246,14 @@ impl<M: Medium> Blocks<M> {
         let generation = self.at(at.place()).generation;
         let mut sum = begin_sum(self.identity, generation, at.word() as usize);
         sum.add(&words[1..]);
-        // The lengths may have changed in between only if something is broken.
+        // The lengths can differ from those read before only if the record is damaged.
         match Parts::split(&words[1..]) {
             Some(parts) if sum.finish() == words[0] && parts.head == head => Ok(parts),
             _ => Err(self.damaged(at)),
         }
     }
 
-    /// A record lives. It was not noted before.
+    /// Marks a record as live, which was not.
     pub(crate) fn enliven(&mut self, at: Location, words: u32) {
         let block = self.at_mut(at.place());
         block.set_live(at.word(), true);
@@ -262,33 +262,33 @@ impl<M: Medium> Blocks<M> {
         self.relist(at.place());
     }
 
-    /// A record is dead.
+    /// Marks a record as dead.
     pub(crate) fn kill(&mut self, at: Location, words: u32) {
         let block = self.at_mut(at.place());
         if !block.is_live(at.word()) {
             return;
         }
         block.set_live(at.word(), false);
-        // The lengths were read again: what is damaged must not make a count less than nothing.
+        // The lengths were read again: a damaged one must not make a count negative.
         block.live = block.live.saturating_sub(words);
         self.live = self.live.saturating_sub(words.into());
         self.relist(at.place());
     }
 
-    /// A block that was copied from is gone.
+    /// Notes that a block whose records were copied to this one is void.
     pub(crate) fn release(&mut self, into: u32) {
         let block = self.at_mut(into);
         block.sources = block.sources.saturating_sub(1);
         self.relist(into);
     }
 
-    /// Whether a block may be collected.
+    /// Returns `true` if a block may be collected.
     fn is_candidate(&self, place: u32) -> bool {
         let block = self.at(place);
         block.state == State::Full && block.durable == block.used && block.sources == 0
     }
 
-    /// Nothing of a block is live, or waited for.
+    /// Marks everything in a block as dead.
     pub(crate) fn abandon(&mut self, place: u32) {
         let block = self.at_mut(place);
         let live = std::mem::take(&mut block.live);
@@ -299,7 +299,7 @@ impl<M: Medium> Blocks<M> {
         self.relist(place);
     }
 
-    /// Puts a block into the list of candidates where it belongs, or takes it out.
+    /// Moves a block to the list of candidates where it belongs, or removes it from its list.
     pub(crate) fn relist(&mut self, place: u32) {
         let bucket = (self.at(place).live * BUCKETS / self.words).min(BUCKETS);
         let wanted = self.is_candidate(place).then_some(bucket);
@@ -321,14 +321,14 @@ impl<M: Medium> Blocks<M> {
         });
     }
 
-    /// The candidate with the least that is live, by 64ths of a block.
+    /// Returns the candidate with the smallest live share, in 64ths of a block.
     pub(crate) fn emptiest(&self) -> Option<u32> {
         let list = self.buckets.iter().find(|list| !list.is_empty())?;
-        // Those in front have been there for longest.
+        // The first has been in the list for longest.
         list.first().copied()
     }
 
-    /// Fetches the beginning of a record.
+    /// Prefetches the beginning of a record.
     #[inline(always)]
     pub(crate) fn prefetch(&self, at: Location) {
         if let Some(block) = self.list.get(at.place() as usize) {
@@ -337,7 +337,7 @@ impl<M: Medium> Blocks<M> {
         }
     }
 
-    /// DRAM in bytes.
+    /// Returns the bytes of DRAM used.
     pub(crate) fn bytes(&self) -> u64 {
         let bits: usize = self.list.iter().map(|block| 8 * block.bits.len()).sum();
         let lists: usize = self.buckets.iter().map(|list| 4 * list.capacity()).sum();
@@ -345,7 +345,7 @@ impl<M: Medium> Blocks<M> {
     }
 }
 
-/// The index asks for the keys of records.
+/// Lets the index read the keys of records.
 impl<M: Medium> Leaves for Blocks<M> {
     fn load_key(&self, leaf: u64, key: &mut KeyBuf) -> Result<(), PmError> {
         let (head, cells) = self.key(Location::from_leaf(leaf))?;
@@ -361,7 +361,7 @@ impl<M: Medium> Leaves for Blocks<M> {
 }
 
 impl<M: Medium> Blocks<M> {
-    /// The head of a record, and the words of its key.
+    /// Returns the head of a record, and the words of its key.
     #[inline(always)]
     fn key(&self, at: Location) -> Result<(Head, &[PmU64]), PmError> {
         match self.record(at) {

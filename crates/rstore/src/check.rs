@@ -14,10 +14,10 @@ impl<M: Medium> Partition<M> {
     /// Verifies every checksum, and that the index, the bits and the counts in DRAM agree with the blocks.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; [`Error::Pool`] for what does not agree.
+    /// [`Error::Damaged`]; [`Error::Pool`] for a disagreement.
     ///
     /// # Cost
-    /// Reads all of it. No flush, no fence.
+    /// Reads the whole partition. No flush, no fence.
     pub fn check(&self) -> Result<Check, Error> {
         let (mut checked, mut dead) = (Check::default(), HashMap::<u64, u32>::new());
         let mut live = 0;

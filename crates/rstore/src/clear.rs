@@ -1,4 +1,4 @@
-//! Removing everything at once.
+//! Removes all records at once.
 //!
 //! ```text
 //! step  store                                       durable before
@@ -14,15 +14,14 @@ use crate::index::Index;
 use crate::partition::Partition;
 
 impl<M: Medium> Partition<M> {
-    /// Removes all records: at once, durable when it returns, with what was staged before. Backups under
-    /// way end.
+    /// Removes all records, durably when it returns, including staged ones. Ends backups in progress.
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit).
     ///
     /// # Cost
-    /// 2 fences, whatever there is; the blocks are void with the next commits, and the next one frees large
-    /// values, 2 fences each.
+    /// 2 fences, for any number of records. The next commits make the blocks void; the next one frees large
+    /// values, with 2 fences each.
     pub fn clear(&mut self) -> Result<(), Error> {
         self.commit()?;
         let index = Index::new(self.most_records)?;
@@ -56,7 +55,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// Nothing of a block counts any more.
+    /// Discards everything in a block.
     fn abandon(&mut self, place: u32) {
         if self.blocks.at(place).state == State::Open {
             self.fill(place);

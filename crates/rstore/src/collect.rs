@@ -1,14 +1,15 @@
-//! Collection: the live records of a block are copied, and the block is free.
+//! Collection: copies the live records of a block elsewhere, and frees the block.
 //!
-//! Paid per write, and never a stall: when fewer than a tenth of the blocks is left, a write of *n* bytes
-//! walks over *n* / (1 - *u*) bytes of a victim of which a share *u* is live, 16 KiB of copies at most at
-//! a time, so that one byte becomes free for each that is written. Below half of that a write pays
-//! double. Writes are refused before more than 95 % is live, so *u* stays below that on average. Two
-//! blocks are left to collection, which can always go on.
+//! Writes pay for collection in small steps, so none has to wait for a whole block. When fewer than a tenth
+//! of the blocks is free, a write of *n* bytes walks over *n* / (1 - *u*) bytes of a victim of which the
+//! share *u* is live, with at most 16 KiB of copies at a time: so one byte is freed for each byte that is
+//! written. When fewer than half of that are free, a write pays double. Writes are refused before more than
+//! 95 % is live, so *u* is less on average. Two blocks are reserved for collection, which can therefore
+//! always continue.
 //!
-//! The victim is a block with the least that is live. Copies go to a block of their own, with the LSN that
-//! they had, so of equal LSNs any counts. A victim is void two commits after it was emptied: see
-//! [`commit`](crate::commit) for what is durable before what.
+//! The victim is a block with the smallest live share. Copies go to a block of their own and keep their
+//! LSN, so of records with equal LSNs any is valid. A victim becomes void two commits after it was emptied:
+//! see [`commit`](crate::commit) for what must be durable before what.
 
 use pmindex_core::Medium;
 
@@ -21,29 +22,29 @@ use crate::write::RESERVE;
 use crate::wrong::Wrong;
 use crate::{Budget, Error, Progress};
 
-/// Bytes that a write pays at most for collection at once.
+/// The maximum number of bytes that one write collects.
 const MOST_PAID: u64 = 16 << 10;
-/// Blocks of which this share is live, in 64ths, are left alone.
+/// Blocks with this live share, in 64ths, are not collected.
 const TOO_FULL: u32 = 64;
-/// The same while blocks are plenty.
+/// The same limit while enough blocks are free.
 const IDLE: u32 = 32;
 
 /// A block that is being collected, or was.
 #[derive(Debug)]
 pub(crate) struct Victim {
     pub(crate) place: u32,
-    /// Words that were not live when it was chosen.
+    /// The words that were not live when it was chosen.
     dead: u32,
-    /// The next record's word.
+    /// The word of the next record.
     cursor: u32,
-    /// Records that live elsewhere: they are not dead versions.
+    /// Records that live elsewhere: they do not count as dead versions.
     moved: Vec<u64>,
-    /// Blocks that copies are in.
+    /// The blocks that have the copies.
     into: Vec<u32>,
 }
 
 impl Victim {
-    /// A block with nothing that is needed.
+    /// Returns a victim that contains nothing needed.
     pub(crate) fn whole(place: u32) -> Self {
         Self { place, dead: 0, cursor: 0, moved: Vec::new(), into: Vec::new() }
     }
@@ -54,13 +55,13 @@ impl Victim {
 }
 
 impl<M: Medium> Partition<M> {
-    /// Blocks that are left when writes begin to pay.
+    /// Returns the number of free blocks below which writes pay.
     pub(crate) fn threshold(&self) -> u64 {
         let blocks = self.capacity / self.block_bytes();
         (blocks / 10).clamp(RESERVE + 2, blocks / 2)
     }
 
-    /// Collects as much as a write of so many bytes owes.
+    /// Collects as much as a write of this number of bytes owes.
     pub(crate) fn pay(&mut self, bytes: u64) -> Result<(), Error> {
         let (available, threshold) = (self.available(), self.threshold());
         if available >= threshold {
@@ -82,14 +83,14 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// A slice of collection, beside that which writes pay for: for idle turns. Blocks are free a few
-    /// commits later.
+    /// Collects a slice beyond what writes pay for: call it in idle time. The blocks are free a few commits
+    /// later.
     ///
     /// # Errors
     /// [`Error::Pool`].
     ///
     /// # Cost
-    /// No fence; the budget, and one record more at most.
+    /// No fence; the budget, and at most one record more.
     pub fn collect(&mut self, budget: Budget) -> Result<Progress, Error> {
         self.usable()?;
         let worth = self.blocks.emptiest().is_some_and(|place| self.is_worth(place, IDLE));
@@ -105,14 +106,14 @@ impl<M: Medium> Partition<M> {
         })
     }
 
-    /// Whether a block has dead records, and fewer than so many 64ths of it are live.
+    /// Returns `true` if a block has dead records, and fewer than this number of 64ths of it are live.
     fn is_worth(&self, place: u32, most: u32) -> bool {
         let block = self.blocks.at(place);
         block.live * 64 / self.blocks.words < most && block.live + (HEADER as u32) < block.used
     }
 
-    /// Walks over so many bytes of victims, and copies as many, of blocks of which fewer than `most` 64ths
-    /// are live. Whether anything was done.
+    /// Walks over this number of bytes of victims, or copies as many, from blocks of which fewer than
+    /// `most` 64ths are live. Returns `true` if it did anything.
     pub(crate) fn collect_bytes(
         &mut self,
         (mut walk, mut copy): (u64, u64),
@@ -134,7 +135,7 @@ impl<M: Medium> Partition<M> {
         Ok(done)
     }
 
-    /// The next victim.
+    /// Chooses the next victim.
     fn choose(&mut self, most: u32) -> Option<Victim> {
         let place = self.blocks.emptiest()?;
         if !self.is_worth(place, most) {
@@ -147,8 +148,8 @@ impl<M: Medium> Partition<M> {
         Some(Victim { place, dead, cursor: HEADER as u32, moved, into: Vec::new() })
     }
 
-    /// Goes over one record of a victim: its words, those that were copied, and whether it was the last
-    /// one.
+    /// Processes one record of a victim. Returns its words, the words that were copied, and whether it was
+    /// the last record.
     fn collect_record(&mut self, victim: &mut Victim) -> Result<(u32, u32, bool), Error> {
         let block = self.blocks.at(victim.place);
         if victim.cursor >= block.used || block.live == 0 {
@@ -187,11 +188,11 @@ impl<M: Medium> Partition<M> {
         } else {
             let mut key = Vec::with_capacity(parts.head.key_len + 8);
             parts.push_key(&mut key);
-            // Before the index says so, nobody reads it.
+            // No read finds it before the index has it.
             self.append(to, parts.words)?;
             let before = self.index.set(&self.blocks, &key, to)?;
             if before != Some(at) {
-                // Only if something is damaged.
+                // Occurs only if something is damaged.
                 if let Some(before) = before {
                     self.index.set(&self.blocks, &key, before)?;
                 }
@@ -212,7 +213,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// A victim has nothing that is live.
+    /// Notes that nothing in a victim is live.
     fn empty(&mut self, victim: Victim) {
         let place = victim.place;
         if self.blocks.at(place).state == State::Damaged {
@@ -230,7 +231,7 @@ impl<M: Medium> Partition<M> {
         self.pipeline.emptied.push(victim);
     }
 
-    /// A block with a damaged record stays as it is.
+    /// Leaves a block with a damaged record as it is.
     #[cold]
     fn leave_alone(&mut self, victim: &mut Victim) -> (u32, u32, bool) {
         self.blocks.at_mut(victim.place).state = State::Damaged;
@@ -240,7 +241,7 @@ impl<M: Medium> Partition<M> {
         (1, 0, true)
     }
 
-    /// A void block is durably so: what died in it is gone, and it is free.
+    /// Frees a block that is durably void, and forgets the dead versions in it.
     pub(crate) fn erased(&mut self, victim: &Victim) -> Result<(), Error> {
         let place = victim.place;
         for &into in &victim.into {
@@ -249,7 +250,7 @@ impl<M: Medium> Partition<M> {
         let (mut word, used) = (HEADER as u32, self.blocks.at(place).used);
         let mut key = Vec::new();
         while word < used {
-            // What is damaged leaves versions counted that are gone, which does no harm.
+            // If a record is damaged, its versions remain counted, which does no harm.
             let Ok((head, cells)) = self.blocks.record(Location::new(place, word)) else { break };
             let words = cells.len() as u32;
             let counts = !head.has(TOMBSTONE) && head.lsn > self.cleared;
@@ -272,12 +273,12 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// Makes room for records of so many words, the longest of so many, and for a large value: by
-    /// collection, if need be.
+    /// Makes room for records of this number of words in all, the longest of `longest` words, and for a
+    /// large value; collects if necessary.
     pub(crate) fn make_room(&mut self, words: u32, longest: u32, large: u64) -> Result<(), Error> {
         let mut stuck = 0;
         loop {
-            // What of a block records of that length surely take.
+            // The space of a block that records of this length certainly fill.
             let each =
                 (self.blocks.payload() - longest.min(self.blocks.payload() - 1)).max(longest);
             let fits = self.has_room(Stream::Writes, words);
@@ -305,13 +306,13 @@ impl<M: Medium> Partition<M> {
         }
     }
 
-    /// Whether the capacity has room for so many bytes besides the reserve.
+    /// Returns `true` if the capacity has room for this number of bytes in addition to the reserve.
     fn has_bytes(&self, bytes: u64) -> bool {
         let taken = self.data_blocks * self.block_bytes() + self.large_bytes;
         bytes == 0 || taken + bytes + RESERVE * self.block_bytes() <= self.capacity
     }
 
-    /// Gives free blocks back to the pool, but for some; whether there were any.
+    /// Returns free blocks to the pool, except a given number; returns `true` if there were any.
     fn give_free_back_above(&mut self, most: u64) -> Result<bool, Error> {
         if self.free.len() as u64 <= most {
             return Ok(false);

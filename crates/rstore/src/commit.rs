@@ -1,4 +1,4 @@
-//! Commits: one fence for all that was staged, and for all that waits for fences.
+//! Commits: one fence makes everything staged durable, and everything that waits for a fence.
 //!
 //! ```text
 //! a commit
@@ -13,9 +13,9 @@
 //! P4    records in blocks that were void at the last commit      their own length
 //! ```
 //!
-//! So collection and the lengths have no fence of their own: each waits for the next commit's. What a
-//! length covers is in the log durably; what is void has copies under a durable length, and the writes
-//! by which its other records died are durable.
+//! So collection and lengths need no fences of their own: each step waits for the fence of the next commit.
+//! What a length covers is durably in the log. When a victim is made void, a durable length covers the
+//! copies of its live records, and the writes that replaced its other records are durable.
 
 use std::thread;
 
@@ -28,21 +28,20 @@ use crate::layout::{LENGTH, length_word};
 use crate::partition::Partition;
 use crate::wrong::Wrong;
 
-/// What a record of the log is, in its tag: writes.
+/// The tag of a log record with writes.
 pub(crate) const WRITES: u64 = 1;
 
 impl<M: Medium> Partition<M> {
-    /// Makes all that was staged durable, with one fence, whatever the number of writes. Replies leave
-    /// after it.
+    /// Makes all staged writes durable, with one fence for any number of writes. Send replies after it.
     ///
     /// # Errors
-    /// [`Error::Pool`]; what was staged may or may not be durable then, and the partition is
+    /// [`Error::Pool`]: the staged writes may or may not be durable, and the partition is
     /// [broken](Error::Broken).
     ///
     /// # Cost
-    /// 1 fence, none if there is nothing to do; the lines of a record of the log, and those that the writes
-    /// began and did not fill. Some more when a segment of the log begins or ends, and 2 for each large
-    /// value that was replaced.
+    /// 1 fence, or none if nothing is staged; the lines of a record of the log, and of the lines of blocks
+    /// that the writes filled only in part. More fences when a segment of the log begins or ends, and 2 for
+    /// each large value that was replaced.
     ///
     /// # Durability
     /// DUR is its fence.
@@ -61,7 +60,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// One fence, and what it allows.
+    /// Executes one fence, and the steps that it allows.
     pub(crate) fn turn(&mut self) -> Result<(), Error> {
         if self.faults.has(Wrong::LargeFreedEarly) {
             self.free_replaced()?;
@@ -102,7 +101,7 @@ impl<M: Medium> Partition<M> {
         self.free_replaced()
     }
 
-    /// Puts what is staged into the log, and fences.
+    /// Appends the staged writes to the log, and fences.
     fn fence(&mut self, flushed: Flushed) -> Result<(), Error> {
         if self.staged.is_empty() {
             self.pool().pm().fence(flushed)?;
@@ -111,7 +110,7 @@ impl<M: Medium> Partition<M> {
         let _ = flushed; // the lane's fence is for it, too
         match self.push() {
             Err(error) if error.is_full() => {
-                // Segments of the log come before free blocks.
+                // Segments of the log have priority over free blocks.
                 self.give_free_back()?;
                 self.push()?;
             }
@@ -128,7 +127,7 @@ impl<M: Medium> Partition<M> {
         let mut lane = self.log.lane_at(0);
         let (mut begin, mut ends) = (0, self.ends.iter().peekable());
         while let Some(&end) = ends.next() {
-            // As many as a record has room for.
+            // As many writes as a record has room for.
             let more = ends.peek().is_some_and(|&&next| next - begin <= most);
             if more && !in_parts {
                 continue;
@@ -164,7 +163,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// The length of a block is durable.
+    /// Notes that the length of a block is durable.
     fn is_covered(&mut self, place: u32, words: u32, lsn: u64) {
         let block = self.blocks.at_mut(place);
         block.durable = words;
@@ -189,7 +188,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// Flushes once more what another thread flushed: a fence is for what its own thread has flushed.
+    /// Flushes again what another thread flushed: a fence orders only the flushes of its own thread.
     #[cold]
     fn flush_again(&mut self) -> Result<(), PmError> {
         self.thread = thread::current().id();
@@ -208,7 +207,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// The first LSN that only the log has.
+    /// Returns the first LSN that only the log has.
     pub(crate) fn horizon(&self) -> u64 {
         let waiting = self.pipeline.lengths.iter().map(|&(place, ..)| place);
         let open = waiting.chain(self.pipeline.grown.iter().copied()).chain(self.active);
@@ -216,7 +215,7 @@ impl<M: Medium> Partition<M> {
         first.unwrap_or(u64::MAX).min(self.lsn + 1)
     }
 
-    /// Gives back what of the log the blocks have durably.
+    /// Frees the part of the log that the blocks durably contain.
     fn cut_log(&mut self) -> Result<(), PmError> {
         let early = self.faults.has(Wrong::CutEarly);
         let horizon = if early { self.lsn + 1 } else { self.horizon() };
@@ -234,7 +233,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// Frees large values that were replaced durably.
+    /// Frees large values that were durably replaced.
     fn free_replaced(&mut self) -> Result<(), Error> {
         if self.is_backing_up() {
             self.pipeline.kept.append(&mut self.pipeline.replaced);
@@ -247,7 +246,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// Gives free blocks back to the pool.
+    /// Returns free blocks to the pool.
     pub(crate) fn give_free_back(&mut self) -> Result<u64, Error> {
         let mut given = 0;
         while let Some(place) = self.free.pop() {
@@ -262,13 +261,13 @@ impl<M: Medium> Partition<M> {
         Ok(given)
     }
 
-    /// Commits until nothing waits for a fence, lengths of open blocks included: the next opening
-    /// replays nothing.
+    /// Commits until nothing waits for a fence, and the lengths of open blocks are durable: then the next
+    /// opening replays nothing.
     pub(crate) fn settle(&mut self) -> Result<(), Error> {
         for place in [self.active, self.copies].into_iter().flatten() {
             self.grow_length(place);
         }
-        // Victims that a backup holds stay.
+        // Victims that a backup still reads remain.
         for _ in 0..6 {
             self.commit()?;
         }

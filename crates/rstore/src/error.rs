@@ -1,18 +1,18 @@
-//! What an operation on a partition can fail with.
+//! Errors of operations on a partition.
 
 use pmindex_core::{DurabilityLost, PmError};
 
-/// What an operation on a partition can fail with. Nothing is changed then, unless it says otherwise.
+/// An error of an operation on a partition. Nothing is changed, unless the variant says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// More than 95 % of the capacity would be live. Removing, and overwriting with what is not longer,
-    /// still works.
+    /// More than 95 % of the capacity would be live. Removing, and overwriting by shorter or equally long
+    /// values, still works.
     #[error("the partition is full: {live} of {capacity} bytes are live")]
     Full {
-        /// Bytes that live records take.
+        /// The bytes of live records.
         live: u64,
-        /// Bytes that the partition may take.
+        /// The bytes that the partition may take.
         capacity: u64,
     },
     /// A key is too long for the blocks of the partition.
@@ -34,7 +34,7 @@ pub enum Error {
     /// A batch does not fit into one record of the log.
     #[error("a batch whose log record has {len} bytes; the longest possible has {max}")]
     BatchTooLarge {
-        /// What its log record would have.
+        /// The length of its log record.
         len: usize,
         /// The limit.
         max: usize,
@@ -48,17 +48,17 @@ pub enum Error {
     /// A record is damaged: its checksum does not match. Other records can be read.
     #[error("a record at offset {offset:#x} of the pool is damaged")]
     Damaged {
-        /// Where in the pool.
+        /// The offset in the pool.
         offset: u64,
     },
-    /// An earlier [`commit`](crate::Partition::commit) failed: what was staged may or may not be durable,
-    /// and the partition takes no more operations. Open it again.
+    /// An earlier [`commit`](crate::Partition::commit) failed: the staged writes may or may not be durable,
+    /// and the partition refuses all operations. Open it again.
     #[error("an earlier commit failed; open the partition again")]
     Broken,
-    /// A backup held blocks that writes needed, and was ended. Begin another one.
+    /// Writes needed blocks that a backup held, so the backup was ended. Begin another one.
     #[error("the backup was ended, because writes needed the space that it held")]
     BackupEnded,
-    /// The pool refused: see [`PmError`].
+    /// An error of the pool: see [`PmError`].
     #[error(transparent)]
     Pool(#[from] PmError),
 }
@@ -70,7 +70,7 @@ impl From<DurabilityLost> for Error {
 }
 
 impl Error {
-    /// Whether there is no room: [`Full`](Self::Full), or the pool's own refusal to grow.
+    /// Returns `true` if there is no room: [`Full`](Self::Full), or the pool refused to grow.
     #[must_use]
     pub fn is_full(&self) -> bool {
         match self {

@@ -1,8 +1,8 @@
-//! Expiry: a sweep that removes records whose time has come.
+//! Expiry: a sweep removes expired records.
 //!
-//! A record that has expired is there for nobody, swept or not. The sweep removes it as any other, with a
-//! tombstone and a record of the log: a clock that goes back brings nothing back that was swept. No record
-//! has memory for its expiry: of each block DRAM knows the earliest, and the sweep walks over blocks whose
+//! Reads do not return an expired record, swept or not. The sweep removes it like any other, with a
+//! tombstone and a record of the log: if the clock goes back, swept records stay removed. No memory is
+//! needed per record: DRAM has the earliest expiry of each block, and the sweep walks over the blocks whose
 //! time has come.
 
 use pmindex_core::Medium;
@@ -14,7 +14,7 @@ use crate::record::TOMBSTONE;
 use crate::{Budget, Error, Millis};
 
 impl<M: Medium> Partition<M> {
-    /// A live record of a block expires.
+    /// Notes that a live record of a block expires.
     pub(crate) fn note_expiry(&mut self, place: u32, expiry: Millis) {
         let block = self.blocks.at_mut(place);
         if expiry < block.soonest {
@@ -24,21 +24,20 @@ impl<M: Medium> Partition<M> {
         }
     }
 
-    /// Nothing in a block expires.
+    /// Notes that nothing in a block expires.
     pub(crate) fn forget_expiry(&mut self, place: u32) {
         let block = self.blocks.at_mut(place);
         let before = std::mem::replace(&mut block.soonest, u64::MAX);
         self.expiries.remove(&(before, place));
     }
 
-    /// A slice of the sweep that removes expired records; returns how many it removed. Staged.
+    /// Removes expired records in a slice; returns how many it removed. Staged.
     ///
     /// # Errors
     /// Those of [`remove`](Self::remove).
     ///
     /// # Cost
-    /// Walks over whole blocks, one at least if there is one with an expired record, until the budget is
-    /// used.
+    /// Walks over whole blocks, at least one if any has an expired record, until the budget is used.
     pub fn expire(&mut self, now: Millis, budget: Budget) -> Result<usize, Error> {
         self.usable()?;
         let (mut left, mut removed) = (budget.bytes, 0);
@@ -83,7 +82,7 @@ impl<M: Medium> Partition<M> {
         }
         for (at, key) in over.iter().enumerate() {
             if let Err(error) = self.remove(key) {
-                // The rest is found again.
+                // A later sweep finds the rest.
                 self.note_expiry(place, now);
                 return if at > 0 { Ok(at) } else { Err(error) };
             }

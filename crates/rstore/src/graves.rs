@@ -1,12 +1,12 @@
-//! Which tombstones are needed.
+//! Tombstones: which of them are still needed.
 //!
-//! A tombstone keeps an older version of its key from coming back. It is needed as long as one lies in
-//! any block, and no longer. How old a block is says nothing about that: collection moves old records
-//! that are live, and a version may die in a block that is young.
+//! A tombstone prevents an older version of its key from coming back. It is needed exactly as long as any
+//! block contains such a version. The age of a block does not tell: collection moves old live records, and
+//! a version may die in a young block.
 //!
-//! So versions are counted that are dead and still on the medium, by the hash of their key. A version
-//! stops counting when its block is durably void. Two keys of one hash count together, which keeps their
-//! tombstones longer than necessary and does no harm.
+//! So dead versions that are still on the medium are counted, by the hash of their key. A version is no
+//! longer counted when its block is durably void. Two keys with the same hash are counted together, which
+//! keeps their tombstones longer than necessary and does no harm.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +14,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::blocks::Location;
 
-/// Hashes are keys already.
+/// A hasher for keys that are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Identity(u64);
 
@@ -36,7 +36,7 @@ impl Hasher for Identity {
 
 #[derive(Clone, Copy, Debug)]
 struct Grave {
-    /// Versions with values that are dead and on the medium.
+    /// The number of dead versions with values that are on the medium.
     dead: u32,
     tombstone: Option<Location>,
 }
@@ -49,12 +49,13 @@ pub(crate) struct Graves {
 }
 
 impl Graves {
-    /// A version died.
+    /// Counts a dead version.
     pub(crate) fn died(&mut self, hash: u64) {
         self.graves.entry(hash).or_insert(Grave { dead: 0, tombstone: None }).dead += 1;
     }
 
-    /// A dead version is not on the medium any more. Returns a tombstone that is not needed any more.
+    /// Removes a dead version that is no longer on the medium. Returns a tombstone that is no longer
+    /// needed.
     pub(crate) fn erased(&mut self, hash: u64) -> Option<Location> {
         let Entry::Occupied(mut grave) = self.graves.entry(hash) else { return None };
         grave.get_mut().dead = grave.get().dead.saturating_sub(1);
@@ -66,13 +67,13 @@ impl Graves {
         tombstone
     }
 
-    /// How many dead versions keys of this hash have.
+    /// Returns the number of dead versions of keys with this hash.
     pub(crate) fn dead(&self, hash: u64) -> u32 {
         self.graves.get(&hash).map_or(0, |grave| grave.dead)
     }
 
-    /// Notes the tombstone of a key that has dead versions; `false` if a key of the same hash has one:
-    /// then this one stays until the next opening.
+    /// Notes the tombstone of a key that has dead versions. Returns `false` if another key with this hash
+    /// has one: then this tombstone stays until the next opening.
     pub(crate) fn bury(&mut self, hash: u64, tombstone: Location) -> bool {
         let Some(grave) = self.graves.get_mut(&hash) else { return false };
         if grave.tombstone.is_some() {
@@ -83,19 +84,19 @@ impl Graves {
         true
     }
 
-    /// The tombstone of keys of this hash.
+    /// Returns the tombstone of keys with this hash.
     pub(crate) fn tombstone(&self, hash: u64) -> Option<Location> {
         self.graves.get(&hash)?.tombstone
     }
 
-    /// The key has a value again.
+    /// Notes that the key has a value again.
     pub(crate) fn raise(&mut self, hash: u64) {
         if let Some(grave) = self.graves.get_mut(&hash) {
             self.tombstones -= u64::from(grave.tombstone.take().is_some());
         }
     }
 
-    /// A tombstone was moved.
+    /// Notes that a tombstone was moved.
     pub(crate) fn moved(&mut self, hash: u64, from: Location, to: Location) {
         if let Some(grave) = self.graves.get_mut(&hash)
             && grave.tombstone == Some(from)
@@ -104,12 +105,12 @@ impl Graves {
         }
     }
 
-    /// How many tombstones are needed, and known.
+    /// Returns the number of known tombstones, all of which are needed.
     pub(crate) fn tombstones(&self) -> u64 {
         self.tombstones
     }
 
-    /// All dead versions.
+    /// Returns the number of all dead versions.
     pub(crate) fn all_dead(&self) -> u64 {
         self.graves.values().map(|grave| u64::from(grave.dead)).sum()
     }
@@ -118,7 +119,7 @@ impl Graves {
         *self = Self::default();
     }
 
-    /// DRAM in bytes, about.
+    /// Returns the approximate bytes of DRAM.
     pub(crate) fn bytes(&self) -> u64 {
         (self.graves.capacity() * (size_of::<(u64, Grave)>() + 1)) as u64
     }

@@ -1,7 +1,7 @@
-//! The index: keys to locations, in DRAM, rebuilt at opening.
+//! The index: maps keys to locations, in DRAM; rebuilt by opening.
 //!
-//! An adaptive radix tree that keeps of each key only what tells it from its neighbours: the thesis's
-//! partial keys (section 5.6.2), with prefix truncation by its nodes.
+//! An adaptive radix tree that stores only the parts of keys that distinguish them from their neighbours:
+//! the thesis's partial keys (section 5.6.2); its nodes also truncate prefixes.
 
 use std::ops::Bound;
 
@@ -20,7 +20,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// An empty index with addresses for so many records.
+    /// Returns an empty index with address space for this number of records.
     pub(crate) fn new(records: u64) -> Result<Self, PmError> {
         let roots = Arena::new(1)?;
         let root = roots.alloc()?;
@@ -41,7 +41,7 @@ impl Index {
         Ok(self.tree(blocks).get(blocks.pool.pm(), key)?.map(Location::from_leaf))
     }
 
-    /// Notes where the record of a key is, and returns where it was. If that fails nothing has changed.
+    /// Sets the location of a key's record, and returns the old one. On failure nothing has changed.
     pub(crate) fn set<M: Medium>(
         &mut self,
         blocks: &Blocks<M>,
@@ -53,7 +53,7 @@ impl Index {
         Ok(before.map(Location::from_leaf))
     }
 
-    /// Forgets the record of a key, which is here.
+    /// Removes a key, which must be present.
     pub(crate) fn remove<M: Medium>(
         &mut self,
         blocks: &Blocks<M>,
@@ -65,7 +65,7 @@ impl Index {
         Ok(removed)
     }
 
-    /// Appends up to `limit` locations from a bound on; whether there may be more.
+    /// Appends up to `limit` locations from a bound on; returns `true` if there may be more.
     pub(crate) fn walk<M: Medium>(
         &self,
         blocks: &Blocks<M>,
@@ -81,7 +81,7 @@ impl Index {
         Ok(more)
     }
 
-    /// DRAM in bytes.
+    /// Returns the bytes of DRAM used.
     pub(crate) fn bytes(&self) -> u64 {
         self.nodes.bytes() as u64
     }

@@ -1,8 +1,9 @@
-//! Large values: in blocks of their own, which records name by place and generation.
+//! Large values: they have blocks of their own, to which records refer by place and generation.
 //!
-//! A large value is durable before the record of the log that names it, so that whoever finds the record
-//! finds the value. It is freed when the write that replaces it is durable, and no backup reads it. What a
-//! crash leaves without a record, opening frees. Collection moves records and leaves values where they are.
+//! A large value is durable before the log record that refers to it, so a record that is found always has
+//! its value. It is freed when the write that replaces it is durable, and no backup needs it. Opening frees
+//! values that a crash left without a record. Collection moves records, and leaves their large values in
+//! place.
 
 use pmindex_core::{LINE, Medium, PmError, PmU64, Reserved};
 
@@ -15,22 +16,23 @@ use crate::partition::Partition;
 use crate::record::{LargeRef, pull_bytes, push_bytes};
 use crate::wrong::Wrong;
 
-/// Bytes of values in a piece: the most, and what is tried when there is no room for such a piece.
+/// The bytes of a value in a piece: the preferred number, and those that are tried if there is no room for
+/// such a piece.
 const PIECES: [u64; 3] = [1 << 20, 128 << 10, 16 << 10];
-/// Words that are written or read at once.
+/// The words that are written or read in one piece.
 const AT_ONCE: usize = 512;
-/// What the checksum of a large value's header begins with.
+/// The prefix of the checksum of a large value's header.
 const OF: [u8; 4] = *b"larg";
 
-/// What DRAM knows of a large value.
+/// The state of a large value in DRAM.
 #[derive(Clone, Debug)]
 pub(crate) struct Large {
     pub(crate) pieces: Vec<u64>,
-    /// Bytes of its blocks.
+    /// The bytes of its blocks.
     pub(crate) bytes: u64,
 }
 
-/// Where the words of the pieces of a value of `len` bytes lie: bytes of the blocks.
+/// Returns the bytes of the blocks of a value of `len` bytes.
 fn blocks_of(len: usize, piece: u64) -> Vec<u64> {
     let mut left = len as u64;
     let mut blocks = Vec::new();
@@ -44,7 +46,7 @@ fn blocks_of(len: usize, piece: u64) -> Vec<u64> {
 }
 
 impl<M: Medium> Partition<M> {
-    /// Bytes of the blocks that a value of so many bytes takes.
+    /// Returns the bytes of the blocks that a value of this length takes.
     pub(crate) fn large_bytes_of(&self, len: usize) -> u64 {
         blocks_of(len, self.piece(PIECES[0])).iter().sum()
     }
@@ -53,7 +55,7 @@ impl<M: Medium> Partition<M> {
         most.min(self.pool().largest_block() - 2 * LINE as u64).min(self.capacity / 4)
     }
 
-    /// Writes a large value. Durable on return, and nobody's.
+    /// Writes a large value. It is durable when this returns, and belongs to no record yet.
     pub(crate) fn write_large(&mut self, value: &[u8]) -> Result<LargeRef, Error> {
         let place = self.take_place()?;
         let mut refused = None;
@@ -172,7 +174,7 @@ impl<M: Medium> Partition<M> {
         if sum.finish() == stored { Ok(()) } else { Err(damaged) }
     }
 
-    /// Notes the large value of a place that opening found; `None` if it is damaged.
+    /// Reads the header of a large value that opening found at a place; returns `None` if it is damaged.
     pub(crate) fn find_large(&self, offset: u64) -> Option<(u64, Large)> {
         let (pool, pm) = (self.pool(), self.pool().pm());
         let line = pool.words(offset, HEADER + PIECE).ok()?;
@@ -197,7 +199,7 @@ impl<M: Medium> Partition<M> {
         Some((generation, Large { pieces, bytes }))
     }
 
-    /// Frees a large value that nobody needs.
+    /// Frees a large value that is no longer needed.
     pub(crate) fn free_large(&mut self, place: u32) -> Result<(), Error> {
         let Some(large) = self.large.get(&place) else { return Ok(()) };
         self.table.give_back(place, &large.pieces)?;

@@ -1,8 +1,9 @@
-//! The engine of one partition of `RStore`: a log, data blocks in persistent memory, an ordered index in
-//! DRAM. Step functions, without threads and without I/O of their own.
+//! The engine of one partition of `RStore`: a log, data blocks in persistent memory, and an ordered index
+//! in DRAM. It consists of step functions, starts no thread and does no I/O.
 //!
-//! After Lersch's thesis *Leveraging Non-Volatile Memory in Modern Storage Management Architectures*,
-//! chapter 5; where it is silent or loses data, the modules say what is done instead.
+//! It follows chapter 5 of Lersch's thesis *Leveraging Non-Volatile Memory in Modern Storage Management
+//! Architectures*. Where the thesis is silent or loses data, the docs of the modules say what is done
+//! instead.
 //!
 //! ```
 //! use pmindex_core::Pool;
@@ -34,50 +35,51 @@
 //!      -->  the index (DRAM)                                        rebuilt from blocks and log
 //! ```
 //!
-//! A write puts the body of a record into DRAM, for the log, and the record into the block that is open.
-//! [`commit`](Partition::commit) appends all staged bodies to the log as one entry, and fences once. So
-//! what was acknowledged is in the log. The records in blocks are flushed line by line as the lines fill,
-//! and wait for no fence. When a block is full, the next commit's fence makes it durable, and then a store of one
-//! word, its *length*, makes opening read it: records behind the length are not there for opening, and the
-//! log has them.
+//! A write stages the body of a record in DRAM, for the log, and appends the record to the open block.
+//! [`commit`](Partition::commit) appends all staged bodies to the log as one entry, and fences once. So the
+//! log has every acknowledged write. The lines of records in blocks are flushed as they fill, without a
+//! fence. When a block is full, the fence of the next commit makes it durable. Then a store of one word,
+//! its *length*, makes it valid for opening: opening ignores records behind the length, and finds them in
+//! the log.
 //!
-//! **What must be durable before what**, and nothing else:
+//! **What must be durable before what**; nothing else must be:
 //!
-//! | first | then | or else |
+//! | first | then | otherwise |
 //! | --- | --- | --- |
-//! | the log entry of a write | its reply; a length that covers its record | a crash takes back what somebody saw, or leaves a part of a batch |
-//! | records | the length that covers them | opening reads what is not there |
-//! | that length | the end of the log segments with their entries | both are lost |
-//! | a large value | the log entry that names it | an entry names nothing |
-//! | the log entry of what replaces a large value | its end | the entry before it names nothing |
-//! | the length that covers the copies of a victim's records, and the log entries from which its other records are dead | length 0 of the victim | the only copy is lost |
-//! | length 0 of a victim | records of its next generation | old records are read as new |
-//! | the end of all older versions of a key in blocks | the end of its tombstone | a removed key is back |
+//! | the log entry of a write | its reply; a length that covers its record | a crash takes back what a client has seen, or leaves a part of a batch |
+//! | records | the length that covers them | opening reads records that are not there |
+//! | that length | the release of the log segments with their entries | both are lost |
+//! | a large value | the log entry that refers to it | an entry refers to nothing |
+//! | the log entry of what replaces a large value | the release of the value | the entry before refers to nothing |
+//! | the length that covers the copies of a victim's live records, and the log entries of the writes that replaced its other records | length 0 of the victim | the only copy is lost |
+//! | length 0 of a victim | records of its next generation | old records are read as new ones |
+//! | the release of all older versions of a key in blocks | the release of its tombstone | a removed key comes back |
 //!
-//! All of them ride on the fences of commits: collection and lengths have none of their own (the essay in
-//! [`commit`]). Allocating a block, a page of the table, a large value or a segment of the log takes 2.
+//! The fences of commits serve all of these: collection and lengths need none of their own (see
+//! [`commit`]). Allocating a block, a page of the table, a large value or a segment of the log takes 2
+//! fences.
 //!
-//! **Opening** reads blocks as far as their lengths go. Of the versions of a key the greatest LSN counts,
-//! wherever it lies: position is not time, for collection moves records. Then it reads the log, and appends
-//! to blocks what they lack ([`recover`]).
+//! **Opening** reads blocks up to their lengths. Of the versions of a key the one with the greatest LSN is
+//! valid, wherever it is: position says nothing about time, because collection moves records. Then opening
+//! reads the log, and appends the writes that the blocks lack ([`recover`]).
 //!
-//! **Collection** is paid by writes ([`collect`]); **tombstones** stay while an older version lies in any
-//! block, which is counted ([`graves`]); **large values** lie in blocks of their own ([`large`]);
-//! **expiry** is a record's, and a sweep removes what is over ([`expire`]); a **backup** is a moment
-//! ([`backup`](mod@backup)).
+//! Writes pay for **collection** ([`collect`]). A **tombstone** stays while any block has an older version
+//! of its key, which is counted ([`graves`]). **Large values** have blocks of their own ([`large`]). Each
+//! record may have an **expiry**, and a sweep removes expired records ([`expire`]). A **backup** is a
+//! consistent view ([`backup`](mod@backup)).
 //!
 //! # Differences from the thesis
 //!
-//! * Segments of 2 MB, their table and their types are those of the pool's allocator. A partition has one
-//!   size of data blocks, 2, 16 or 64 KiB or 2 MiB, and asks the pool for blocks that fit large values, in
-//!   pieces of 1 MiB at most.
-//! * The index is an adaptive radix tree; there is no hash table beside it.
-//! * A read copies a record once and verifies its checksum. There is no zero copy: a pool is accessed by
-//!   words, and safe code has no slice of it.
+//! * The pool's allocator replaces segments of 2 MB, their table and their types. A partition has one size
+//!   of data blocks, 2, 16   or 64 KiB or 2 MiB, and allocates blocks that fit large values, in pieces of
+//!   at most 1 MiB.
+//! * The index is an adaptive radix tree, without a hash table beside it.
+//! * A read copies a record once and verifies its checksum. Reads are not zero-copy: a pool is accessed by
+//!   words, and safe code   cannot have a slice of it.
 
 #![forbid(unsafe_code)]
 
-// Tests share sources with `tests/crash`, which names this crate.
+// Tests share sources with `tests/crash`, where this crate is used by its name.
 #[cfg(test)]
 extern crate self as pmindex_rstore;
 

@@ -1,4 +1,4 @@
-//! What a partition is created with, and the limits that follow.
+//! The options of a partition, and the limits that follow from them.
 
 use pmindex_core::PmError;
 
@@ -8,10 +8,10 @@ use crate::wrong::Wrong;
 /// Milliseconds since the beginning of 1970 UTC: the time at which a record expires.
 pub type Millis = u64;
 
-/// Bytes of the longest value: 64 MiB.
+/// The length of the longest value: 64 MiB.
 pub const MAX_VALUE: usize = 64 << 20;
-/// Bytes of the longest key of a partition whose blocks have 64 KiB or more; shorter ones take a quarter
-/// of a block.
+/// The length of the longest key of a partition with blocks of 64 KiB or more; in smaller blocks a key
+/// takes at most a quarter of a block.
 pub const MAX_KEY: usize = 16 << 10;
 
 /// Bytes of a data block.
@@ -29,7 +29,7 @@ pub enum BlockSize {
 }
 
 impl BlockSize {
-    /// How many bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -41,7 +41,7 @@ impl BlockSize {
     }
 }
 
-/// What a partition is created and opened with.
+/// The options for creating and opening a partition.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) block_bytes: u64,
@@ -65,14 +65,14 @@ impl Options {
         Self::default()
     }
 
-    /// The size of data blocks. Recorded at creation, ignored by [`open`](crate::Partition::open).
+    /// Sets the size of data blocks. Recorded at creation, ignored by [`open`](crate::Partition::open).
     #[must_use]
     pub fn block_size(mut self, size: BlockSize) -> Self {
         self.block_bytes = size.bytes();
         self
     }
 
-    /// As [`block_size`](Self::block_size), any number: for tests of few records.
+    /// Does what [`block_size`](Self::block_size) does, for any number: for tests with few records.
     #[doc(hidden)]
     #[must_use]
     pub fn block_bytes(mut self, bytes: u64) -> Self {
@@ -80,33 +80,33 @@ impl Options {
         self
     }
 
-    /// Bytes that data blocks and large values may take together; recorded at creation. By default 15
-    /// sixteenths of what the pool may grow to. A write that would make more than 95 % of it live is
-    /// refused ([`Error::Full`]).
+    /// Sets the bytes that data blocks and large values together may take; recorded at creation. The
+    /// default is 15 sixteenths of the size to which the pool may grow. A write that would make more than
+    /// 95 % of it live is refused ([`Error::Full`]).
     #[must_use]
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = Some(bytes);
         self
     }
 
-    /// About how many records there will be at most: so much address space is reserved for the index (no
-    /// memory). By default a record for every 64 bytes of the capacity.
+    /// Sets the approximate maximum number of records, for which address space (no memory) is reserved for
+    /// the index. The default is one record per 64 bytes of the capacity.
     #[must_use]
     pub fn records(mut self, records: u64) -> Self {
         self.records = Some(records);
         self
     }
 
-    /// Has a step go wrong.
+    /// Makes a step go wrong, for tests.
     #[cfg(test)]
     pub(crate) fn go_wrong(mut self, wrong: Wrong) -> Self {
         self.wrong = Some(wrong);
         self
     }
 
-    /// Opens a partition with damaged blocks, too: without the records that are lost, which
-    /// [`Recovery`](crate::Recovery) counts. Otherwise opening is refused with [`Error::Pool`]. An older
-    /// version of a lost record may be served.
+    /// With `true`, also opens a partition with damaged blocks, without the lost records, which
+    /// [`Recovery`](crate::Recovery) counts. Otherwise opening fails with [`Error::Pool`]. Reads may return
+    /// an older version of a lost record.
     #[must_use]
     pub fn salvage(mut self, yes: bool) -> Self {
         self.salvage = yes;
@@ -114,7 +114,7 @@ impl Options {
     }
 }
 
-/// Refuses a key or a value that is too long.
+/// Returns an error for a key or a value that is too long.
 pub(crate) fn check_lengths(key: usize, max_key: usize, value: usize) -> Result<(), Error> {
     if key > max_key {
         return Err(Error::KeyTooLong { len: key, max: max_key });
@@ -125,7 +125,7 @@ pub(crate) fn check_lengths(key: usize, max_key: usize, value: usize) -> Result<
     Ok(())
 }
 
-/// A refusal of an option.
+/// Returns the error of a refused option.
 pub(crate) fn bad(what: &'static str, value: u64) -> Error {
     Error::Pool(PmError::BadOption { what, value })
 }

@@ -1,4 +1,4 @@
-//! The partition: what belongs to it, and what it is asked most often.
+//! The partition: its state, and its most frequent queries.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -21,7 +21,7 @@ use crate::{Error, Millis, Stats};
 
 /// A partition of keys and values in a pool, owned by one thread. See the [crate's](crate) documentation.
 ///
-/// It may be moved to another thread between two calls.
+/// It may move to another thread between two calls.
 #[derive(Debug)]
 pub struct Partition<M: Medium = Mapped> {
     pub(crate) root: PPtr<Root>,
@@ -31,61 +31,62 @@ pub struct Partition<M: Medium = Mapped> {
     pub(crate) index: Index,
     pub(crate) graves: Graves,
     pub(crate) large: HashMap<u32, Large>,
-    /// Bytes of their blocks.
+    /// The bytes of the blocks of large values.
     pub(crate) large_bytes: u64,
-    /// Bytes that data blocks and large values may take.
+    /// The bytes that data blocks and large values may take.
     pub(crate) capacity: u64,
     /// Places without a block.
     pub(crate) unused: Vec<u32>,
     /// Free blocks.
     pub(crate) free: Vec<u32>,
-    /// Blocks that opening found with room behind their records.
+    /// Blocks in which opening found room behind their records.
     pub(crate) tails: Vec<u32>,
-    /// How many data blocks there are.
+    /// The number of data blocks.
     pub(crate) data_blocks: u64,
-    /// Words of full blocks that no record takes.
+    /// The words of full blocks that no record takes.
     pub(crate) wasted: u64,
-    /// The pool refused another block: no more are asked for until one was given back.
+    /// `true` if the pool refused another block: no more are requested until one is returned.
     pub(crate) exhausted: bool,
-    /// Where writes append, and collection.
+    /// The blocks to which writes and collection append.
     pub(crate) active: Option<u32>,
     pub(crate) copies: Option<u32>,
-    /// Bodies that are not in the log yet, and where each record of the log ends in them.
+    /// The bodies that are not in the log yet, and the end of each log record in them.
     pub(crate) staged: Vec<u64>,
     pub(crate) ends: Vec<usize>,
     /// The last LSN.
     pub(crate) lsn: u64,
-    /// Records up to this LSN were removed by a clearing.
+    /// A clearing has removed the records up to this LSN.
     pub(crate) cleared: u64,
-    /// How many records the index has addresses for.
+    /// The number of records for which the index has addresses.
     pub(crate) most_records: u64,
     /// The last generation.
     pub(crate) generation: u64,
     pub(crate) pipeline: Pipeline,
-    /// The last LSN of each segment of the log, by its sequence.
+    /// The last LSN of each segment of the log, by the segment's sequence number.
     pub(crate) segments: VecDeque<(u64, u64)>,
     pub(crate) victim: Option<Victim>,
-    /// Bytes that writes owe to collection.
+    /// The bytes that writes owe to collection.
     pub(crate) debt: u64,
-    /// Blocks with records that expire, by the earliest.
+    /// The blocks with records that expire, by the earliest expiry.
     pub(crate) expiries: BTreeSet<(Millis, u32)>,
     pub(crate) running: Vec<Running>,
     pub(crate) counters: Stats,
     pub(crate) scratch: Scratch,
-    /// Of the hashes of keys.
+    /// The seed of the hashes of keys.
     pub(crate) seed: u64,
-    /// Who has flushed what was written since the last fence.
+    /// The thread that has flushed what was written since the last fence.
     pub(crate) thread: ThreadId,
-    /// Blocks may be had beyond the capacity: what is read from the log had room before.
+    /// `true` during recovery: blocks may exceed the capacity, because what is read from the log had room
+    /// before.
     pub(crate) recovering: bool,
     pub(crate) broken: bool,
     pub(crate) faults: Faults,
-    /// Last, so that the rest is gone when somebody else may open it.
+    /// The last field, so that everything else is dropped before another thread can open the partition.
     pub(crate) _open: OpenIndex,
 }
 
-/// Words for a copy of a record, for whoever takes them: a visitor may read while another read is under
-/// way.
+/// A buffer for the copy of a record. A visitor may read during another read, so a read takes the buffer
+/// for its own use.
 #[derive(Default)]
 pub(crate) struct Scratch(Cell<Vec<u64>>);
 
@@ -108,17 +109,17 @@ impl std::fmt::Debug for Scratch {
 /// What waits for fences: see [`commit`](crate::commit).
 #[derive(Debug, Default)]
 pub(crate) struct Pipeline {
-    /// Blocks whose lengths are to be stored after the next fence.
+    /// The blocks whose lengths are to be stored after the next fence.
     pub(crate) grown: Vec<u32>,
-    /// Lengths that were stored: place, words, and the LSN up to which they cover.
+    /// The lengths that were stored: place, words, and the LSN up to which they cover.
     pub(crate) lengths: Vec<(u32, u32, u64)>,
     /// Victims without live records.
     pub(crate) emptied: Vec<Victim>,
-    /// Those of them whose copies are durable behind the next fence.
+    /// Those whose copies are durable after the next fence.
     pub(crate) settled: Vec<Victim>,
-    /// Those that are void behind the next fence.
+    /// Those that are void after the next fence.
     pub(crate) void: Vec<Victim>,
-    /// Large values that are not needed when what is staged is durable.
+    /// Large values that are not needed once the staged writes are durable.
     pub(crate) replaced: Vec<u32>,
     /// Those that only a backup needs.
     pub(crate) kept: Vec<u32>,
@@ -136,57 +137,59 @@ impl Pipeline {
 }
 
 impl<M: Medium> Partition<M> {
-    /// The pool.
+    /// Returns the pool.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool<M>> {
         &self.blocks.pool
     }
 
-    /// How many records there are, expired ones that were not swept yet included.
+    /// Returns the number of records, including expired ones that have not been swept.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.index.len
     }
 
-    /// Whether there is no record.
+    /// Returns `true` if there is no record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.index.len == 0
     }
 
-    /// The number of the last write: it grows with each, and is never used again, crashes included.
+    /// Returns the LSN of the last write. It grows with each write, and is never used again, even after a
+    /// crash.
     #[must_use]
     pub fn lsn(&self) -> u64 {
         self.lsn
     }
 
-    /// Bytes of the longest key.
+    /// Returns the length of the longest key.
     #[must_use]
     pub fn max_key(&self) -> usize {
         crate::MAX_KEY.min(8 * self.blocks.payload() as usize / 4)
     }
 
-    /// Bytes of the longest value that is kept in its record.
+    /// Returns the length of the longest value that is stored in its record.
     pub(crate) fn max_inline(&self) -> usize {
         (2 << 10).min(self.blocks.words as usize)
     }
 
-    /// Bytes of a data block.
+    /// Returns the bytes of a data block.
     pub(crate) fn block_bytes(&self) -> u64 {
         8 * u64::from(self.blocks.words)
     }
 
-    /// Bytes that live records and large values take.
+    /// Returns the bytes of live records and large values.
     pub(crate) fn live_bytes(&self) -> u64 {
         8 * self.blocks.live + self.large_bytes
     }
 
-    /// Blocks that can be had without collection: free ones and those that the pool has room for.
+    /// Returns the number of blocks available without collection: free ones, and those that the pool has
+    /// room for.
     pub(crate) fn available(&self) -> u64 {
         (self.free.len() + self.tails.len()) as u64 + self.allocatable()
     }
 
-    /// Blocks that the capacity has room for.
+    /// Returns the number of blocks that the capacity has room for.
     pub(crate) fn allocatable(&self) -> u64 {
         let taken = self.data_blocks * self.block_bytes() + self.large_bytes;
         let room = self.capacity.saturating_sub(taken) / self.block_bytes();
@@ -198,7 +201,7 @@ impl<M: Medium> Partition<M> {
         self.generation
     }
 
-    /// A place without a block.
+    /// Returns a place without a block.
     pub(crate) fn take_place(&mut self) -> Result<u32, Error> {
         if self.unused.is_empty() {
             let first = self.table.places();
@@ -217,14 +220,14 @@ impl<M: Medium> Partition<M> {
         Ok(self.pool().check_writable()?)
     }
 
-    /// The hash of a key in words.
+    /// Returns the hash of a key in words.
     pub(crate) fn hash(&self, key: &[u64], len: usize) -> u64 {
         let mut sum = pmindex_log::Checksum::new(self.seed, len as u32);
         sum.add(key);
         sum.finish()
     }
 
-    /// Figures. Cheap, but for the DRAM of the bits, which takes a look at each block.
+    /// Returns figures. Cheap, except for the DRAM of the bits, which requires a look at each block.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let index_bytes = self.index.bytes();
@@ -245,7 +248,7 @@ impl<M: Medium> Partition<M> {
         }
     }
 
-    /// The offsets of all blocks of this partition, for the allocator's audit.
+    /// Returns the offsets of all blocks of this partition, for the allocator's audit.
     ///
     /// # Errors
     /// [`Error::Pool`] if the log is damaged.

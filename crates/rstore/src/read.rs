@@ -1,4 +1,4 @@
-//! Reads. They see what is staged, write nothing, and verify each record that they return.
+//! Reads. They see staged writes, write nothing, and verify each record that they return.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -9,23 +9,23 @@ use crate::partition::Partition;
 use crate::record::{Parts, pull_bytes};
 use crate::{Error, Millis};
 
-/// What [`Partition::scan`] calls with key and value.
+/// The callback of [`Partition::scan`]: key and value.
 pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
-/// What a walk calls with key and record.
+/// The callback of a walk: key and record.
 type VisitRecord<'v> = dyn FnMut(&[u8], Parts<'_>) -> Result<ControlFlow<()>, Error> + 'v;
 
-/// Records that a scan looks up at once: first, and then.
+/// The number of records that a scan looks up in one batch: the first batch, and the later ones.
 const FIRST: usize = 16;
 const THEN: usize = 128;
 
-/// Whether a record has expired.
+/// Returns `true` if a record has expired.
 pub(crate) fn is_over(parts: &Parts<'_>, now: Millis) -> bool {
     parts.expiry().is_some_and(|at| at <= now)
 }
 
 impl<M: Medium> Partition<M> {
-    /// Calls `read` with the record of a key that has not expired.
+    /// Calls `read` with the record of a key, if it has not expired.
     #[inline]
     fn with<R>(
         &self,
@@ -53,48 +53,50 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// Appends the value of a key to `out`; `false` if there is none, or it has expired.
+    /// Appends the value of a key to `out`; returns `false` if the key is missing or its record has
+    /// expired.
     ///
     /// # Errors
     /// [`Error::Damaged`]; `out` may have grown then.
     ///
     /// # Cost
-    /// A search in the index; the lines of the record, which are copied once and verified. No fence, no
+    /// A search in the index, and the lines of the record, which is copied once and verified. No fence, no
     /// store to the pool.
     pub fn get_into(&self, key: &[u8], now: Millis, out: &mut Vec<u8>) -> Result<bool, Error> {
         Ok(self.with(key, now, |parts| self.pull_value(parts, out))?.is_some())
     }
 
-    /// When a key expires: `None` if there is no such key, or it has expired; `Some(None)` if never.
+    /// Returns when a key expires: `None` if it is missing or has expired, `Some(None)` if it never
+    /// expires.
     ///
     /// # Errors
     /// [`Error::Damaged`].
     ///
     /// # Cost
-    /// As [`get_into`](Self::get_into), but for a large value.
+    /// That of [`get_into`](Self::get_into), without reading a large value.
     pub fn expiry(&self, key: &[u8], now: Millis) -> Result<Option<Option<Millis>>, Error> {
         self.with(key, now, |parts| Ok(parts.expiry()))
     }
 
-    /// The length of a value; `None` if there is no such key, or it has expired.
+    /// Returns the length of a value; `None` if the key is missing or its record has expired.
     ///
     /// # Errors
     /// [`Error::Damaged`].
     ///
     /// # Cost
-    /// As [`expiry`](Self::expiry).
+    /// That of [`expiry`](Self::expiry).
     pub fn value_len(&self, key: &[u8], now: Millis) -> Result<Option<usize>, Error> {
         self.with(key, now, |parts| Ok(parts.head.value_len))
     }
 
-    /// Calls `visit` with the records between two bounds, in the order of their keys or (`reverse`) from
-    /// the end, until it breaks. Expired ones are left out. `visit` may read this partition.
+    /// Calls `visit` with the unexpired records between two bounds, in key order, or in reverse order with
+    /// `reverse`, until it breaks. `visit` may read this partition.
     ///
     /// # Errors
     /// [`Error::Damaged`].
     ///
     /// # Cost
-    /// A search in the index for every 128 records, each of which is fetched ahead (thesis, section 5.6.2).
+    /// A search in the index for every 128 records, which are prefetched (thesis, section 5.6.2).
     pub fn scan(
         &self,
         from: Bound<&[u8]>,
@@ -114,7 +116,7 @@ impl<M: Medium> Partition<M> {
         })
     }
 
-    /// Up to `limit` keys between two bounds, expired ones among them.
+    /// Returns up to `limit` keys between two bounds, including expired ones.
     pub(crate) fn keys_in(
         &self,
         from: Bound<&[u8]>,
@@ -132,7 +134,7 @@ impl<M: Medium> Partition<M> {
         Ok(keys)
     }
 
-    /// Calls `visit` with key and record.
+    /// Calls `visit` with each key and record.
     fn walk(
         &self,
         (from, to): (Bound<&[u8]>, Bound<&[u8]>),

@@ -5,33 +5,33 @@
 //! | checksum | LSN | key: 16, flags: 8, zero: 8, value: 32 | expiry | key | value, or place and generation |
 //! ```
 //!
-//! From word 1 on it is the *body*, which the log has as well. Keys and values begin with a word; a body
-//! has 3 words at least, so that no two records of a block begin in the same 32 bytes.
+//! The words from 1 on are the *body*, which the log also has. Keys and values begin at a word boundary; a
+//! body has at least 3 words, so no two records of a block begin in the same 32 bytes.
 
 use pmindex_core::short_word;
 
 use crate::Millis;
 
-/// The key was removed.
+/// Flag: the key was removed.
 pub(crate) const TOMBSTONE: u8 = 1;
-/// The value is in blocks of its own.
+/// Flag: the value is in blocks of its own.
 pub(crate) const LARGE: u8 = 2;
-/// There is an expiry.
+/// Flag: the record has an expiry.
 pub(crate) const EXPIRES: u8 = 4;
 
-/// The fewest words of a body.
+/// The minimum number of words of a body.
 const LEAST: usize = 3;
-/// Words of a body before the expiry and the key.
+/// The words of a body before the expiry and the key.
 const HEAD: usize = 2;
 
-/// Where a large value is.
+/// The location of a large value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LargeRef {
     pub(crate) place: u32,
     pub(crate) generation: u64,
 }
 
-/// What the first two words of a body say.
+/// The first two words of a body, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) lsn: u64,
@@ -57,19 +57,19 @@ impl Head {
         self.flags & flag != 0
     }
 
-    /// The word of the body that the key begins with.
+    /// Returns the first word of the key in the body.
     #[inline(always)]
     pub(crate) fn key_at(&self) -> usize {
         HEAD + usize::from(self.has(EXPIRES))
     }
 
-    /// The word of the body that the value, or the reference to it, begins with.
+    /// Returns the first word of the value, or of the reference to it, in the body.
     #[inline(always)]
     pub(crate) fn value_at(&self) -> usize {
         self.key_at() + self.key_len.div_ceil(8)
     }
 
-    /// Words of the body.
+    /// Returns the number of words of the body.
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
         let value = if self.has(LARGE) { 2 } else { self.value_len.div_ceil(8) };
@@ -77,7 +77,7 @@ impl Head {
     }
 }
 
-/// What a record is to say.
+/// The content of a record that is to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Body<'b> {
     pub(crate) lsn: u64,
@@ -105,7 +105,7 @@ impl Body<'_> {
         Head { lsn: self.lsn, key_len: self.key.len(), value_len, flags }
     }
 
-    /// Appends the words.
+    /// Appends the words of the body.
     pub(crate) fn encode(&self, out: &mut Vec<u64>) {
         let (begin, head) = (out.len(), self.head());
         out.extend_from_slice(&[self.lsn, head.encode()]);
@@ -120,7 +120,7 @@ impl Body<'_> {
     }
 }
 
-/// Appends bytes as words, the last one padded with zeros.
+/// Appends bytes as words; pads the last one with zeros.
 pub(crate) fn push_bytes(out: &mut Vec<u64>, bytes: &[u8]) {
     let (whole, rest) = bytes.as_chunks::<8>();
     out.extend(whole.iter().map(|chunk| u64::from_le_bytes(*chunk)));
@@ -129,7 +129,7 @@ pub(crate) fn push_bytes(out: &mut Vec<u64>, bytes: &[u8]) {
     }
 }
 
-/// Appends `len` bytes of words.
+/// Appends the first `len` bytes of words.
 pub(crate) fn pull_bytes(words: &[u64], len: usize, out: &mut Vec<u8>) {
     let begin = out.len();
     out.resize(begin + 8 * words.len(), 0);
@@ -148,7 +148,7 @@ pub(crate) struct Parts<'w> {
 }
 
 impl<'w> Parts<'w> {
-    /// The body that words begin with; `None` if it is not whole.
+    /// Returns the body at the beginning of `words`; `None` if it is incomplete.
     pub(crate) fn split(words: &'w [u64]) -> Option<Self> {
         let head = Head::decode(*words.first()?, *words.get(1)?);
         words.get(..head.words()).map(|words| Self { head, words })
@@ -162,7 +162,7 @@ impl<'w> Parts<'w> {
         pull_bytes(&self.words[self.head.key_at()..self.head.value_at()], self.head.key_len, out);
     }
 
-    /// The words of the value, or of the reference to it.
+    /// Returns the words of the value, or of the reference to it.
     pub(crate) fn value(&self) -> &'w [u64] {
         &self.words[self.head.value_at()..]
     }

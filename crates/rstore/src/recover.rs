@@ -1,11 +1,12 @@
-//! Creating and opening.
+//! Creating and opening a partition.
 //!
-//! Opening reads the blocks as far as their lengths go, in any order: of the records of a key the one
-//! with the greatest LSN counts, tombstones included; of equal ones, which are copies, any. Then the log:
-//! what the blocks lack is appended to them as if it were written now, with its LSN, and stays in the log
-//! until it is covered again. What was in blocks behind their lengths is not read: the log has it, or it was
-//! never committed, or it is a copy of what another block has. Then tombstones without older versions are
-//! dropped, and large values without records are freed. All of it can be interrupted and done again.
+//! Opening reads the blocks up to their lengths, in any order. Of the records of a key the one with the
+//! greatest LSN is valid, tombstones included; records with equal LSNs are copies of each other. Then it
+//! reads the log: writes that the blocks lack are appended to blocks as if they were written now, with
+//! their LSNs, and stay in the log until a length covers them. Records behind the length of a block are not
+//! read: the log has them, or they were never committed, or another block has a copy. Then tombstones
+//! without older versions are dropped, and large values without records are freed. All of this can be
+//! interrupted and repeated.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -32,11 +33,11 @@ use crate::table::{Table, division};
 use crate::wrong::{Faults, Wrong};
 use crate::{Error, Options, Recovery, Stats};
 
-/// Bytes that a data block can have.
+/// The possible sizes of a data block.
 const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 256..=(2 << 20);
-/// The fewest blocks of a partition.
+/// The minimum number of blocks of a partition.
 const LEAST_BLOCKS: u64 = 8;
-/// LSNs of one opening of a pool, as a power of two, and openings that have LSNs of their own.
+/// The LSNs of one opening of a pool, as a power of two, and the number of openings with LSNs of their own.
 const LSN_BITS: u32 = 44;
 const LSN_OPENINGS: u64 = (1 << 20) - 1;
 
@@ -44,19 +45,19 @@ const LSN_OPENINGS: u64 = (1 << 20) - 1;
 #[derive(Default)]
 struct Found {
     recovery: Recovery,
-    /// Tombstones that were the newest of their keys when they were read.
+    /// Tombstones that were the newest records of their keys when they were read.
     tombstones: Vec<Location>,
-    /// Records with large values, likewise.
+    /// Records with large values that were the newest of their keys when they were read.
     large: Vec<Location>,
     last_lsn: u64,
     key: Vec<u8>,
 }
 
 impl<M: Medium> Partition<M> {
-    /// Makes a partition of this name.
+    /// Creates a partition of this name.
     ///
     /// # Errors
-    /// [`Error::Pool`]: the name is taken, the pool is full, an option is not possible.
+    /// [`Error::Pool`]: the name is taken, the pool is full, or an option is invalid.
     ///
     /// # Cost
     /// 6 fences. Blocks are allocated when they are needed.
@@ -73,7 +74,7 @@ impl<M: Medium> Partition<M> {
         if capacity / bytes < LEAST_BLOCKS {
             return Err(bad("capacity of a partition", capacity));
         }
-        // A large value has a place, too.
+        // A large value also takes a place.
         let (page_places, pages) = division(capacity / bytes.min(2048), largest);
         let identity = RandomState::new().build_hasher().finish();
         let words = [identity, bytes, capacity, page_places, pages];
@@ -93,14 +94,14 @@ impl<M: Medium> Partition<M> {
         Ok(Self::start(pool, open, options)?.0)
     }
 
-    /// Opens the partition of this name, and says what that took.
+    /// Opens the partition of this name, and returns what recovery did.
     ///
     /// # Errors
-    /// [`Error::Missing`]; [`Error::Pool`] if it is damaged or open already.
+    /// [`Error::Missing`]; [`Error::Pool`] if it is damaged or already open.
     ///
     /// # Cost
-    /// Reads all data blocks (not the large values), and the log. No fence, unless there is something to
-    /// free or to replay.
+    /// Reads all data blocks (not the large values), and the log. No fence, unless something must be freed
+    /// or replayed.
     pub fn open(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -112,7 +113,7 @@ impl<M: Medium> Partition<M> {
         }
     }
 
-    /// Opens the partition of this name, or makes it.
+    /// Opens the partition of this name, or creates it.
     ///
     /// # Errors
     /// Those of [`open`](Self::open) and [`create`](Self::create).
@@ -129,7 +130,8 @@ impl<M: Medium> Partition<M> {
         }
     }
 
-    /// Frees all that the partition of this name has in the pool; `false` if there is none. It is not open.
+    /// Removes the partition of this name and frees all its blocks; returns `false` if it does not exist.
+    /// It must not be open.
     ///
     /// # Errors
     /// Those of [`open`](Self::open), and of [`Pool::drop_index`].
@@ -147,7 +149,7 @@ impl<M: Medium> Partition<M> {
         })
     }
 
-    /// A partition of this root block.
+    /// Returns a partition with this root block.
     fn start(
         pool: &Arc<Pool<M>>,
         open: OpenIndex,
@@ -224,7 +226,7 @@ impl<M: Medium> Partition<M> {
         Ok((partition, recovery))
     }
 
-    /// Reads what there is.
+    /// Reads the blocks and the log.
     fn recover(&mut self, options: &Options) -> Result<Recovery, Error> {
         let mut found = Found { last_lsn: self.cleared, ..Found::default() };
         let places = self.table.places();
@@ -315,7 +317,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// Takes note of a record.
+    /// Records the location of a record that was found.
     fn find_record(
         &mut self,
         at: Location,
@@ -345,7 +347,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// A record is the newest of its key so far.
+    /// Notes that a record is the newest of its key so far.
     fn newest(
         &mut self,
         at: Location,
@@ -378,7 +380,7 @@ impl<M: Medium> Partition<M> {
         self.hash(key, parts.head.key_len)
     }
 
-    /// Appends to blocks what of the log they lack.
+    /// Appends the writes of the log that the blocks lack.
     fn replay(&mut self, found: &mut Found) -> Result<(), Error> {
         let mut bodies: Vec<u64> = Vec::new();
         for entry in self.log.entries() {
@@ -406,7 +408,8 @@ impl<M: Medium> Partition<M> {
                 _ => self.segments.push_back((sequence, last)),
             }
         }
-        // Of what a closed partition has in its log the blocks may have dropped the tombstones.
+        // The blocks may no longer have the tombstones of writes that the log of a closed partition still
+        // has.
         let covered = self.pool().pm().load(&self.pool().get(self.root)?.covered);
         let mut at = 0;
         while let Some(parts) = Parts::split(&bodies[at..]) {
@@ -440,7 +443,7 @@ impl<M: Medium> Partition<M> {
         self.newest(at, parts, before, found)
     }
 
-    /// Tombstones leave the index. Those with older versions stay where they are.
+    /// Removes tombstones from the index. Those with older versions stay in their blocks.
     fn settle_tombstones(&mut self, found: &mut Found) -> Result<(), Error> {
         let mut words = Vec::new();
         for at in std::mem::take(&mut found.tombstones) {
@@ -462,7 +465,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// Frees large values that no record has.
+    /// Frees large values that belong to no record.
     fn free_orphans(&mut self, found: &mut Found) -> Result<(), Error> {
         let (mut named, mut words) = (HashSet::new(), Vec::new());
         for at in std::mem::take(&mut found.large) {

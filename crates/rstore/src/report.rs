@@ -1,4 +1,4 @@
-//! What a partition says of itself.
+//! Figures of a partition, and of operations on it.
 
 use std::time::Duration;
 
@@ -16,23 +16,23 @@ pub struct Recovery {
     pub log_bytes: u64,
     /// Large values that belonged to no record, and were freed.
     pub orphans: u64,
-    /// Damaged records and blocks that were passed over (see [`salvage`](crate::Options::salvage)).
+    /// Damaged records and blocks that were skipped (see [`salvage`](crate::Options::salvage)).
     pub damaged: u64,
     /// How long it took.
     pub time: Duration,
 }
 
-/// Figures of a partition. Bytes and counts; those that are sums count from its opening.
+/// Figures of a partition, in bytes and counts. Totals are those since its opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Records, expired ones that were not swept yet included.
+    /// Records, including expired ones that have not been swept.
     pub records: u64,
     /// Bytes that live records take, large values included.
     pub live_bytes: u64,
     /// Bytes that the partition may take.
     pub capacity: u64,
-    /// Data blocks, and how many of them are free.
+    /// Data blocks, including free ones.
     pub blocks: u64,
     /// Free data blocks.
     pub free_blocks: u64,
@@ -46,11 +46,11 @@ pub struct Stats {
     pub log_bytes: u64,
     /// Bytes of DRAM: index, bits and counts.
     pub dram_bytes: u64,
-    /// Bytes of DRAM that the index alone takes.
+    /// Bytes of DRAM of the index alone.
     pub index_bytes: u64,
     /// Commits that had something to do.
     pub commits: u64,
-    /// Writes, each key of a batch counted.
+    /// Writes; each key of a batch counts.
     pub writes: u64,
     /// Bytes of records that writes appended to data blocks.
     pub written_bytes: u64,
@@ -58,13 +58,13 @@ pub struct Stats {
     pub copied_bytes: u64,
     /// Blocks that collection freed.
     pub collected_blocks: u64,
-    /// Writes that had to wait for a whole block to be collected: 0 as long as the pace suffices.
+    /// Writes that had to wait for the collection of a whole block; 0 as long as writes pay enough.
     pub stalls: u64,
     /// Records that were removed because they had expired.
     pub expired: u64,
 }
 
-/// How much a slice of work may do.
+/// A limit of the work of one slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Bytes that it may copy or read.
@@ -72,7 +72,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// So many bytes.
+    /// Returns a budget of this number of bytes.
     #[must_use]
     pub const fn bytes(bytes: u64) -> Self {
         Self { bytes }
@@ -91,22 +91,22 @@ impl Default for Budget {
 pub struct Progress {
     /// Bytes of records that were copied.
     pub copied: u64,
-    /// Blocks that were emptied: they are free after the next commits.
+    /// Blocks that were emptied; they are free after the next commits.
     pub emptied: u64,
-    /// Whether there is nothing (more) worth collecting now.
+    /// `true` if nothing is worth collecting now.
     pub done: bool,
 }
 
-/// What [`check`](crate::Partition::check) found; it fails if anything is wrong.
+/// The result of [`check`](crate::Partition::check), which fails if anything is wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Check {
-    /// Live records, each of whose checksums was verified.
+    /// Live records; their checksums were verified.
     pub records: u64,
     /// Records in blocks that are not live.
     pub dead: u64,
     /// Tombstones that are needed.
     pub tombstones: u64,
-    /// Large values, whose checksums were verified, too.
+    /// Large values; their checksums were verified too.
     pub large_values: u64,
 }

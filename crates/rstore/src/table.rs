@@ -1,4 +1,4 @@
-//! The table of places: which blocks there are.
+//! The table of places, which has the offset of each block.
 //!
 //! ```text
 //! a directory, a page
@@ -22,11 +22,11 @@ use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Pool, Res
 
 use crate::layout::Root;
 
-/// The most bytes of the directory and of a page.
+/// The maximum number of bytes of the directory and of a page.
 const DIRECTORY_BYTES: u64 = 32 << 10;
 const PAGE_BYTES: u64 = 32 << 10;
 
-/// How the table of a new partition is divided: places of a page, and pages.
+/// Returns the division of the table of a new partition: places of a page, and pages.
 pub(crate) fn division(most: u64, largest: u64) -> (u64, u64) {
     let least = most.clamp(64, 1 << 32);
     let page = (least.isqrt().next_power_of_two() * 8).clamp(64, PAGE_BYTES.min(largest)) / 8;
@@ -41,12 +41,12 @@ pub(crate) struct Table<M: Medium> {
     directory: u64,
     page_places: u32,
     most_pages: u32,
-    /// Offsets of the pages there are.
+    /// The offsets of the existing pages.
     pages: Vec<u64>,
 }
 
 impl<M: Medium> Table<M> {
-    /// Makes a directory for a root that has none.
+    /// Creates a directory for a root that has none.
     pub(crate) fn make_directory(pool: &Arc<Pool<M>>, root: &Root) -> Result<(), PmError> {
         let pages = pool.pm().load(&root.pages) as usize;
         make_zeroed(pool, root.directory.as_word(), pages).map(drop)
@@ -70,19 +70,19 @@ impl<M: Medium> Table<M> {
         Ok(Self { pool: Arc::clone(pool), directory, page_places, most_pages, pages })
     }
 
-    /// How many places there are now.
+    /// Returns the number of places.
     pub(crate) fn places(&self) -> u32 {
         self.pages.len() as u32 * self.page_places
     }
 
-    /// The word of a place.
+    /// Returns the word of a place.
     pub(crate) fn word(&self, place: u32) -> Result<&PmU64, PmError> {
         let page = self.pages.get((place / self.page_places) as usize);
         let words = self.pool.words(page.copied().unwrap_or(0), self.page_places as usize)?;
         Ok(&words[(place % self.page_places) as usize])
     }
 
-    /// Makes another page.
+    /// Creates another page.
     pub(crate) fn grow(&mut self) -> Result<(), PmError> {
         let next = self.pages.len();
         if next >= self.most_pages as usize {
@@ -94,8 +94,8 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 
-    /// Puts blocks of these bytes into a place, the first of which the place's word names. `fill` writes
-    /// them.
+    /// Allocates blocks of these sizes and puts them into a place, whose word has the offset of the first.
+    /// `fill` writes them.
     #[track_caller]
     pub(crate) fn make(
         &self,
@@ -122,7 +122,7 @@ impl<M: Medium> Table<M> {
         Ok(first)
     }
 
-    /// Gives the blocks of a place back.
+    /// Frees the blocks of a place.
     pub(crate) fn give_back(&self, place: u32, blocks: &[u64]) -> Result<(), PmError> {
         let (pm, cell) = (self.pool.pm(), self.word(place)?);
         let first = pm.load(cell);
@@ -139,13 +139,13 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 
-    /// Offsets of the directory and the pages.
+    /// Returns the offsets of the directory and the pages.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> {
         [self.directory].into_iter().chain(self.pages.iter().copied())
     }
 }
 
-/// Makes a block of zeros that `cell` points to.
+/// Allocates a block of zeros, and stores its offset in `cell`.
 fn make_zeroed<M: Medium>(pool: &Pool<M>, cell: &PmU64, words: usize) -> Result<u64, PmError> {
     let pm = pool.pm();
     let mut op = pool.op()?;

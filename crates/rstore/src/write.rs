@@ -22,11 +22,11 @@ use crate::record::{Body, Content, Head, LARGE, Parts};
 use crate::wrong::Wrong;
 use crate::{Batch, Error, Millis};
 
-/// Blocks that writes leave to collection.
+/// The number of blocks that writes leave to collection.
 pub(crate) const RESERVE: u64 = 2;
-/// What may be live, in percent of the capacity.
+/// The maximum live share, in percent of the capacity.
 const LIVE_PERCENT: u64 = 95;
-/// Blocks that are never live all.
+/// The number of blocks by which the live bytes stay below the capacity.
 const SLACK: u64 = 5;
 
 /// A write of one key.
@@ -39,25 +39,25 @@ struct One<'w> {
 }
 
 impl<M: Medium> Partition<M> {
-    /// Sets a key, and when it expires, if it does. Staged: durable at [`commit`](Self::commit).
+    /// Sets a key, with an optional time of expiry. Staged: durable after [`commit`](Self::commit).
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::Broken`].
     ///
     /// # Cost
-    /// No fence. The lines of the record, when they are full; a share of collection, 16 KiB at most. A
-    /// value of more than 2 KiB is written to blocks of its own, which takes 2 fences.
+    /// No fence. The lines of the record, as they fill; a share of collection, at most 16 KiB. A value of
+    /// more than 2 KiB is written to blocks of its own, with 2 fences.
     pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Option<Millis>) -> Result<(), Error> {
         self.write_all(&[One { key, value: Some(value), expiry }])
     }
 
-    /// Removes a key; whether it was there (expired or not). Staged.
+    /// Removes a key; returns `true` if it was present, even if expired. Staged.
     ///
     /// # Errors
     /// [`Error::Broken`], [`Error::Pool`].
     ///
     /// # Cost
-    /// As [`put`](Self::put); none if there is no such key.
+    /// That of [`put`](Self::put); none if the key is missing.
     pub fn remove(&mut self, key: &[u8]) -> Result<bool, Error> {
         self.usable()?;
         if self.index.get(&self.blocks, key)?.is_none() {
@@ -67,10 +67,10 @@ impl<M: Medium> Partition<M> {
         Ok(true)
     }
 
-    /// Makes the writes of a batch: all or none of them, after a crash too. Staged.
+    /// Makes the writes of a batch: all of them or none, also after a crash. Staged.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put), [`Error::BatchTooLarge`].
+    /// Those of [`put`](Self::put), and [`Error::BatchTooLarge`].
     ///
     /// # Cost
     /// That of its writes.
@@ -83,7 +83,7 @@ impl<M: Medium> Partition<M> {
         let mut writes = Vec::with_capacity(last.len());
         for (at, write) in batch.writes.iter().enumerate() {
             let key = write.key.as_slice();
-            // What is not there needs no removal.
+            // A missing key needs no removal.
             if last[key] == at
                 && (write.value.is_some() || self.index.get(&self.blocks, key)?.is_some())
             {
@@ -93,14 +93,14 @@ impl<M: Medium> Partition<M> {
         self.write_all(&writes)
     }
 
-    /// Changes when a key expires, and nothing else; `false` if there is no such key. Staged. A large
-    /// value stays where it is.
+    /// Changes only the expiry of a key; returns `false` if the key is missing. Staged. A large value stays
+    /// in place.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
     ///
     /// # Cost
-    /// As [`put`](Self::put), with the value that is there.
+    /// That of [`put`](Self::put) with the present value.
     pub fn set_expiry(&mut self, key: &[u8], expiry: Option<Millis>) -> Result<bool, Error> {
         self.usable()?;
         let Some(at) = self.index.get(&self.blocks, key)? else { return Ok(false) };
@@ -125,8 +125,8 @@ impl<M: Medium> Partition<M> {
         Ok(true)
     }
 
-    /// Removes the keys between two bounds, up to `limit` of them: one record of the log, and so all of
-    /// them or none after a crash. Returns how many; fewer than `limit`: there are no more. Staged.
+    /// Removes up to `limit` keys between two bounds, with one record of the log: so all of them or none
+    /// after a crash. Returns their number; if that is less than `limit`, no key remains. Staged.
     ///
     /// # Errors
     /// Those of [`remove`](Self::remove); [`Error::BatchTooLarge`] if the limit is too great.
@@ -159,7 +159,7 @@ impl<M: Medium> Partition<M> {
             check_lengths(key.len(), self.max_key(), value.map_or(0, <[u8]>::len))?;
             let value = match value {
                 None => Content::Tombstone,
-                // The place comes later.
+                // The place is known later.
                 Some(value) => Content::Bytes(value),
             };
             bodies.push(Body { lsn, key, value, expiry });
@@ -186,7 +186,7 @@ impl<M: Medium> Partition<M> {
         self.stage(&bodies).inspect_err(|_| self.pipeline.replaced.append(&mut made))
     }
 
-    /// Makes room for writes, or refuses them: nothing is staged yet.
+    /// Makes room for writes, or refuses them before anything is staged.
     fn prepare(&mut self, bodies: &[Body<'_>]) -> Result<(), Error> {
         let max_inline = self.max_inline();
         let (mut words, mut large, mut log, mut longest) = (0, 0, 0, 0);
@@ -219,13 +219,13 @@ impl<M: Medium> Partition<M> {
         self.make_room(words as u32, longest as u32, large)
     }
 
-    /// Bytes that may be live, headers and ends of blocks included.
+    /// Returns the bytes that may be live, including headers and unused ends of blocks.
     pub(crate) fn live_limit(&self) -> u64 {
         let most = self.capacity / 100 * LIVE_PERCENT;
         most.min(self.capacity.saturating_sub(SLACK * self.block_bytes()))
     }
 
-    /// Refuses writes that make more live than there may be, unless what they replace is not less.
+    /// Refuses writes that exceed the limit of live bytes, unless they replace at least as many bytes.
     #[cold]
     fn check_growth(&mut self, bodies: &[Body<'_>], grows: u64) -> Result<(), Error> {
         let mut frees = 0;
@@ -242,7 +242,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// Stages bodies that there is room for.
+    /// Stages bodies for which there is room.
     fn stage(&mut self, bodies: &[Body<'_>]) -> Result<(), Error> {
         self.lsn += 1;
         let begin = self.staged.len();
@@ -261,7 +261,7 @@ impl<M: Medium> Partition<M> {
         }
         self.staged = staged;
         if applied.is_err() {
-            // The rest of a batch is in DRAM already: only what is before it may go on.
+            // The rest of a batch is already in DRAM: only the writes before it may be committed.
             self.broken |= at > begin;
             self.staged.truncate(begin);
             return applied;
@@ -279,7 +279,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// Makes a body a record, and the index follow. Nothing has changed if that fails.
+    /// Appends a body as a record, and updates the index. On failure nothing has changed.
     pub(crate) fn apply(&mut self, parts: Parts<'_>, key: &[u8]) -> Result<(), Error> {
         let words = parts.words.len() as u32 + 1;
         let at = self.room_in(Stream::Writes, words)?; // P3
@@ -316,7 +316,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// The record of a key is replaced.
+    /// Marks the record of a key as replaced.
     fn supersede(&mut self, before: Location, hash: u64, keeps: Option<u32>) -> Result<(), Error> {
         let (head, cells) = self.blocks.record(before)?;
         let words = cells.len() as u32;
@@ -334,7 +334,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    /// A key that had no record has one: its tombstone is dead.
+    /// Notes that a key has a record again: its tombstone is dead.
     fn raise(&mut self, hash: u64, key: &[u8]) -> Result<(), Error> {
         let Some(tombstone) = self.graves.tombstone(hash) else { return Ok(()) };
         let (head, cells): (Head, _) = self.blocks.record(tombstone)?;

@@ -1,15 +1,15 @@
-//! Steps that a test has go wrong, to see that it is noticed.
+//! Faults that a test puts into steps, to show that they are noticed.
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// A block is free before the copies of its records are durable.
+    /// A block is freed before the copies of its records are durable.
     VoidedEarly,
-    /// Recovery takes the last version that it reads.
+    /// Recovery takes the version that it reads last.
     NewestByPlace,
     /// A tombstone is dropped with the index's entry.
     NoTombstones,
-    /// A block is used anew with the generation and the length that it had.
+    /// A block is reused with its old generation and length.
     SameGeneration,
     /// The log is cut before the blocks are durable.
     CutEarly,
@@ -17,15 +17,15 @@ pub(crate) enum Wrong {
     LargeLate,
     /// A large value is freed before the write that replaces it is durable.
     LargeFreedEarly,
-    /// A block is void before the writes are durable from which its records are dead.
+    /// A block is made void before the writes that replaced its records are durable.
     VoidedUncommitted,
-    /// Each key of a batch has a record of the log.
+    /// Each key of a batch gets a log record of its own.
     BatchInParts,
     /// Writes do not pay for collection.
     Unpaid,
 }
 
-/// What goes wrong in a partition, if anything does.
+/// The fault of a partition, if any.
 #[derive(Debug)]
 pub(crate) struct Faults(#[cfg(test)] Option<Wrong>);
 
@@ -40,7 +40,7 @@ impl Faults {
         }
     }
 
-    /// Whether this goes wrong: never, but in tests.
+    /// Returns `true` if the partition has this fault: only in tests.
     #[inline(always)]
     pub(crate) fn has(&self, wrong: Wrong) -> bool {
         #[cfg(test)]
