@@ -1,26 +1,26 @@
-//! What an operation on a map can fail with.
+//! Errors of operations on a map.
 
 use pmindex_buffer::BufferError;
 
-/// What an operation on a map can fail with.
+/// An error of an operation on a map.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PagedError {
-    /// The buffer, its pool, its log or its disk.
+    /// An error of the buffer, its pool, its log or its disk.
     #[error(transparent)]
     Buffer(#[from] BufferError),
     /// Key and value together are too long for a page.
     #[error("a record of {len} bytes is longer than the longest possible, {max} bytes")]
     TooLong {
-        /// Bytes of both, each rounded up to words.
+        /// The bytes of both, each rounded up to words.
         len: usize,
         /// The limit.
         max: usize,
     },
-    /// The disk has no page left, or there is no room for another map.
+    /// The disk has no free page, or there is no room for another map.
     #[error("the buffer is full: no {what} is left")]
     Full {
-        /// What is missing.
+        /// What is full.
         what: &'static str,
     },
     /// The map has keys or values of another type.
@@ -32,17 +32,17 @@ pub enum PagedError {
     /// The name of a map is empty or too long.
     #[error("the name of a map has 1 to {max} bytes, not {len}")]
     BadName {
-        /// Its bytes.
+        /// Its length in bytes.
         len: usize,
-        /// The most.
+        /// The maximum.
         max: usize,
     },
-    /// A page is whole, and not what it should be.
+    /// A page is whole, but its content is invalid.
     #[error("page {page}: {what}")]
     Corrupt {
-        /// Which.
+        /// The page.
         page: u64,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
 }

@@ -19,7 +19,7 @@
 //! stock.put("pears", &3)?;
 //! assert_eq!(stock.insert("apples", &7)?, None);
 //! assert_eq!(stock.get("apples")?, Some(7));
-//! // Changes that are made together, of several maps too.
+//! // Several changes in one transaction, also of several maps.
 //! stock.transact(|tx| {
 //!     stock.remove_in(tx, "pears")?;
 //!     stock.put_in(tx, "apples", &10)
@@ -32,16 +32,17 @@
 //!
 //! # How it works
 //!
-//! A page is a node: slots in the order of their keys, and a heap of records. Each node but the last one of
-//! its level has its right neighbour's page and a *high fence*: all its keys are less. A reader goes from
-//! page to page without a lock, each of them read as one transaction left it; if a split has moved what it
-//! looks for, the fence sends it to the right. A write is a transaction of the buffer: a split, of a root
-//! too, is part of the same record as the change that needs it, with the pages that it allocates.
+//! A page is a node: slots in key order, and a heap of records. Each node except the last one of its level
+//! has the page of its right neighbour and a *high fence*, which is greater than all its keys. A reader
+//! goes from page to page without a lock, and sees each page as one transaction left it; if a split has
+//! moved the key that it looks for, the fence sends it to the right. A write is a transaction of the
+//! buffer: a split, even of the root, is part of the same record as the change that needs it, together with
+//! the pages that it allocates.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! Pages that become empty are not given back, and stay in their places. A record takes at most a quarter of a
-//! page. Ranges go upward.
+//! Empty pages are not freed, and stay in the tree. A record takes at most a quarter of a page. Ranges are
+//! ascending only.
 
 #![forbid(unsafe_code)]
 

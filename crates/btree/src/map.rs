@@ -15,11 +15,11 @@ use crate::meta;
 use crate::node::{Packed, Record};
 use crate::tree::Tree;
 
-/// A map in a buffer, ordered by its keys. Names and semantics follow
-/// [`Index`](pmindex_index::Index), as far as they go.
+/// A map in a buffer, ordered by its keys. Names and semantics follow [`Index`](pmindex_index::Index).
 ///
-/// Single operations are transactions of their own: durable when they return, linearizable. Those that
-/// end in `_in` are parts of a transaction, which may have parts of several maps of one buffer.
+/// Single operations are transactions of their own: durable when they return, and linearizable. Operations
+/// whose names end in `_in` are parts of a transaction, which may include parts of several maps of one
+/// buffer.
 #[derive(Debug)]
 pub struct PagedMap<K: Key, V: Value, M: Medium = Mapped> {
     buffer: Arc<Buffer<M>>,
@@ -36,7 +36,7 @@ fn unpacked<T: Storable>(value: &Packed) -> Result<T, PagedError> {
     decoded::<T>(&value.bytes()).ok_or(damaged)
 }
 
-/// What a map records of its types.
+/// Returns the word by which a map records its types.
 fn types_of<K: Key, V: Value>() -> u64 {
     let name = format!("{} -> {}", K::type_name(), V::type_name());
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| {
@@ -44,10 +44,10 @@ fn types_of<K: Key, V: Value>() -> u64 {
     })
 }
 
-/// How often a transaction is run again that others left no frame.
+/// The number of times a transaction is run again because other transactions held all frames.
 const CROWDED: u32 = 100;
 
-/// Runs a transaction until no other one comes between; makes a checkpoint if the log is full.
+/// Runs a transaction until it does not conflict; makes a checkpoint if the log is full.
 fn transact<M: Medium, R>(
     buffer: &Buffer<M>,
     mut body: impl FnMut(&mut Tx<'_, M>) -> Result<R, PagedError>,
@@ -68,7 +68,7 @@ fn transact<M: Medium, R>(
 }
 
 impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
-    /// Opens the map of this name, or makes it.
+    /// Opens the map of this name, or creates it.
     ///
     /// # Errors
     /// [`PagedError::WrongType`], [`PagedError::BadName`], [`PagedError::Full`], and those of the buffer.
@@ -79,10 +79,10 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         Ok(Self { buffer: Arc::clone(buffer), tree: Tree { root }, types: PhantomData })
     }
 
-    /// Runs a transaction, again if another one comes between, and commits it.
+    /// Runs a transaction, again if it conflicts with another one, and commits it.
     ///
     /// # Errors
-    /// Those of `body`, and of [`Tx::commit`]. Nothing is changed then.
+    /// Those of `body`, and of [`Tx::commit`]; then nothing is changed.
     pub fn transact<R>(
         &self,
         body: impl FnMut(&mut Tx<'_, M>) -> Result<R, PagedError>,
@@ -90,33 +90,33 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         transact(&self.buffer, body)
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
     /// Those of [`Buffer::read`].
     ///
     /// # Cost
-    /// A read of a page for each level; no lock, no fence, if they have frames.
+    /// A read of a page for each level; no lock and no fence, if these have frames.
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, PagedError> {
         let value = self.tree.get(&self.buffer, &packed::<K>(key))?;
         value.as_ref().map(unpacked::<V>).transpose()
     }
 
-    /// Whether `key` is present.
+    /// Returns `true` if `key` is present.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, PagedError> {
         Ok(self.tree.get(&self.buffer, &packed::<K>(key))?.is_some())
     }
 
-    /// Adds or replaces; returns the value that was there.
+    /// Adds or replaces a record; returns the old value.
     ///
     /// # Errors
-    /// [`PagedError::TooLong`], [`PagedError::Full`], and those of the buffer. Nothing is changed then.
+    /// [`PagedError::TooLong`], [`PagedError::Full`], and those of the buffer; then nothing is changed.
     ///
     /// # Cost
-    /// One fence, the lines of the record in the log; a split is part of it.
+    /// One fence, and the lines of the record in the log, which includes a split.
     pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, PagedError> {
         self.transact(|tx| {
             let old = self.get_in(tx, key)?;
@@ -125,18 +125,18 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         })
     }
 
-    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    /// Adds or replaces a record, without reading the old value; returns `true` if the key is new.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert).
+    /// Those of [`insert`](Self::insert).
     pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, PagedError> {
         self.transact(|tx| self.put_in(tx, key, value))
     }
 
-    /// Adds a record; [`Occupied`] (and no change) if the key exists.
+    /// Adds a record; returns [`Occupied`], and changes nothing, if the key exists.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert).
+    /// Those of [`insert`](Self::insert).
     pub fn try_insert(
         &self,
         key: &K::Ref,
@@ -150,10 +150,10 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         })
     }
 
-    /// Replaces a value; [`Missing`] (and no change) if the key does not exist.
+    /// Replaces a value; returns [`Missing`], and changes nothing, if the key does not exist.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert).
+    /// Those of [`insert`](Self::insert).
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, PagedError> {
         self.transact(|tx| {
             if self.tree.get_in(tx, &packed::<K>(key))?.is_none() {
@@ -166,24 +166,24 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
     /// Removes a record and returns its value.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert).
+    /// Those of [`insert`](Self::insert).
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, PagedError> {
         self.transact(|tx| self.remove_in(tx, key))
     }
 
-    /// As [`get`](Self::get), in a transaction.
+    /// Does what [`get`](Self::get) does, in a transaction.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn get_in(&self, tx: &mut Tx<'_, M>, key: &K::Ref) -> Result<Option<V>, PagedError> {
         let value = self.tree.get_in(tx, &packed::<K>(key))?;
         value.as_ref().map(unpacked::<V>).transpose()
     }
 
-    /// As [`put`](Self::put), in a transaction.
+    /// Does what [`put`](Self::put) does, in a transaction.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert).
+    /// Those of [`insert`](Self::insert).
     pub fn put_in(
         &self,
         tx: &mut Tx<'_, M>,
@@ -196,17 +196,17 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         Ok(is_new)
     }
 
-    /// As [`remove`](Self::remove), in a transaction.
+    /// Does what [`remove`](Self::remove) does, in a transaction.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert).
+    /// Those of [`insert`](Self::insert).
     pub fn remove_in(&self, tx: &mut Tx<'_, M>, key: &K::Ref) -> Result<Option<V>, PagedError> {
         let value = self.tree.remove_in(tx, &packed::<K>(key))?;
         value.as_ref().map(unpacked::<V>).transpose()
     }
 
-    /// The records with keys in `range`, in order. Those of a page are of one moment; each was
-    /// present and durable at some moment during the scan.
+    /// Returns the records with keys in `range`, in order. The records of a page are read at one moment;
+    /// each record was present and durable at some moment of the scan.
     #[expect(clippy::needless_pass_by_value, reason = "as a `BTreeMap` takes it")]
     pub fn range(&self, range: impl KeyRange<K>) -> Range<'_, K, V, M> {
         let (lower, upper) = range.bounds();
@@ -224,18 +224,19 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         Range { map: self, next: Some(from), skip, upper: after(upper), batch: VecDeque::new() }
     }
 
-    /// The least record.
+    /// Returns the record with the least key.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn first_key_value(&self) -> Result<Option<(K, V)>, PagedError> {
         self.range(..).next().transpose()
     }
 
-    /// The greatest record. After the greatest ones were removed: time, all pages of records.
+    /// Returns the record with the greatest key. If the greatest records were removed, this may read all
+    /// leaves.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn last_key_value(&self) -> Result<Option<(K, V)>, PagedError> {
         match self.tree.last(&self.buffer)? {
             Some(record) => Ok(Some((unpacked(&record.key)?, unpacked(&record.value)?))),
@@ -243,26 +244,26 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         }
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Those of [`check`](Self::check).
     ///
     /// # Cost
-    /// All pages of the map.
+    /// Reads all pages of the map.
     pub fn len(&self) -> Result<u64, PagedError> {
         self.check()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if the map is empty.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn is_empty(&self) -> Result<bool, PagedError> {
         Ok(self.first_key_value()?.is_none())
     }
 
-    /// Verifies every page of the map, and returns how many records there are. While nobody writes.
+    /// Verifies every page of the map, and returns the number of records. No thread may write meanwhile.
     ///
     /// # Errors
     /// [`PagedError::Corrupt`], and those of [`Buffer::read`].
@@ -270,20 +271,20 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         self.tree.check(&self.buffer)
     }
 
-    /// The buffer.
+    /// Returns the buffer.
     #[must_use]
     pub fn buffer(&self) -> &Arc<Buffer<M>> {
         &self.buffer
     }
 }
 
-/// Records in the order of their keys. See [`PagedMap::range`].
+/// An iterator over records in key order. See [`PagedMap::range`].
 #[derive(Debug)]
 pub struct Range<'m, K: Key, V: Value, M: Medium> {
     map: &'m PagedMap<K, V, M>,
-    /// The key from which on the next leaf is read.
+    /// The first key of the next leaf to read.
     next: Option<Packed>,
-    /// A key that is left out.
+    /// A key to leave out.
     skip: Option<Packed>,
     upper: Bound<Packed>,
     batch: VecDeque<Record>,
@@ -318,7 +319,7 @@ impl<K: Key, V: Value, M: Medium> Range<'_, K, V, M> {
         }
     }
 
-    /// Whether a fence is the bound itself: the record with that key may be wanted.
+    /// Returns `true` if a fence equals the upper bound: the record with that key may be in the range.
     fn is_at(&self, key: &Packed) -> bool {
         matches!(&self.upper, Bound::Included(bound) if bound == key)
     }

@@ -1,4 +1,4 @@
-//! Page 1: which pages are used, and where the maps are.
+//! Page 1: the number of used pages, and the roots of the maps.
 //!
 //! ```text
 //! word 0     1                        2       3 ..
@@ -18,7 +18,7 @@ const FORMAT: u64 = 0x7061_6765_6400_0001;
 const NEXT: usize = 1;
 const MAPS: usize = 2;
 const FIRST: usize = 3;
-/// Words of a map's entry, and bytes of a name at most.
+/// The words of a map's entry, and the maximum length of a name in bytes.
 const ENTRY: usize = 8;
 const NAME: usize = 40;
 
@@ -37,7 +37,7 @@ fn page<'t, M: Medium>(tx: &'t mut Tx<'_, M>) -> Result<&'t mut Draft, PagedErro
     Ok(page)
 }
 
-/// A page that was not used before.
+/// Allocates a page that was not used before.
 pub(crate) fn allocate<M: Medium>(tx: &mut Tx<'_, M>, pages: u64) -> Result<u64, PagedError> {
     let meta = page(tx)?;
     let next = meta.get(NEXT);
@@ -48,7 +48,7 @@ pub(crate) fn allocate<M: Medium>(tx: &mut Tx<'_, M>, pages: u64) -> Result<u64,
     Ok(next)
 }
 
-/// The root of a map, which is made if there is none.
+/// Returns the root of a map, and creates the map if it does not exist.
 pub(crate) fn find_or_make<M: Medium>(
     tx: &mut Tx<'_, M>,
     pages: u64,

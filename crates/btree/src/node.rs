@@ -1,4 +1,4 @@
-//! Nodes: what a page of a tree has.
+//! Nodes: the contents of a page of a tree.
 //!
 //! ```text
 //! word 0                               1       2           3      4 ..
@@ -7,16 +7,17 @@
 //! record in the heap: | the key, in whole words | the value, in whole words |
 //! ```
 //!
-//! *level* is 0 in leaves; *count* slots stand in the order of their keys; *heap* is the first word of the
-//! heap, which grows downward; *dead* are the words of the heap that no slot leads to. *right* is the next page
-//! of the level; *fence*, if there is one, the key that all keys of the page are less than. In an inner node
-//! a value is a page, whose keys are not less than the slot's; the keys before the first slot's are in
-//! *leftmost*.
+//! *level* is 0 in leaves. The *count* slots are in key order. *heap* is the first word of the heap, which
+//! grows downward; *dead* is the number of heap words to which no slot refers. *right* is the next page of
+//! the level. *fence*, if present, is greater than all keys of the page. In an inner node a value is a
+//! page, whose keys are not less than the slot's key; *leftmost* is the page of the keys before the first
+//! slot's.
 //!
-//! Bytes are kept in words whose first byte is the most significant one, so that words compare as
-//! their bytes do.
+//! Bytes are stored in words whose first byte is the most significant one, so words compare like their
+//! bytes.
 //!
-//! Readers may see words of two updates together: nothing here loops or panics on any words.
+//! Readers may see words of two updates together, so no function here loops endlessly or panics, whatever
+//! the words are.
 
 use std::cmp::Ordering;
 
@@ -30,7 +31,7 @@ const RIGHT: usize = 1;
 const LEFTMOST: usize = 2;
 const FENCE: usize = 3;
 
-/// Words of a page, wherever it is.
+/// The words of a page, in a frame or in a copy.
 pub(crate) trait Source {
     fn word(&self, at: usize) -> u64;
     fn size(&self) -> usize;
@@ -58,7 +59,7 @@ impl Source for Draft {
     }
 }
 
-/// Bytes as words, for comparisons.
+/// Bytes packed into words, for comparisons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Packed {
     pub(crate) words: Vec<u64>,
@@ -83,7 +84,7 @@ impl Packed {
         bytes
     }
 
-    /// The shortest key that is greater than `lesser` and not greater than this, which is greater.
+    /// Returns the shortest key that is greater than `lesser` and not greater than this one.
     fn shortest_above(&self, lesser: &Self) -> Self {
         let (own, other) = (self.bytes(), lesser.bytes());
         let common = own.iter().zip(&other).take_while(|(one, other)| one == other).count();
@@ -99,13 +100,13 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Words of the heap and of its slot.
+    /// Returns the words that it takes in the heap, and its slot.
     fn size(&self) -> usize {
         1 + self.key.words.len() + self.value.words.len()
     }
 }
 
-/// Words that a record may have at most, of a page with so many: so a page holds four at least.
+/// Returns the maximum words of a record in a page of this size, so that a page holds at least four.
 pub(crate) fn most_words(page_words: usize) -> usize {
     (page_words - SLOTS) / 4 - 1
 }
@@ -136,15 +137,15 @@ impl Slot {
     }
 }
 
-/// A node that is read.
+/// A node that is being read.
 pub(crate) struct Node<'a, S>(pub(crate) &'a S);
 
-/// Where a search goes on.
+/// The result of a step of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// To this page of the same level, or of the next one.
+    /// Continue with this page, of the same level or the next lower one.
     To(u64),
-    /// Here: the place of the key, and whether it is there.
+    /// The search ends here: the slot of the key, and whether the key is present.
     Here(usize, bool),
 }
 
@@ -216,13 +217,14 @@ impl<S: Source> Node<'_, S> {
         slot.key.cmp(&key.len)
     }
 
-    /// Whether all keys of this page are less than `key`, which is thus further to the right.
+    /// Returns `true` if all keys of this page are less than `key`, which is therefore further to the
+    /// right.
     fn is_before(&self, key: &Packed) -> bool {
         let fence = Slot::from_word(self.0.word(FENCE));
         fence.at != 0 && self.compare(fence, key).is_le()
     }
 
-    /// The first slot whose key is not less, and whether it is equal.
+    /// Returns the first slot whose key is not less, and whether it is equal.
     fn find(&self, key: &Packed) -> (usize, bool) {
         let (mut low, mut high) = (0, self.count());
         while low < high {
@@ -236,7 +238,7 @@ impl<S: Source> Node<'_, S> {
         (low, false)
     }
 
-    /// A step of a search for a key; `down_to` is the level that it ends in.
+    /// Performs a step of a search for a key that ends at the level `down_to`.
     pub(crate) fn search(&self, key: &Packed, down_to: usize) -> Step {
         if self.is_before(key) {
             return Step::To(self.right());
@@ -251,7 +253,7 @@ impl<S: Source> Node<'_, S> {
         })
     }
 
-    /// The page of the last keys: below, or to the right.
+    /// Returns the page with the greatest keys: below, or to the right.
     pub(crate) fn last_step(&self) -> Option<u64> {
         if self.right() != 0 {
             return Some(self.right());
@@ -262,7 +264,7 @@ impl<S: Source> Node<'_, S> {
         })
     }
 
-    /// Verifies the page; what is wrong with it.
+    /// Verifies the page; returns the fault.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let (size, count) = (self.0.size(), self.head(1));
         if SLOTS + count > self.heap() || self.heap() > size {
@@ -303,14 +305,14 @@ impl<S: Source> Node<'_, S> {
         (&one.words, one.len) < (&other.words, other.len)
     }
 
-    /// The children of an inner node.
+    /// Returns the children of an inner node.
     pub(crate) fn children(&self) -> Vec<u64> {
         let pages = (0..self.count()).map(|nth| self.0.word(self.slot(nth).value_at()));
         [self.0.word(LEFTMOST)].into_iter().chain(pages).collect()
     }
 }
 
-/// What a node is made of, to make it anew.
+/// The content of a node, from which the node can be rebuilt.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Content {
     pub(crate) level: usize,
@@ -332,7 +334,7 @@ impl Content {
         }
     }
 
-    /// Makes a page of it. It must fit.
+    /// Writes the content to a page. It must fit.
     pub(crate) fn write(&self, page: &mut Draft) {
         let mut words = vec![0; page.words().len()];
         let mut heap = words.len();
@@ -357,8 +359,8 @@ impl Content {
         page.set_all(0, &words);
     }
 
-    /// Splits in two: this keeps the lesser keys. Returns the key from which on the other has them, and
-    /// what is to be in the page `right`.
+    /// Splits the content in two, and keeps the lesser keys. Returns the least key of the other part, and
+    /// that part, which belongs into the page `right`.
     pub(crate) fn split(&mut self, right: u64) -> (Packed, Self) {
         let total: usize = self.records.iter().map(Record::size).sum();
         let (mut kept, mut nth) = (0, 0);
@@ -371,7 +373,7 @@ impl Content {
             let lesser = self.records.last().map(|record| record.key.clone()).unwrap_or_default();
             (records[0].key.shortest_above(&lesser), 0)
         } else {
-            // The middle one goes up.
+            // The middle key moves up.
             let middle = records.remove(0);
             (middle.key, middle.value.words.first().copied().unwrap_or(0))
         };
@@ -396,7 +398,7 @@ fn set_head(page: &mut Draft, count: usize, heap: usize, dead: usize) {
     page.set(HEAD, word);
 }
 
-/// Puts a record into its place of a node; `false` if there is no room, and then nothing is changed.
+/// Inserts a record into a node; returns `false`, and changes nothing, if there is no room.
 pub(crate) fn put(page: &mut Draft, record: &Record) -> bool {
     let node = Node(page);
     let (nth, found) = node.find(&record.key);
@@ -439,7 +441,7 @@ pub(crate) fn put(page: &mut Draft, record: &Record) -> bool {
     true
 }
 
-/// Removes a record from its place.
+/// Removes the record of a slot.
 pub(crate) fn remove(page: &mut Draft, nth: usize) {
     let node = Node(page);
     let (count, heap, dead) = (node.count(), node.heap(), node.dead());

@@ -7,20 +7,20 @@ use crate::error::PagedError;
 use crate::meta;
 use crate::node::{Content, Node, Packed, Record, Step, most_words, put, remove};
 
-/// Pages that a search passes at most; a tree has far fewer levels.
+/// The maximum number of pages that a search visits; a tree has far fewer levels.
 const MOST_STEPS: usize = 1 << 20;
 
-/// A tree, by the page of its root, which stays.
+/// A tree, identified by the page of its root, which never changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tree {
     pub(crate) root: u64,
 }
 
-/// Records of a leaf from some key on, and the key from which on the next leaf has its own.
+/// Records of a leaf from some key on, and the first key of the next leaf.
 pub(crate) type Batch = (Vec<Record>, Option<Packed>);
 
 impl Tree {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(crate) fn get<M: Medium>(
         self,
         buffer: &Buffer<M>,
@@ -45,7 +45,7 @@ impl Tree {
         Err(PagedError::Corrupt { page, what: "a search does not end" })
     }
 
-    /// The records of the leaf that has `from`, from there on.
+    /// Returns the records from `from` on of the leaf that contains it.
     pub(crate) fn batch<M: Medium>(
         self,
         buffer: &Buffer<M>,
@@ -71,7 +71,7 @@ impl Tree {
         Err(PagedError::Corrupt { page, what: "a search does not end" })
     }
 
-    /// The last record of the last leaf.
+    /// Returns the last record of the last leaf.
     pub(crate) fn last<M: Medium>(self, buffer: &Buffer<M>) -> Result<Option<Record>, PagedError> {
         let mut page = self.root;
         for _ in 0..MOST_STEPS {
@@ -88,7 +88,7 @@ impl Tree {
         Err(PagedError::Corrupt { page, what: "a search does not end" })
     }
 
-    /// The page of a level that has a key, the way down to it, and its place there.
+    /// Returns the page of a level that contains a key, the path to it, and the slot of the key.
     fn find<M: Medium>(
         self,
         tx: &mut Tx<'_, M>,
@@ -105,7 +105,7 @@ impl Tree {
         Err(PagedError::Corrupt { page, what: "a search does not end" })
     }
 
-    /// As [`get`](Self::get), in a transaction.
+    /// Does what [`get`](Self::get) does, in a transaction.
     pub(crate) fn get_in<M: Medium>(
         self,
         tx: &mut Tx<'_, M>,
@@ -131,7 +131,7 @@ impl Tree {
         loop {
             let (page, ..) = self.find(tx, &record.key, level)?;
             let draft = tx.write(page)?;
-            // The level may be another one by now: the transaction will be refused.
+            // The level may have changed: then the commit will fail.
             if Node(draft).level() != level {
                 return Err(PagedError::Buffer(pmindex_buffer::BufferError::Conflict));
             }
@@ -144,7 +144,7 @@ impl Tree {
             } else {
                 right
             };
-            // Of a root that was split the lesser keys are in another page: it is looked for anew.
+            // After a split of the root the lesser keys are in another page, so search again.
             let to = if page == self.root { self.find(tx, &record.key, level)?.0 } else { to };
             if !put(tx.write(to)?, &record) {
                 return Err(PagedError::Corrupt { page: to, what: "half a page has no room" });
@@ -157,7 +157,7 @@ impl Tree {
         }
     }
 
-    /// Splits a page in two. A root gets two new pages, and leads to them.
+    /// Splits a page in two. A root moves its content to two new pages, and refers to them.
     fn split<M: Medium>(
         self,
         tx: &mut Tx<'_, M>,
@@ -201,7 +201,7 @@ impl Tree {
         Ok(Some(value))
     }
 
-    /// Verifies every page, and the way to it. Returns how many records there are.
+    /// Verifies every page, and the path to it. Returns the number of records.
     pub(crate) fn check<M: Medium>(self, buffer: &Buffer<M>) -> Result<u64, PagedError> {
         let mut records = 0;
         let mut left = vec![(self.root, None::<usize>)];

@@ -1,4 +1,4 @@
-//! What can go wrong beside the index itself.
+//! Errors in addition to those of the index itself.
 
 use pmindex::IndexError;
 
@@ -14,7 +14,7 @@ pub enum NamedError {
         /// Its kind.
         kind: String,
     },
-    /// A text is no key or value of the index.
+    /// A text is not a valid key or value of the index.
     #[error("{text:?} is not a {what} of this index: its {what}s are of type {wanted}")]
     NotA {
         /// `key` or `value`.

@@ -1,4 +1,4 @@
-//! An index whose kind and types are known at run time only: [`Handle`].
+//! An index whose kind and types are known only at run time: [`Handle`].
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -40,12 +40,12 @@ pub trait Handle {
     fn close(self: Box<Self>) -> Result<(), IndexError>;
 }
 
-/// Types of keys and values.
+/// The types of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Types {
-    /// Of keys.
+    /// The type of keys.
     pub keys: &'static Type,
-    /// Of values.
+    /// The type of values.
     pub values: &'static Type,
 }
 
@@ -59,11 +59,11 @@ pub struct Scan<'a> {
     pub from: Option<&'a str>,
     /// The key after the last.
     pub to: Option<&'a str>,
-    /// From the last to the first.
+    /// `true` to scan from the last record to the first.
     pub reverse: bool,
 }
 
-/// An index, and what its types are called.
+/// An open index, and the names of its types.
 struct Open<K, V> {
     index: AnyIndex<K, V>,
     types: Types,
@@ -157,13 +157,13 @@ fn parse<T: OfRaw>(what: &'static str, known: &Type, text: &str) -> Result<T, Na
     })
 }
 
-/// Something to do with an index whose types are known by name.
+/// Work on an index whose types are known by name.
 trait Task {
     type Outcome;
     fn run<K: Key + OfRaw, V: Value + OfRaw>(self) -> Self::Outcome;
 }
 
-/// Does it with the types that stand for these.
+/// Does the work with the types that the names stand for.
 fn with_types<T: Task>(types: Types, task: T) -> T::Outcome {
     as_types(types.keys, types.values, || match (types.keys.is_word(), types.values.is_word()) {
         (true, true) => task.run::<KeptWords<KEYS, 1>, KeptWords<VALUES, 1>>(),
@@ -173,7 +173,7 @@ fn with_types<T: Task>(types: Types, task: T) -> T::Outcome {
     })
 }
 
-/// Creates an index of this kind, or opens one of any.
+/// Creates an index of this kind, or opens one of any kind.
 struct Start<'a> {
     pool: &'a Arc<Pool>,
     name: &'a str,
@@ -194,7 +194,7 @@ impl Task for Start<'_> {
     }
 }
 
-/// Reads the nodes of an index that may not open.
+/// Reads the nodes of an index that may be too damaged to open.
 struct SalvageNodes<'a> {
     pool: &'a Arc<Pool>,
     name: &'a str,
@@ -262,7 +262,7 @@ pub fn salvage_nodes(
     with_types(types, SalvageNodes { pool, name, foreign, each })
 }
 
-/// Returns the kind of an index; an unknown kind as the directory spells it.
+/// Returns the kind of an index; for an unknown kind, its name in the directory.
 #[must_use]
 pub fn kind_of(entry: &IndexEntry) -> String {
     if let Some(kind) = Kind::of(entry) {

@@ -1,8 +1,8 @@
-//! Indexes whose kind and types are known by name at run time: what a tool needs to look into any pool.
+//! Indexes whose kind and types are known by name at run time: a tool can inspect any pool.
 //!
-//! Each kind of index is compiled here for four pairs of shapes (a word or bytes, as key and as value),
-//! whatever types are stored. None of it is measured, so a release build optimises this crate for size
-//! (`profile.release.package` of the workspace): most instantiations of the program are here.
+//! Each kind of index is compiled here for four pairs of shapes (a word or bytes, as key and as value), for
+//! any stored types. None of it is measured, so a release build optimises this crate for size
+//! (`profile.release.package` of the workspace): it contains most instantiations of the program.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -1,9 +1,8 @@
-//! The types of keys and values that are known: by name, as text, and as JSON.
+//! The known types of keys and values: by name, as text, and as JSON.
 //!
-//! An index is typed, and a pool records only a hash of the types' names. One compiled index serves every
-//! type that is kept in the same way, under the name of that type ([`as_types`]): one word for numbers,
-//! `bool`, `char` and `()`, bytes for byte strings and text. The encodings keep the order, so keys sort as
-//! they should.
+//! An index is typed, and a pool records only a hash of the types' names. One compiled index serves all
+//! types with the same shape, under the name of the type ([`as_types`]): one word for numbers, `bool`,
+//! `char` and `()`, bytes for byte strings and text. The encodings preserve the order of keys.
 
 use std::fmt::Write;
 
@@ -11,16 +10,16 @@ use pmindex::Storable;
 use pmindex::kept::{self, KeptBytes, KeptWords};
 use serde_json::{Value, json};
 
-/// A key or value as it is kept.
+/// An encoded key or value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Raw {
-    /// In a word, in the encoding of its type.
+    /// A word, in the encoding of its type.
     Word(u64),
     /// A byte string.
     Bytes(Vec<u8>),
 }
 
-/// How a type is read and written.
+/// How values of a type are parsed and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Unsigned(u32),
@@ -35,12 +34,12 @@ enum Form {
 /// A type of keys or values.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Type {
-    /// What it is called, here and in an index's layout.
+    /// Its name, here and in an index's layout.
     pub name: &'static str,
     form: Form,
 }
 
-/// All of them; the most frequent first, for they are tried in this order.
+/// All types. They are tried in this order, so the most frequent ones come first.
 pub(crate) const TYPES: &[Type] = &[
     Type { name: "bytes", form: Form::Bytes },
     Type { name: "str", form: Form::Text },
@@ -57,7 +56,7 @@ pub(crate) const TYPES: &[Type] = &[
     Type { name: "()", form: Form::Unit },
 ];
 
-/// Byte strings: what `put` creates.
+/// Byte strings: the type that `put` creates.
 pub const BYTES: &Type = &TYPES[0];
 
 /// The sign bit of an encoded signed number.
@@ -70,13 +69,13 @@ impl Type {
         TYPES.iter().find(|known| known.name == name)
     }
 
-    /// Returns whether values of the type are kept in a word.
+    /// Returns `true` if values of the type are stored in a word.
     #[must_use]
     pub fn is_word(&self) -> bool {
         !matches!(self.form, Form::Bytes | Form::Text)
     }
 
-    /// Parses what a person wrote.
+    /// Parses text from the command line.
     #[must_use]
     pub fn parse(&self, text: &str) -> Option<Raw> {
         let number = match (self.form, text.strip_prefix("0x")) {
@@ -90,7 +89,7 @@ impl Type {
         self.number(number)
     }
 
-    /// Returns what a person reads.
+    /// Formats a value for people.
     #[must_use]
     pub fn show(&self, raw: &Raw) -> String {
         match (self.form, raw) {
@@ -104,7 +103,7 @@ impl Type {
         }
     }
 
-    /// Converts to JSON, from which [`read_json`](Self::read_json) makes the same: numbers as numbers, byte
+    /// Converts to JSON, which [`read_json`](Self::read_json) converts back: numbers as numbers, byte
     /// strings as strings if they are UTF-8, else as `{"hex": "00ff"}`.
     #[must_use]
     pub fn to_json(&self, raw: &Raw) -> Value {
@@ -144,7 +143,7 @@ impl Type {
         }
     }
 
-    /// The encoding of a number, if it is one of this type.
+    /// Returns the encoding of a number, if the type has it.
     fn number(&self, number: i128) -> Option<Raw> {
         let word = match self.form {
             Form::Unsigned(bits) if number >> bits == 0 => u64::try_from(number).ok()?,
@@ -157,7 +156,7 @@ impl Type {
     }
 }
 
-/// High bits beyond the type are ignored, as the library ignores them.
+/// Ignores high bits beyond the type, as the library does.
 fn unsigned(word: u64, bits: u32) -> u64 {
     word << (64 - bits) >> (64 - bits)
 }
@@ -175,7 +174,7 @@ fn one_char(text: &str) -> Option<char> {
     chars.next().filter(|_| chars.next().is_none())
 }
 
-/// The text, if it is one that a terminal can show; else every other byte as `\xNN`.
+/// Returns the text if a terminal can show it; otherwise replaces other bytes by `\xNN`.
 fn show_bytes(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.contains(char::is_control) => text.to_owned(),
@@ -203,16 +202,16 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     plain.then(|| pairs.iter().map(byte).collect()).flatten()
 }
 
-/// Creates or opens an index whose keys and values are called so.
+/// Creates or opens an index whose keys and values have these type names.
 pub(crate) fn as_types<T>(keys: &Type, values: &Type, work: impl FnOnce() -> T) -> T {
     kept::as_types(keys.name.into(), values.name.into(), work)
 }
 
-/// A kept type that [`Raw`] stands for.
+/// A stored type that [`Raw`] can represent.
 pub(crate) trait OfRaw: Storable {
-    /// To it, if it is of this shape.
+    /// Converts from `raw`, if it has this shape.
     fn from_raw(raw: Raw) -> Option<Self>;
-    /// From it.
+    /// Converts to [`Raw`].
     fn into_raw(self) -> Raw;
 }
 
@@ -270,7 +269,7 @@ mod tests {
         assert_eq!(show(b"\xff\x00z"), "\\xff\\x00z");
     }
 
-    /// The encodings are the library's, whatever is stored.
+    /// The encodings are those of the library, for all stored types.
     #[test]
     fn words_are_encoded_as_the_library_encodes_them() {
         fn same<T: Storable<Ref = T> + std::fmt::Display>(name: &str, values: &[T]) {

@@ -1,33 +1,33 @@
-//! What a replica can fail with.
+//! Errors of a replica.
 
 use pmindex_core::{DurabilityLost, PmError};
 
-/// What the state machine says of a failure.
+/// An error of the state machine.
 pub type StateError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a replica can fail with.
+/// An error of a replica.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This replica does not lead: ask the one that does.
+    /// This replica is not the leader: ask the leader.
     #[error("replica {leader:?} leads, not this one")]
     NotLeader {
-        /// Which one leads, if this one knows.
+        /// The leader, if this replica knows it.
         leader: Option<u64>,
     },
-    /// Nothing can be proposed now: too much waits to be agreed on.
+    /// Nothing can be proposed now: too many entries wait for a majority.
     #[error("too much waits to be agreed on")]
     Busy,
-    /// The engine of Raft refused.
+    /// An error of the Raft engine.
     #[error("raft: {0}")]
     Raft(#[from] raft::Error),
-    /// The state machine failed: the replica takes no more part. Start it again.
+    /// The state machine failed: the replica takes no further part. Start it again.
     #[error("the state failed: {0}")]
     State(StateError),
-    /// An earlier call failed: the replica takes no more part. Start it again.
+    /// An earlier call failed: the replica takes no further part. Start it again.
     #[error("an earlier call failed; start the replica again")]
     Broken,
-    /// The pool refused, or what it has is damaged.
+    /// An error of the pool, or damage in it.
     #[error(transparent)]
     Pool(#[from] PmError),
 }

@@ -1,4 +1,4 @@
-//! What a replica keeps in a pool: a log, and what its entries say.
+//! The layout of a replica in a pool: a log, and the meaning of its entries.
 //!
 //! ```text
 //! root          | log | zeros |
@@ -9,9 +9,10 @@
 //! BASE          | index | term | generation of the state | 1 if the entries before it are void |
 //! ```
 //!
-//! The last `HARD` and the last `BASE` count. An `ENTRY` voids those before it with its index or a greater
-//! one, a `BASE` those with its index or a lesser one. So the log says the same when its first segments are
-//! gone, if the last `HARD`, `BASE` and `CONFIGURATION` and every entry behind the base are in others.
+//! The last `HARD` and the last `BASE` are valid. An `ENTRY` voids earlier entries with the same or a
+//! greater index; a `BASE` voids those with the same or a smaller index. So the log keeps its meaning when
+//! its first segments are freed, provided that the other segments have the last `HARD`, `BASE` and
+//! `CONFIGURATION`, and every entry after the base.
 
 use pmindex_core::{PmPtr, PmU64, pm_struct};
 use pmindex_log::LogRoot;
@@ -21,7 +22,7 @@ pub(crate) const KIND: [u8; 8] = *b"replica ";
 /// Version of the layout on this page.
 pub(crate) const FORMAT: u64 = 1;
 
-/// Tags of entries.
+/// The tags of entries.
 pub(crate) const ENTRY: u64 = 1;
 pub(crate) const MORE: u64 = 2;
 pub(crate) const HARD: u64 = 3;
@@ -32,7 +33,7 @@ pm_struct! {
     /// The root block.
     #[align(64)]
     pub struct Root: size 64 {
-        /// The log, or null if the creation did not come so far.
+        /// The log, or null if the creation was interrupted before.
         pub log @ 0: PmPtr<LogRoot>,
         /// Zero.
         pub reserved @ 8: [PmU64; 7],

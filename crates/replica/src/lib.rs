@@ -1,11 +1,11 @@
-//! A state machine that several processes replicate: Raft, whose log is in a pool of each of them. Step
-//! functions, without threads and without I/O of their own.
+//! A replicated state machine: Raft, with a log in a pool of each replica. The crate consists of step
+//! functions; it starts no thread and does no I/O.
 //!
-//! The engine of Raft is the crate `raft`. Of the two that are widely used it is the one that is a state
-//! machine itself: ticks and messages go in, messages and entries come out, and nothing waits. So a
-//! simulator can run a group of replicas on one thread, lose and reorder messages, cut the network, crash a
-//! replica between any two stores to its pool, and repeat what went wrong from a seed. The other one,
-//! `openraft`, is driven by an asynchronous runtime.
+//! The Raft engine is the crate `raft`. Unlike `openraft`, the other widely used one, which is driven by an
+//! asynchronous runtime, it is a state machine itself: ticks and messages go in, messages and entries come
+//! out, and it never waits. So a simulator can run a group of replicas on one thread, lose and reorder
+//! messages, cut the network, crash a replica between any two stores to its pool, and repeat a failure from
+//! a seed.
 //!
 //! ```text
 //! propose --> Raft --> log of each replica      durable: one fence a turn
@@ -13,24 +13,25 @@
 //!                       \--> state              applied, and durable now and then: the log recovers it
 //! ```
 //!
-//! **What is promised.** An entry that a turn has applied while its replica led in the entry's term is durable
-//! in the pools of a majority, and stays. A read that a turn has released sees every entry that was
-//! acknowledged before the read was announced (read index: a round of heartbeats, no clock is trusted).
+//! **Promise.** If a turn has applied an entry, and its replica has led in the entry's term all the time,
+//! the entry is durable in the pools of a majority, and stays. A read that a turn has released sees every
+//! entry that was acknowledged before the read was announced (read index: a round of heartbeats; no clock
+//! is trusted).
 //!
-//! **What must be durable before what**, and nothing else:
+//! **What must be durable before what**; nothing else must be:
 //!
-//! | first | then | or else |
+//! | first | then | otherwise |
 //! | --- | --- | --- |
-//! | entries, terms and votes | messages that tell of them | a majority that has an entry has it no more; two votes in one term |
-//! | a configuration | the state's index at or behind it | the replica counts with members that are none |
-//! | the state | the base of the log behind what it was in | entries are nowhere |
-//! | the state of a snapshot | the base of the log that names it | there is no state |
+//! | entries, terms and votes | messages that announce them | an entry is lost that a majority had; a replica votes twice in one term |
+//! | a configuration | the state's index at or after it | the replica counts votes of former members |
+//! | the state | a base of the log that covers it | entries are lost |
+//! | the state of a snapshot | the base of the log that refers to it | there is no state |
 //!
-//! **A snapshot** is one message with the whole state, so both sides hold it in memory once. It becomes a state
-//! beside the old one; the log's base, one record, decides which one counts.
+//! **A snapshot** is one message with the whole state, so each side holds it in memory once. The receiver
+//! builds a second state beside the old one; the log's base, one record, decides which of them is valid.
 //!
-//! **A replica that has lost its pool** does not come back under its id: it could vote twice. It is removed,
-//! and added with another one.
+//! **A replica that has lost its pool** must not come back under its id, because it could vote twice.
+//! Remove it, and add it again with a new id.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -49,14 +50,14 @@ pub use raft::prelude::Message;
 pub use replica::{Change, Members, Proposal, Replica, Turn};
 pub use state::State;
 
-/// A message as bytes.
+/// Encodes a message.
 #[must_use]
 pub fn encode(message: &Message) -> Vec<u8> {
     use protobuf::Message as _;
     message.write_to_bytes().unwrap_or_default()
 }
 
-/// A message from bytes; `None` if they are none.
+/// Decodes a message; returns `None` for invalid bytes.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Option<Message> {
     use protobuf::Message as _;

@@ -19,17 +19,17 @@ use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
 use crate::layout::{BASE, CONFIGURATION, ENTRY, FORMAT, HARD, KIND, MORE, Root};
 
-/// Entries for which a cut is not worth its records.
+/// With this number of entries or fewer, cutting the log is not worth its records.
 const FEW: usize = 8;
-/// Bytes of an entry that are not its data, for bounds.
+/// The bytes of an entry in addition to its data, for limits.
 const OVERHEAD: usize = 64;
 
-/// Where the log begins: everything up to an index is in the state.
+/// The beginning of the log: the state has everything up to an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Base {
     pub(crate) index: u64,
     pub(crate) term: u64,
-    /// Which state has it.
+    /// The generation of that state.
     pub(crate) generation: u64,
 }
 
@@ -38,25 +38,25 @@ pub(crate) struct RaftLog<M: Medium> {
     log: Log<M>,
     base: Base,
     entries: VecDeque<Entry>,
-    /// Bytes of the entries in DRAM.
+    /// The bytes of the entries in DRAM.
     bytes: usize,
     hard: HardState,
-    /// Configurations, and the index from which each is in force.
+    /// The configurations, and the index from which each is in force.
     configurations: Vec<(u64, ConfState)>,
-    /// What the state had applied when it was opened: see [`RaftLog::settle`].
+    /// The index that the state had applied when it was opened: see [`RaftLog::settle`].
     applied: u64,
-    /// Tag, index and words of what is appended with the next commit.
+    /// The tag, index and words of entries that the next commit appends.
     staged: Vec<(u64, u64, Vec<u64>)>,
-    /// The greatest index of each segment of the log, by its sequence.
+    /// The greatest index in each segment of the log, by the segment's sequence number.
     segments: VecDeque<(u64, u64)>,
-    /// A follower needs a snapshot.
+    /// `true` if a follower needs a snapshot.
     pub(crate) wants_snapshot: Cell<bool>,
     pub(crate) snapshot: RefCell<Option<Snapshot>>,
     _open: OpenIndex,
 }
 
 impl<M: Medium> RaftLog<M> {
-    /// Opens the log of this name, or makes it. What it has is read into DRAM.
+    /// Opens the log of this name, or creates it, and reads it into DRAM.
     pub(crate) fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, PmError> {
         let open = match pool.open_index(name)? {
             Some(open) => open,
@@ -94,7 +94,7 @@ impl<M: Medium> RaftLog<M> {
         Ok(this)
     }
 
-    /// Reads what the log has.
+    /// Reads the contents of the log.
     fn read(&mut self) -> Result<(), PmError> {
         let mut records: Vec<(u64, u64, Vec<u64>)> = Vec::new();
         for found in self.log.entries() {
@@ -116,7 +116,7 @@ impl<M: Medium> RaftLog<M> {
         for (sequence, _) in seen {
             self.note(sequence, 0);
         }
-        // The last base counts, and entries before the last one that voids them do not.
+        // Only the last base is valid, and only entries after the last one that voids them.
         let is_base = |tag: u64, words: &[u64]| tag == BASE && words.len() >= 4;
         if let Some((.., words)) = records.iter().rfind(|(_, tag, words)| is_base(*tag, words)) {
             self.base = Base { index: words[0], term: words[1], generation: words[2] };
@@ -178,7 +178,7 @@ impl<M: Medium> RaftLog<M> {
         self.configurations.push((index, state));
     }
 
-    /// Adds an entry to the copy in DRAM. Those behind it are void.
+    /// Adds an entry to the copy in DRAM, and voids those after it.
     fn push(&mut self, entry: Entry) -> Result<(), PmError> {
         while self.entries.back().is_some_and(|last| last.index >= entry.index) {
             let last = self.entries.pop_back();
@@ -201,7 +201,7 @@ impl<M: Medium> RaftLog<M> {
             let first = self.entries.pop_front();
             self.bytes -= first.map_or(0, |first| first.data.len() + OVERHEAD);
         }
-        // Of the configurations the last one that the base has is needed, and those after it.
+        // The last configuration that the base has is needed, and those after it.
         let needed = self.configurations.iter().rposition(|(from, _)| *from <= base.index);
         self.configurations.drain(..needed.unwrap_or(0));
     }
@@ -217,12 +217,13 @@ impl<M: Medium> RaftLog<M> {
         self.base
     }
 
-    /// Bytes of entries in DRAM, and about as many in the pool.
+    /// Returns the bytes of entries in DRAM, which are about as many in the pool.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether it has more than so many bytes, in DRAM or in the pool, and entries that a cut would spare.
+    /// Returns `true` if it has more than this number of bytes, in DRAM or in the pool, and entries that a
+    /// cut would remove.
     pub(crate) fn is_over(&self, bytes: usize) -> bool {
         self.entries.len() >= FEW && (self.bytes > bytes || self.log.bytes() > bytes as u64)
     }
@@ -231,7 +232,7 @@ impl<M: Medium> RaftLog<M> {
         self.entries.back().map_or(self.base.index, |entry| entry.index)
     }
 
-    /// The index from which entries are there such that they have `bytes` bytes or less.
+    /// Returns the first index from which the entries together have at most `bytes` bytes.
     pub(crate) fn tail_of(&self, bytes: usize) -> u64 {
         let (mut index, mut sum) = (self.last(), 0);
         for entry in self.entries.iter().rev() {
@@ -244,16 +245,16 @@ impl<M: Medium> RaftLog<M> {
         index
     }
 
-    /// The configuration that is in force at an index.
+    /// Returns the configuration that is in force at an index.
     pub(crate) fn configuration(&self, at: u64) -> ConfState {
         let found = self.configurations.iter().rev().find(|(from, _)| *from <= at);
         found.map_or_else(ConfState::default, |(_, state)| state.clone())
     }
 
-    /// Says what the state has applied, before Raft starts on this log.
+    /// Sets the index that the state has applied, before Raft starts on this log.
     pub(crate) fn settle(&mut self, applied: u64) {
         self.applied = applied;
-        // What was applied was committed.
+        // An applied entry was committed.
         self.hard.commit = self.hard.commit.max(applied);
     }
 
@@ -290,7 +291,7 @@ impl<M: Medium> RaftLog<M> {
         self.staged.push((HARD, 0, vec![self.hard.term, self.hard.vote, self.hard.commit]));
     }
 
-    /// Appends the configuration that is in force from an index on; durable with the next
+    /// Appends the configuration that is in force from an index on; durable after the next
     /// [`commit`](Self::commit).
     pub(crate) fn configure(&mut self, index: u64, state: &ConfState) {
         let sets = [&state.voters, &state.learners, &state.voters_outgoing, &state.learners_next];
@@ -304,8 +305,8 @@ impl<M: Medium> RaftLog<M> {
         self.set_configuration(index, state.clone());
     }
 
-    /// Makes durable what was appended, with one fence. Returns the sequence of the first segment that it is
-    /// in. If there is no room nothing is appended, and it may be tried again.
+    /// Makes the appended entries durable, with one fence. Returns the sequence number of the first segment
+    /// that has them. If there is no room, nothing is appended, and the caller may try again.
     ///
     /// # Durability
     /// DUR is its fence.
@@ -314,7 +315,7 @@ impl<M: Medium> RaftLog<M> {
             return Ok(None);
         }
         let most = self.log.max_payload();
-        // Entries of one lane have an order.
+        // The entries of one lane are ordered.
         let mut lane = self.log.lane_at(0);
         let mut places = Vec::with_capacity(self.staged.len());
         for (tag, index, words) in &self.staged {
@@ -334,10 +335,10 @@ impl<M: Medium> RaftLog<M> {
         Ok(first)
     }
 
-    /// Begins the log anew at a base: the state of its generation has everything up to it. The log keeps
-    /// the entries behind it, unless they are void.
+    /// Moves the beginning of the log to a base: the state of its generation has everything up to it. The
+    /// log keeps the entries after the base, unless they are void.
     ///
-    /// Durable when it returns, and segments that only had what is before the base are given back.
+    /// Durable when it returns; frees segments that have only entries before the base.
     pub(crate) fn begin_at(
         &mut self,
         base: Base,
@@ -363,7 +364,7 @@ impl<M: Medium> RaftLog<M> {
         self.give_back(first.unwrap_or(0))
     }
 
-    /// Gives back segments that nothing is needed of, of those before one.
+    /// Frees segments before one from which nothing is needed.
     fn give_back(&mut self, before: u64) -> Result<(), PmError> {
         let mut needed = None;
         while let Some(&(sequence, most)) = self.segments.front()
@@ -388,7 +389,7 @@ impl<M: Medium> RaftLog<M> {
     }
 }
 
-/// What Raft reads of it.
+/// The view of the log that Raft reads.
 impl<M: Medium> Storage for RaftLog<M> {
     fn initial_state(&self) -> raft::Result<RaftState> {
         Ok(RaftState::new(self.hard.clone(), self.configuration(self.applied)))

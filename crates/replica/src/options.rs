@@ -1,6 +1,6 @@
-//! How a replica runs.
+//! Options of a replica.
 
-/// How a replica runs. The defaults suit ticks of 20 to 100 ms.
+/// Options of a replica. The defaults suit ticks of 20 to 100 ms.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) id: u64,
@@ -12,31 +12,32 @@ pub struct Options {
 }
 
 impl Options {
-    /// The replica of this id, which is not 0. No two replicas of a group ever have the same, also when
-    /// one of them has lost its pool: it comes back with another id, as a new member.
+    /// Sets the id, which is not 0. Two replicas of a group never have the same id: one that has lost its
+    /// pool comes back with a new id, as a new member.
     #[must_use]
     pub fn new(id: u64) -> Self {
         let (heartbeat_ticks, election_ticks) = (2, 10);
         Self { id, seed: id, heartbeat_ticks, election_ticks, log_bytes: 64 << 20, wrong: None }
     }
 
-    /// Where the numbers begin by which elections are put off, so that replicas seldom stand at once.
+    /// Sets the seed of the random delays of elections, so that replicas rarely stand for election at the
+    /// same time.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Ticks between two heartbeats of a leader (2), and the fewest without one before an election (10);
-    /// at most twice as many.
+    /// Sets the ticks between two heartbeats of a leader (2), and the minimum without a heartbeat before an
+    /// election (10); the maximum is twice as many.
     #[must_use]
     pub fn ticks(mut self, heartbeat: usize, election: usize) -> Self {
         (self.heartbeat_ticks, self.election_ticks) = (heartbeat, election);
         self
     }
 
-    /// Bytes of entries that are kept, in DRAM and in the pool each (64 MiB, or an eighth of a smaller pool).
-    /// A follower that lacks more gets a snapshot.
+    /// Sets the bytes of entries that are kept, both in DRAM and in the pool (64 MiB, or an eighth of a
+    /// smaller pool). A follower that lacks more gets a snapshot.
     #[must_use]
     pub fn log_bytes(mut self, bytes: usize) -> Self {
         self.log_bytes = bytes;

@@ -1,4 +1,4 @@
-//! A replica: Raft's engine over the log, and the state behind it.
+//! A replica: Raft's engine, with its log and its state.
 //!
 //! ```text
 //! a turn
@@ -9,8 +9,8 @@
 //! T3    the state: durable, now and then                             the end of the log segments it was in
 //! ```
 //!
-//! So a turn has one fence, whatever the number of entries, and one more when the state is made durable:
-//! the log is what the state is recovered from.
+//! So a turn has one fence, for any number of entries, and one more when the state is made durable. The
+//! state is recovered from the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,77 +27,77 @@ use crate::log::{Base, RaftLog};
 use crate::wrong::{Faults, Wrong};
 use crate::{Error, Options, State, StateError};
 
-/// Entries that the state has applied and not made durable, at most.
+/// The maximum number of entries that the state has applied but not made durable.
 const APPLIED_AHEAD: u64 = 1024;
-/// Ticks after which a question who leads is asked again.
+/// The number of ticks after which a replica asks again who leads.
 const ASK_AGAIN: u64 = 4;
-/// Ticks: more than there will be.
+/// A number of ticks that is never reached.
 const NEVER: usize = usize::MAX / 2;
-/// Ticks for which a snapshot is kept.
+/// The number of ticks for which a snapshot is kept.
 const SNAPSHOT_TICKS: u64 = 200;
-/// Bytes that wait to be agreed on, at most.
+/// The maximum bytes that wait for a majority.
 const MOST_WAITING: u64 = 256 << 20;
 
-/// Who is in the group, and how.
+/// The members of the group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Who votes.
+    /// The members that vote.
     pub voters: Vec<u64>,
-    /// Who gets everything and does not vote.
+    /// The members that get all entries and do not vote.
     pub learners: Vec<u64>,
 }
 
 /// A change of the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It votes from now on.
+    /// The member votes from now on.
     Voter(u64),
-    /// It gets everything and does not vote.
+    /// The member gets all entries and does not vote.
     Learner(u64),
-    /// It is no member any more.
+    /// The member leaves the group.
     Remove(u64),
 }
 
-/// An entry that was proposed: it is agreed on when a turn has applied its index, and its replica has led in
-/// its term all the time.
+/// A proposed entry. A majority has it when a turn has applied its index, and its replica has led in its
+/// term all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proposal {
-    /// Where it is in the log.
+    /// Its index in the log.
     pub index: u64,
     /// The term of the leader that proposed it.
     pub term: u64,
 }
 
-/// What a turn did. If it does not lead, or leads in another term than before, the outcome of earlier
-/// proposals is not known, and earlier reads are void.
+/// The result of a turn. If the replica does not lead, or leads in another term than before, the outcome of
+/// earlier proposals is unknown, and earlier reads are void.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// To be sent; any of them may be lost.
+    /// Messages to send; any of them may be lost.
     pub messages: Vec<Message>,
     /// The index of the last entry that was applied.
     pub applied: u64,
-    /// Reads up to this number see what they must.
+    /// Reads up to this number may be answered.
     pub read: u64,
-    /// Which replica leads, if this one knows.
+    /// The id of the leader, if this replica knows it.
     pub leader: Option<u64>,
-    /// It is this one.
+    /// `true` if this replica leads.
     pub leads: bool,
-    /// It leads, and has applied all that was agreed on before: its state is the group's.
+    /// `true` if it leads, and has applied all entries committed before: its state is the group's.
     pub serves: bool,
-    /// Of the leader.
+    /// The term of the leader.
     pub term: u64,
-    /// The state is another one: that of a snapshot.
+    /// `true` if the state was replaced by that of a snapshot.
     pub restored: bool,
 }
 
-/// Reads that wait to know who leads.
+/// Reads that wait for the confirmation of the leader.
 #[derive(Debug, Default)]
 struct Reads {
-    /// The number of the last one.
+    /// The number of the last read.
     last: u64,
-    /// The last one that was asked for, and when.
+    /// The last read whose confirmation is pending, and the time of the request.
     asked: (u64, u64),
-    /// Asked and answered: the number, and the index that must be applied.
+    /// Confirmed reads: the number, and the index that must be applied.
     known: VecDeque<(u64, u64)>,
     answered: u64,
 }
@@ -110,7 +110,7 @@ pub struct Replica<M: Medium, S> {
     durable: u64,
     reads: Reads,
     ticks: u64,
-    /// When the snapshot was made that is kept.
+    /// The time at which the kept snapshot was made.
     snapshot_at: Option<u64>,
     random: u64,
     election_ticks: usize,
@@ -118,19 +118,19 @@ pub struct Replica<M: Medium, S> {
     patience: usize,
     log_bytes: usize,
     restored: bool,
-    /// It is no member any more: it takes no more part.
+    /// `true` if it is no longer a member: it takes no further part.
     removed: bool,
     broken: bool,
     faults: Faults,
 }
 
 impl<M: Medium, S: State> Replica<M, S> {
-    /// Starts a replica whose log has this name in the pool; it is made if there is none. `state` opens the
-    /// state of a generation, 0 at first.
+    /// Starts a replica whose log has this name in the pool, or creates the log. `state` opens the state of
+    /// a generation, which is 0 at first.
     ///
-    /// A new replica with `founders` founds a group of them, which each of them must be told alike. One
-    /// without waits until the leader of a group sends it a snapshot: see [`change`](Self::change). A log
-    /// that is there already knows.
+    /// A new replica with `founders` founds a group; each founder must get the same list. A new replica
+    /// without waits until the leader of a group sends it a snapshot: see [`change`](Self::change). A
+    /// replica with an existing log ignores the list.
     ///
     /// # Errors
     /// [`Error::Pool`] if the log is damaged, [`Error::State`], [`Error::Raft`].
@@ -146,7 +146,7 @@ impl<M: Medium, S: State> Replica<M, S> {
     ) -> Result<Self, Error> {
         let mut log = RaftLog::open(pool, name)?;
         if log.base() == Base::default() && !founders.is_empty() {
-            // Not at 0, so that who comes later gets a snapshot and with it the configuration.
+            // Not at 0, so that a later member gets a snapshot, and with it the configuration.
             let base = Base { index: 1, term: 1, generation: 0 };
             let members = ConfState { voters: founders.to_vec(), ..ConfState::default() };
             log.begin_at(base, &members, true)?;
@@ -165,7 +165,7 @@ impl<M: Medium, S: State> Replica<M, S> {
             applied,
             heartbeat_tick: options.heartbeat_ticks,
             election_tick: options.election_ticks,
-            // Never: this replica says when, with random numbers that a simulator can repeat.
+            // Never: this replica decides when, with random numbers that a simulator can repeat.
             min_election_tick: NEVER,
             max_election_tick: NEVER + 1,
             max_size_per_msg: 1 << 20,
@@ -188,7 +188,7 @@ impl<M: Medium, S: State> Replica<M, S> {
             random: options.seed ^ options.id.rotate_left(32),
             election_ticks: options.election_ticks,
             patience: 0,
-            // The pool is for the state, too.
+            // The pool also has the state.
             log_bytes: options.log_bytes.min((pool.max_size() / 8) as usize),
             restored: false,
             removed: false,
@@ -199,17 +199,17 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(this)
     }
 
-    /// The state: what is agreed on, as far as this replica knows.
+    /// Returns the state, with the entries that this replica has applied.
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// The state, for what changes nothing that is replicated.
+    /// Returns the state, for changes that are not replicated.
     pub fn state_mut(&mut self) -> &mut S {
         &mut self.state
     }
 
-    /// The id.
+    /// Returns the id.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.node.raft.id
@@ -221,13 +221,13 @@ impl<M: Medium, S: State> Replica<M, S> {
         self.node.raft.state == StateRole::Leader && !self.removed
     }
 
-    /// Who leads, as far as this replica knows.
+    /// Returns the leader, if this replica knows it.
     #[must_use]
     pub fn leader(&self) -> Option<u64> {
         Some(self.node.raft.leader_id).filter(|&leader| leader != 0 && !self.removed)
     }
 
-    /// Who is in the group.
+    /// Returns the members of the group.
     #[must_use]
     pub fn members(&self) -> Members {
         let state = self.node.raft.prs().conf().to_conf_state();
@@ -237,7 +237,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         Members { voters, learners }
     }
 
-    /// How far each member is behind this leader, in entries.
+    /// Returns for each member how many entries it is behind this leader.
     #[must_use]
     pub fn behind(&self) -> Vec<(u64, u64)> {
         let last = self.node.raft.raft_log.last_index();
@@ -252,7 +252,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         all
     }
 
-    /// Lets time pass: a tick.
+    /// Advances time by a tick.
     pub fn tick(&mut self) {
         self.ticks += 1;
         if self.removed {
@@ -263,7 +263,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         let stands = raft.state != StateRole::Leader && raft.promotable();
         if stands && raft.election_elapsed >= self.patience {
             raft.election_elapsed = 0;
-            // It has not applied who is a member: then later.
+            // It fails before the replica has applied the configuration; then a later tick tries again.
             let _ = self.node.campaign();
             self.draw_patience();
         }
@@ -273,7 +273,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         }
     }
 
-    /// Takes a message. What makes no sense is ignored.
+    /// Processes a message. Ignores invalid messages.
     ///
     /// # Errors
     /// [`Error::Broken`].
@@ -282,11 +282,11 @@ impl<M: Medium, S: State> Replica<M, S> {
             return Err(Error::Broken);
         }
         let heartbeat = message.get_msg_type() == MessageType::MsgHeartbeat;
-        // Its log was lost, or another one's message came here: Raft's engine would panic.
+        // Its log was lost, or the message was for another replica: Raft's engine would panic.
         let unknown = heartbeat && message.commit > self.node.raft.raft_log.last_index();
         let ours = message.to == self.id() && message.from != self.id();
         if ours && !unknown && !self.removed {
-            // What it refuses came too late.
+            // The engine refuses messages that are too late.
             let _ = self.node.step(message);
         }
         Ok(())
@@ -295,17 +295,18 @@ impl<M: Medium, S: State> Replica<M, S> {
     /// Proposes an entry.
     ///
     /// # Errors
-    /// [`Error::NotLeader`], [`Error::Busy`]; it is not proposed then.
+    /// [`Error::NotLeader`], [`Error::Busy`]; then it is not proposed.
     ///
     /// # Durability
-    /// When a turn has applied it: see [`Proposal`].
+    /// Durable when a turn has applied it: see [`Proposal`].
     pub fn propose(&mut self, data: Vec<u8>) -> Result<Proposal, Error> {
         self.leading()?;
         self.node.propose(Vec::new(), data).map_err(refused)?;
         Ok(self.proposed())
     }
 
-    /// Proposes a change of the members. One at a time: until it is applied another one has no effect.
+    /// Proposes a change of the members. Only one at a time: until it is applied, another one has no
+    /// effect.
     ///
     /// # Errors
     /// Those of [`propose`](Self::propose).
@@ -334,8 +335,8 @@ impl<M: Medium, S: State> Replica<M, S> {
         Proposal { index: self.node.raft.raft_log.last_index(), term: self.node.raft.term }
     }
 
-    /// Announces a read of the state as it is now. It may be answered when a turn's `read` is this number
-    /// or a greater one.
+    /// Announces a read of the present state. Answer it when a turn's `read` is at least the returned
+    /// number.
     ///
     /// # Errors
     /// [`Error::NotLeader`], [`Error::Broken`].
@@ -348,18 +349,19 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(self.reads.last)
     }
 
-    /// Hands leadership over to another voter, if it is up to date.
+    /// Transfers leadership to another voter, if that is up to date.
     pub fn hand_over(&mut self, to: u64) {
         self.node.transfer_leader(to);
     }
 
-    /// Does what is to be done: makes durable what came, applies what is agreed on, and says what to send.
+    /// Does the pending work: makes received entries durable, applies committed ones, and returns the
+    /// messages to send.
     ///
     /// # Errors
-    /// Of the pool and of the state; the replica is [broken](Error::Broken) then.
+    /// Those of the pool and of the state; then the replica is [broken](Error::Broken).
     ///
     /// # Cost
-    /// One fence if anything came; one more now and then, when the state is made durable.
+    /// One fence if anything was received; one more now and then, when the state is made durable.
     pub fn turn(&mut self) -> Result<Turn, Error> {
         if self.broken {
             return Err(Error::Broken);
@@ -367,7 +369,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         self.broken = true; // unless it comes to its end
         let mut turn = Turn::default();
         loop {
-            // Again after an answer: reads of this turn must not wait for the next one.
+            // Asks again after an answer, so that reads of this turn need not wait for the next one.
             self.ask();
             if self.removed || !self.node.has_ready() {
                 break;
@@ -405,14 +407,14 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(turn)
     }
 
-    /// Where the log begins, and the generation of the state.
+    /// Returns the beginning of the log, and the generation of the state.
     #[cfg(test)]
     pub(crate) fn base(&self) -> (u64, u64) {
         let base = self.node.store().base();
         (base.index, base.generation)
     }
 
-    /// Makes the state durable as it is, and ends.
+    /// Makes the state durable, and ends the replica.
     ///
     /// # Errors
     /// [`Error::State`].
@@ -423,12 +425,12 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(self.state)
     }
 
-    /// Asks who leads, for the reads that wait.
+    /// Requests confirmation of the leader, for the waiting reads.
     fn ask(&mut self) {
         let (asked, at) = self.reads.asked;
         let known = self.reads.known.back().map_or(self.reads.answered, |&(number, _)| number);
         let again = asked > known && self.ticks >= at + ASK_AGAIN;
-        // One question at a time; what comes meanwhile is in the next one.
+        // Only one request at a time; later reads are in the next one.
         if self.leads() && self.reads.last > known && (asked <= known || again) {
             self.reads.asked = (self.reads.last, self.ticks);
             self.node.read_index(self.reads.last.to_le_bytes().to_vec());
@@ -464,14 +466,14 @@ impl<M: Medium, S: State> Replica<M, S> {
     fn send(&mut self, messages: Vec<Message>, turn: &mut Turn) {
         for message in &messages {
             if message.get_msg_type() == MessageType::MsgSnapshot {
-                // If it is lost, Raft finds that out by the next entries, which are refused.
+                // If it is lost, Raft notices when the next entries are refused.
                 self.node.report_snapshot(message.to, SnapshotStatus::Finish);
             }
         }
         turn.messages.extend(messages);
     }
 
-    /// Makes the log durable, and makes room in it if need be.
+    /// Makes the log durable, and makes room in it if necessary.
     fn log_durable(&mut self) -> Result<(), Error> {
         if self.faults.has(Wrong::ToldEarly) {
             return Ok(()); // with the next base, if ever
@@ -486,7 +488,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(())
     }
 
-    /// Applies what is agreed on.
+    /// Applies committed entries.
     fn apply(&mut self, entries: Vec<Entry>) -> Result<(), Error> {
         for entry in entries {
             let corrupt = |error| Error::Raft(raft::Error::CodecError(error));
@@ -521,7 +523,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(())
     }
 
-    /// Is no member any more. Raft's engine is not told: a leader that has removed itself panics in it.
+    /// Leaves the group. The Raft engine is not told: it panics in a leader that has removed itself.
     fn leave(&mut self) -> ConfState {
         let id = self.id();
         self.removed = true;
@@ -540,7 +542,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(())
     }
 
-    /// Makes the state durable, and cuts the log: entries of so many bytes stay.
+    /// Makes the state durable, and cuts the log to this number of bytes of entries.
     fn cut(&mut self, keep: usize) -> Result<(), Error> {
         self.make_durable()?;
         let log = self.node.mut_store();
@@ -559,7 +561,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(())
     }
 
-    /// Makes a snapshot for a follower that lacks what is cut off.
+    /// Makes a snapshot for a follower that lacks entries that were cut off.
     fn make_snapshot(&mut self) -> Result<(), Error> {
         self.make_durable()?;
         let data = self.state.snapshot().map_err(Error::State)?;
@@ -576,7 +578,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(())
     }
 
-    /// Becomes what a snapshot says.
+    /// Replaces the state by a snapshot.
     fn install(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         let metadata = snapshot.get_metadata();
         let generation = self.node.store().base().generation + 1;
@@ -585,7 +587,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         if early {
             self.node.mut_store().begin_at(base, metadata.get_conf_state(), true)?;
         }
-        // Beside the state that is there: a crash leaves that.
+        // Beside the present state, which a crash leaves valid.
         self.state.restore(generation, base.index, &snapshot.data).map_err(Error::State)?;
         if !early {
             self.node.mut_store().begin_at(base, metadata.get_conf_state(), true)?;
@@ -596,9 +598,9 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(())
     }
 
-    /// Draws for how many ticks a follower waits for a leader.
+    /// Draws the number of ticks that a follower waits for a leader.
     fn draw_patience(&mut self) {
-        // xorshift64*: any number but 0 will do.
+        // xorshift64*: the state may be any number except 0.
         let mut x = self.random | 1;
         x ^= x >> 12;
         x ^= x << 25;

@@ -1,43 +1,44 @@
-//! What is replicated.
+//! The replicated state machine.
 
 use crate::StateError;
 
-/// A state machine: it changes by entries, in their order, and says how far it has come.
+/// A state machine: applies entries in order, and knows the index of the last durable one.
 ///
-/// Replaying entries that it has applied must lead to the same state as applying them once: after a crash
-/// a few of the last ones come again.
+/// After a crash some of the last entries are applied again, which must lead to the same state as applying
+/// them once.
 pub trait State {
-    /// The index of the last entry that is durable, and of all before it.
+    /// Returns the index of the last entry that is durable, together with all before it.
     fn applied(&self) -> u64;
 
-    /// Applies an entry. It is durable at [`commit`](Self::commit).
+    /// Applies an entry. It is durable after [`commit`](Self::commit).
     ///
     /// # Errors
-    /// A failure is the end of this replica: entries are agreed on, and there is no other way on.
+    /// A failure ends this replica: the entry is committed, so it cannot be skipped.
     fn apply(&mut self, index: u64, data: &[u8]) -> Result<(), StateError>;
 
-    /// Makes durable what was applied, up to this index, and the index with it or after it.
+    /// Makes the applied entries up to this index durable; the index becomes durable with them or after them.
     ///
     /// # Errors
-    /// As [`apply`](Self::apply).
+    /// Those of [`apply`](Self::apply).
     fn commit(&mut self, applied: u64) -> Result<(), StateError>;
 
-    /// The whole state at its last commit, as bytes.
+    /// Returns the whole state at its last commit, as bytes.
     ///
     /// # Errors
-    /// As [`apply`](Self::apply).
+    /// Those of [`apply`](Self::apply).
     fn snapshot(&mut self) -> Result<Vec<u8>, StateError>;
 
-    /// Makes another state from a snapshot, beside this one: durable when it returns, with this index. What
-    /// another attempt has left of a state of this generation goes first.
+    /// Creates another state from a snapshot, beside this one: durable when it returns, with this index.
+    /// First removes what an earlier attempt has left of a state of this generation.
     ///
     /// # Errors
-    /// As [`apply`](Self::apply).
+    /// Those of [`apply`](Self::apply).
     fn restore(&mut self, generation: u64, applied: u64, data: &[u8]) -> Result<(), StateError>;
 
-    /// Is the state of this generation from now on: the log says so, durably. Others can go.
+    /// Switches to the state of this generation, as the log has recorded durably. Other states can be
+    /// removed.
     ///
     /// # Errors
-    /// As [`apply`](Self::apply).
+    /// Those of [`apply`](Self::apply).
     fn switch(&mut self, generation: u64) -> Result<(), StateError>;
 }

@@ -1,21 +1,21 @@
-//! Steps that a test has go wrong, to see that it is noticed.
+//! Faults that a test puts into steps, to show that they are noticed.
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// Messages tell of entries and votes that are not durable yet.
+    /// Messages announce entries and votes that are not durable yet.
     ToldEarly,
-    /// Reads are answered without asking who leads.
+    /// Reads are answered without confirmation of the leader.
     ReadUnconfirmed,
-    /// The log is cut before the state has durably what is cut off.
+    /// The log is cut before the state durably has the entries that are cut off.
     CutEarly,
-    /// The log says that a snapshot is there before its state is durable.
+    /// The log records a snapshot before its state is durable.
     SwitchedEarly,
-    /// A configuration is not written down.
+    /// A configuration is not recorded.
     ConfigurationForgotten,
 }
 
-/// What goes wrong in a replica, if anything does.
+/// The fault of a replica, if any.
 #[derive(Debug)]
 pub(crate) struct Faults(#[cfg(test)] Option<Wrong>);
 
@@ -30,7 +30,7 @@ impl Faults {
         }
     }
 
-    /// Whether this goes wrong: never, but in tests.
+    /// Returns `true` if the replica has this fault: only in tests.
     #[inline(always)]
     pub(crate) fn has(&self, wrong: Wrong) -> bool {
         #[cfg(test)]

@@ -1,24 +1,24 @@
-//! The memory of a replica that crashes: what was not flushed and fenced may be lost, line by line.
+//! The memory of a replica that crashes: stores that were not flushed and fenced may be lost, line by line.
 
 use std::collections::BTreeMap;
 
 use pmindex_core::trace::{Event, EventKind, Space};
 use pmindex_testkit::crash::Rng;
 
-/// Words of a line.
+/// The words of a line.
 const LINE: u32 = 8;
 
-/// Stores to a line that are not durable yet.
+/// The stores to a line that are not durable yet.
 #[derive(Debug, Default)]
 struct Line {
     stores: Vec<(u32, u64)>,
-    /// So many of them are flushed.
+    /// The number of flushed stores.
     flushed: usize,
-    /// Stores past the caches, in any order.
+    /// The stores that bypass the caches, in any order.
     streamed: Vec<(u32, u64)>,
 }
 
-/// What of a space is durable.
+/// The durable part of a space.
 pub(super) struct Disk {
     pub(super) space: Space,
     durable: Vec<u64>,
@@ -33,7 +33,7 @@ impl Disk {
         Self { space, durable, lines: BTreeMap::new() }
     }
 
-    /// Takes note of what was done since the last time.
+    /// Processes the events since the last call.
     pub(super) fn follow(&mut self) {
         let trace = self.space.take_trace();
         for event in &trace {
@@ -79,10 +79,10 @@ impl Disk {
         }
     }
 
-    /// Crashes at one of the moments since the last [`follow`](Self::follow): of each line the first so many
-    /// stores survive. The space is that of the next process then.
+    /// Crashes at one of the moments since the last [`follow`](Self::follow): of each line a prefix of its
+    /// stores survives. The space then belongs to the next process.
     ///
-    /// Whoever used the space has let it go.
+    /// The process that used the space must have released it.
     pub(super) fn crash(&mut self, trace: &[Event], random: &mut Rng) {
         let moment = random.below(trace.len() + 1);
         for event in &trace[..moment] {

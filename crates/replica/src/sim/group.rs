@@ -12,11 +12,11 @@ use super::records::{Records, Write};
 use crate::wrong::Wrong;
 use crate::{Change, Message, Options, Proposal, Replica, Turn};
 
-/// Keys of clients: few, so that calls meet.
+/// The number of keys of clients: small, so that calls conflict.
 const KEYS: usize = 3;
 const LOG: &str = "log";
 
-/// What happens in a run, one in so many steps each; 0: never.
+/// The frequencies of events in a run: each occurs once in this number of steps; 0: never.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) steps: u64,
@@ -25,15 +25,15 @@ pub(super) struct Plan {
     pub(super) change: usize,
     /// A replica loses its pool.
     pub(super) lose: usize,
-    /// Messages that are lost, one in so many.
+    /// One in this number of messages is lost.
     pub(super) drop: usize,
-    /// The longest padding of an entry.
+    /// The maximum padding of an entry.
     pub(super) padding: usize,
-    /// Bytes of the log that are kept.
+    /// The bytes of the log that are kept.
     pub(super) log_bytes: usize,
 }
 
-/// What a run has seen, so that a test can say that it has seen enough.
+/// The events of a run, so that a test can show that it has seen enough.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     pub(super) answered: u64,
@@ -63,10 +63,10 @@ type Node = Replica<Traced, Records>;
 struct Process {
     disk: Disk,
     replica: Option<Node>,
-    /// Calls at this replica.
+    /// The calls at this replica.
     waiting: Vec<Waiting>,
     term: u64,
-    /// It is not started again.
+    /// `true` if it is not started again.
     gone: bool,
 }
 
@@ -81,13 +81,13 @@ pub(super) struct Group {
     plan: Plan,
     wrong: Option<Wrong>,
     processes: BTreeMap<u64, Process>,
-    /// Who was there from the beginning.
+    /// The replicas that founded the group.
     founders: Vec<u64>,
     next_id: u64,
     next_tag: u64,
     now: u64,
     network: Vec<(u64, Vec<u8>)>,
-    /// Who does not hear whom.
+    /// The pairs of replicas between which messages are lost.
     cut: BTreeSet<(u64, u64)>,
     events: Vec<Event>,
     terms: BTreeMap<u64, u64>,
@@ -126,7 +126,7 @@ impl Group {
         group
     }
 
-    /// A process with a pool of its own.
+    /// Starts a process with a pool of its own.
     fn make(&mut self, id: u64) {
         let mut disk = Disk::new(bytes());
         drop(create_pool(&disk.space, &pool_options()).expect("room"));
@@ -152,7 +152,7 @@ impl Group {
         process.disk.follow();
     }
 
-    /// Ends a process at any store since its last turn.
+    /// Kills a process at any store since its last turn.
     fn crash(&mut self, id: u64) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         let Some(replica) = process.replica.take() else { return };
@@ -166,7 +166,7 @@ impl Group {
         self.seen.crashes += 1;
     }
 
-    /// Lets a replica have its turn, and crashes it in there now and then.
+    /// Runs a turn of a replica, and sometimes crashes it meanwhile.
     fn turn(&mut self, id: u64) {
         let mut dies = self.plan.crash > 0 && self.random.one_in(self.plan.crash);
         let Some(process) = self.processes.get_mut(&id) else { return };
@@ -174,7 +174,7 @@ impl Group {
         let base = replica.base();
         let turn = replica.turn().unwrap_or_else(|error| panic!("replica {id}: {error}"));
         self.seen.cuts += u64::from(replica.base() != base);
-        // While a snapshot becomes the state there is much that a crash can leave half done.
+        // While a snapshot becomes the state, a crash can interrupt many steps.
         dies |= self.plan.crash > 0 && turn.restored && self.random.one_in(2);
         if dies {
             self.crash(id);
@@ -199,7 +199,7 @@ impl Group {
         }
     }
 
-    /// Answers calls whose entries are agreed on.
+    /// Answers calls whose entries are committed.
     fn answer(&mut self, id: u64, turn: &Turn) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         let Some(replica) = &mut process.replica else { return };
@@ -240,7 +240,7 @@ impl Group {
         self.processes.keys().copied().nth(at).unwrap_or(1)
     }
 
-    /// A client calls a replica that leads, as it thinks.
+    /// Makes a client call a replica that considers itself the leader.
     fn call(&mut self) {
         let leaders: Vec<u64> =
             self.processes.iter().filter(|(_, p)| p.leads()).map(|(&id, _)| id).collect();
@@ -281,7 +281,7 @@ impl Group {
         self.events.push(event);
     }
 
-    /// A member comes or goes.
+    /// Adds or removes a member.
     fn change(&mut self) {
         let leader = self.processes.iter().find(|(_, process)| process.leads());
         let Some((&leader, process)) = leader else { return };
@@ -314,7 +314,7 @@ impl Group {
         }
     }
 
-    /// A replica loses its pool for good, if enough others are there.
+    /// Makes a replica lose its pool for good, if enough others remain.
     fn lose(&mut self) {
         let running = |process: &&Process| process.replica.is_some() && !process.gone;
         let lost = self.processes.values().any(|process| process.gone);
@@ -349,7 +349,7 @@ impl Group {
         }
     }
 
-    /// One thing happens.
+    /// Performs one random event.
     fn step(&mut self) {
         self.now += 1;
         let happens = |one_in: usize, random: &mut Rng| one_in > 0 && random.one_in(one_in);
@@ -363,7 +363,7 @@ impl Group {
                 }
                 let others: Vec<u64> = self.processes.keys().copied().collect();
                 match self.random.below(3) {
-                    // One of them alone, one way, both ways.
+                    // One replica is isolated; or one direction, or both directions, between two are cut.
                     0 => self.cut.extend(others.iter().flat_map(|&o| [(a, o), (o, a)])),
                     1 => self.cut.extend([(a, b)]),
                     _ => self.cut.extend([(a, b), (b, a)]),
@@ -399,12 +399,12 @@ impl Group {
         }
     }
 
-    /// Runs it, heals everything, and compares what clients saw with an order of their calls.
+    /// Runs the events, repairs everything, and checks that the clients' calls are linearizable.
     pub(super) fn run(mut self) -> Result<Seen, String> {
         for _ in 0..self.plan.steps {
             self.step();
         }
-        // All is well from now on: the group must find to itself, and agree.
+        // From now on nothing fails: the group must find a leader, and agree.
         (self.plan.crash, self.plan.partition, self.plan.drop) = (0, 0, 0);
         (self.plan.change, self.plan.lose) = (0, 0);
         self.cut.clear();

@@ -1,5 +1,6 @@
-//! A group of replicas on one thread: messages that are lost, doubled and late, cut networks, crashes at any
-//! store, replicas that lose their pools, members that come and go. What clients saw must be linearizable.
+//! Simulates a group of replicas on one thread: lost, doubled and late messages, cut networks, crashes at
+//! any store, replicas that lose their pools, members that join and leave. What clients saw must be
+//! linearizable.
 
 mod disk;
 mod group;

@@ -8,18 +8,18 @@ use pmindex_rstore::{Options, Partition};
 
 use crate::{State, StateError};
 
-/// A pool is small: collection, and the end of segments of the log, are soon seen.
+/// A small block, so that collection and the end of log segments occur early.
 const BLOCK: u64 = 384;
 const BLOCKS: u64 = 40;
-/// The key of the index that is durable.
+/// The key of the record with the durable index.
 const APPLIED: &[u8] = b"applied";
 
-/// What an entry says: a key's tag, or that it is removed.
+/// The content of an entry: a key's tag, or its removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Write {
     pub(super) key: u64,
     pub(super) tag: Option<u64>,
-    /// Bytes behind the tag: some entries are long.
+    /// The number of bytes after the tag: some entries are long.
     pub(super) padding: u64,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Records {
     partition: Partition<Traced>,
     next: Option<(u64, Partition<Traced>)>,
     applied: u64,
-    /// The last entry, and what its key had before.
+    /// The last entry, and the old value of its key.
     pub(super) last: Vec<(u64, Option<u64>)>,
 }
 
@@ -136,7 +136,7 @@ impl State for Records {
             self.partition = partition;
             (self.generation, self.applied) = (made, tag(&self.partition, APPLIED)?.unwrap_or(0));
         }
-        // The one before, and what an attempt that a crash ended has left.
+        // The previous state, and the remains of an attempt that a crash ended.
         for other in [generation.wrapping_sub(1), generation + 1] {
             Partition::destroy(&self.pool, &name(other))?;
         }
