@@ -1,8 +1,8 @@
-//! Counters of the CPU around a job, where the system grants them.
+//! Hardware counters of the CPU during a job, if the system grants them.
 
 use serde::{Deserialize, Serialize};
 
-/// What the CPU counted, all threads together.
+/// Counts of the CPU, summed over all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Cycles in user mode.
@@ -21,7 +21,7 @@ impl std::ops::AddAssign for Counters {
     }
 }
 
-/// Counts what the calling thread does while `job` runs; no counts where the system grants none.
+/// Counts events of the calling thread while `job` runs; returns `None` if the system grants no counters.
 pub(crate) fn around<R>(job: impl FnOnce() -> R) -> (R, Option<Counters>) {
     match granted::Group::open() {
         Ok(mut group) => {
@@ -32,7 +32,7 @@ pub(crate) fn around<R>(job: impl FnOnce() -> R) -> (R, Option<Counters>) {
     }
 }
 
-/// Why the system grants no counters; `None` if it does.
+/// Returns the reason why the system grants no counters; `None` if it does.
 #[must_use]
 pub fn refusal() -> Option<String> {
     granted::Group::open()
@@ -87,7 +87,7 @@ mod granted {
 
     use super::Counters;
 
-    /// Counters are had on Linux only.
+    /// Counters exist only on Linux.
     pub(super) struct Group;
 
     impl Group {

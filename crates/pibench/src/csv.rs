@@ -1,5 +1,4 @@
-//! A report as comma-separated values: a row for each phase of each run, all that it depends on
-//! beside it.
+//! A report as comma-separated values: a row for each phase of each run, with the conditions of the run.
 
 use std::fmt::Write;
 
@@ -54,7 +53,7 @@ pub const COLUMNS: [&str; 45] = [
     "commit",
 ];
 
-/// The report.
+/// Returns the report as text.
 #[must_use]
 pub fn csv(report: &Report) -> String {
     let mut text = COLUMNS.join(",") + "\n";
@@ -126,7 +125,7 @@ fn cells(report: &Report, run: &Run, row: &PhaseRow) -> Vec<String> {
     ]
 }
 
-/// A cell as RFC 4180 has it.
+/// Quotes a cell according to RFC 4180.
 fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", cell.replace('"', "\"\""))

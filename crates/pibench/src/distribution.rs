@@ -1,41 +1,41 @@
-//! Which records operations choose: by rank among those that exist.
+//! Distributions: which records operations choose, by rank among the existing ones.
 //!
-//! Ranks come from the distributions that Gray et al. give in "Quickly generating billion-record
-//! synthetic databases" (SIGMOD 1994), as the evaluation of persistent range indexes uses them
-//! (section 4): the lower a rank, the more often it is chosen. Keys are scattered over their whole
-//! domain by a multiplicative bijection, so ranks that are often chosen are no neighbours.
+//! Ranks follow the distributions of Gray et al., "Quickly generating billion-record synthetic databases"
+//! (SIGMOD 1994), as in the evaluation of persistent range indexes (section 4): the lower a rank, the more
+//! often it is chosen. A multiplicative bijection scatters keys over their whole domain, so frequently
+//! chosen ranks are not neighbours.
 
 use crate::keys::KeySpace;
 
-/// How records are chosen.
+/// The distribution by which records are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Distribution {
-    /// All alike.
+    /// All records equally often.
     #[default]
     Uniform,
-    /// Rank `i` with a probability in proportion to `1 / (i + 1)^theta`.
+    /// Rank `i` with a probability proportional to `1 / (i + 1)^theta`.
     Zipfian {
-        /// Above 0, below 1; 0.99 is YCSB's.
+        /// Greater than 0, less than 1; YCSB uses 0.99.
         theta: f64,
     },
-    /// A fraction `1 - skew` of the choices falls on the first fraction `skew` of the ranks, and so
-    /// on within it: 0.2 is the 80-20 rule.
+    /// A fraction `1 - skew` of the choices falls on the first fraction `skew` of the ranks, and
+    /// recursively so within it: 0.2 is the 80-20 rule.
     SelfSimilar {
-        /// Above 0, at most 0.5, which is uniform.
+        /// Greater than 0, at most 0.5, which is uniform.
         skew: f64,
     },
-    /// In key order, each once and again from the start; keys ascend in the order they are inserted.
+    /// In key order, repeatedly from the start; keys are inserted in ascending order.
     Monotonic,
 }
 
 impl Distribution {
-    /// The names of all.
+    /// The names of all distributions.
     pub const NAMES: [&'static str; 4] = ["uniform", "zipfian", "self-similar", "monotonic"];
 
-    /// The distribution of this name, with this skew or the usual one (0.99 and 0.2).
+    /// Returns the distribution of this name, with this skew or the default (0.99 or 0.2).
     ///
     /// # Errors
-    /// What is wrong with the name or the skew.
+    /// A description of what is wrong with the name or the skew.
     pub fn named(name: &str, skew: Option<f64>) -> Result<Self, String> {
         let within = |value: f64, most: f64| {
             let fits = value > 0.0 && value < 1.0 && value <= most;
@@ -55,7 +55,7 @@ impl Distribution {
         }
     }
 
-    /// Its name in options, tables and JSON.
+    /// Returns its name in options, tables and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl Distribution {
         }
     }
 
-    /// Its skew, where it has one.
+    /// Returns its skew, if it has one.
     #[must_use]
     pub const fn skew(self) -> Option<f64> {
         match self {
@@ -86,14 +86,14 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// One that has chosen nothing yet.
+    /// Returns a chooser that has chosen nothing yet.
     #[must_use]
     pub fn new(distribution: Distribution) -> Self {
         let theta = distribution.skew().unwrap_or_default();
         Self { distribution, zeta: Zeta { theta, terms: 0, sum: 0.0 }, next: 0 }
     }
 
-    /// The next rank below `bound`, which is not 0.
+    /// Returns the next rank below `bound`, which is not 0.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
@@ -129,7 +129,7 @@ impl Chooser {
     }
 }
 
-/// The generalized harmonic number of the last bound: the next one is a few terms away.
+/// The generalized harmonic number of the last bound: that of the next bound is a few terms away.
 #[derive(Debug)]
 struct Zeta {
     theta: f64,

@@ -1,4 +1,4 @@
-//! The machine and the build a measurement was made on, as far as they can be found out.
+//! The machine and the build of a measurement, as far as they can be determined.
 
 use std::process::Command;
 
@@ -6,34 +6,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters;
 
-/// What a figure depends on besides the index.
+/// The conditions of a measurement other than the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
-    /// When it was measured, in seconds since 1970.
+    /// The time of the measurement, in seconds since 1970.
     pub unix_time: u64,
     /// The processor's name.
     pub cpu: String,
-    /// Processors that threads can run on.
+    /// The number of processors that threads can run on.
     pub cores: usize,
     /// Memory in bytes.
     pub memory_bytes: u64,
     /// The operating system and its version.
     pub system: String,
-    /// Whether files on tmpfs get huge pages: what the kernel does by default (`never`, `advise`, ..; a
-    /// pool asks for each of its own), and what pages the heap has, where volatile indexes are.
+    /// Whether files on tmpfs get huge pages by the kernel's default (`never`, `advise`, ..; pools ask for
+    /// them explicitly), and which pages the heap has, where volatile indexes are.
     pub tmpfs_huge_pages: String,
     /// The version of the program that measured.
     pub version: String,
-    /// The commit it was built from, with `+` if files differed; empty outside a checkout.
+    /// The commit from which it was built, with `+` if files differed; empty outside a checkout.
     pub commit: String,
     /// `release`, or `debug` for a build with debug assertions, whose figures are no measurements.
     pub build: String,
-    /// `granted`, or a word that says why hardware counters are missing.
+    /// `granted`, or the reason why hardware counters are missing.
     pub hardware_counters: String,
 }
 
 impl Environment {
-    /// This machine, now.
+    /// Describes this machine, now.
     #[must_use]
     pub fn here() -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -68,9 +68,9 @@ impl Environment {
     }
 }
 
-/// What has huge pages, by the kernel's word for files on tmpfs.
+/// Describes which memory has huge pages; `of_files` is the kernel's setting for files on tmpfs.
 fn huge_pages(of_files: &str) -> String {
-    // glibc reads it when the process begins.
+    // glibc reads the variable when the process starts.
     let tunables = std::env::var("GLIBC_TUNABLES").unwrap_or_default();
     let asks = tunables.split(':').any(|tunable| tunable == "glibc.malloc.hugetlb=1");
     let of_all = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -79,7 +79,7 @@ fn huge_pages(of_files: &str) -> String {
     format!("{of_files} by default, pools ask for them; heap: {heap}")
 }
 
-/// The commit of the sources this program was built from, if they are still there.
+/// Returns the commit of the sources from which this program was built, if they still exist.
 fn commit() -> String {
     let git = |arguments: &[&str]| {
         let sources = env!("CARGO_MANIFEST_DIR");

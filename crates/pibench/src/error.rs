@@ -1,29 +1,29 @@
-//! Why a measurement is void.
+//! Reasons why a measurement is void.
 
 use crate::subject::Fault;
 
-/// Why a measurement is void.
+/// The reason why a measurement is void.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
     /// An operation failed.
     #[error("{index}: {source}")]
     Index {
-        /// Which index.
+        /// The index.
         index: String,
-        /// What it said.
+        /// The error of the operation.
         source: Fault,
     },
-    /// The operations of a chunk did not do what they should have.
+    /// Some operations of a chunk did not have the right result.
     #[error("{index}: of {ops} operations of phase {step}, {done} did what they should have")]
     Wrong {
-        /// Which index.
+        /// The index.
         index: String,
-        /// Which phase or mix.
+        /// The phase or mix.
         step: String,
-        /// How many operations ran.
+        /// The number of operations that ran.
         ops: u64,
-        /// How many succeeded.
+        /// The number of operations with the right result.
         done: u64,
     },
 }

@@ -3,28 +3,28 @@
 /// One operation of a mix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op<K, V> {
-    /// Looks a key up; done if it finds a value.
+    /// Looks a key up; succeeds if it finds a value.
     Get(K),
-    /// Looks a key up; done if it finds none.
+    /// Looks a key up; succeeds if it finds none.
     GetMiss(K),
-    /// Reads records from a key on; done if it reads at least one.
+    /// Reads records from a key on; succeeds if it reads at least one.
     Scan(K),
-    /// Inserts; done if the key was new.
+    /// Inserts; succeeds if the key was new.
     Insert(K, V),
-    /// Replaces a value; done if the key existed.
+    /// Replaces a value; succeeds if the key existed.
     Update(K, V),
-    /// Inserts or replaces; always done.
+    /// Inserts or replaces; always succeeds.
     Upsert(K, V),
-    /// Removes; done if the key existed.
+    /// Removes; succeeds if the key existed.
     Remove(K),
 }
 
-/// Operations for one thread. Each is done as [`Op`] says.
+/// Operations for one thread; [`Op`] defines when one succeeds.
 #[derive(Debug)]
 pub enum Ops<'a, K, V> {
     /// Looks up keys that exist.
     Get(&'a [K]),
-    /// Looks up keys that do not.
+    /// Looks up missing keys.
     GetMiss(&'a [K]),
     /// Reads records from each key on.
     Scan(&'a [K]),
@@ -36,22 +36,22 @@ pub enum Ops<'a, K, V> {
     Upsert(&'a [(K, V)]),
     /// Removes.
     Remove(&'a [K]),
-    /// Looks up keys, a batch in a call.
+    /// Looks up keys, one batch per call.
     GetMany(&'a [K]),
-    /// Inserts, a batch in a call.
+    /// Inserts, one batch per call.
     InsertMany(&'a [(K, V)]),
-    /// Of all kinds.
+    /// Operations of all kinds.
     Mix(&'a [Op<K, V>]),
 }
 
-/// Operations for one thread, and what scans and batches are to them.
+/// Operations for one thread, with the sizes of scans and batches.
 #[derive(Debug)]
 pub struct Job<'a, K = u64, V = u64> {
     /// The operations.
     pub ops: Ops<'a, K, V>,
-    /// Records that a scan reads.
+    /// The number of records that a scan reads.
     pub scan_length: usize,
-    /// Operations in a call of `get_many` or `insert_many`.
+    /// The number of operations in a call of `get_many` or `insert_many`.
     pub batch: usize,
 }
 
@@ -72,7 +72,7 @@ impl<K, V> Clone for Job<'_, K, V> {
 impl<K, V> Copy for Job<'_, K, V> {}
 
 impl<'a, K, V> Ops<'a, K, V> {
-    /// How many.
+    /// Returns the number of operations.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -89,13 +89,13 @@ impl<'a, K, V> Ops<'a, K, V> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there is no operation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Those from `from` to below `to`.
+    /// Returns the operations from `from` to below `to`.
     fn part(self, from: usize, to: usize) -> Ops<'a, K, V> {
         match self {
             Self::Get(keys) => Self::Get(&keys[from..to]),
@@ -113,25 +113,25 @@ impl<'a, K, V> Ops<'a, K, V> {
 }
 
 impl<'a, K, V> Job<'a, K, V> {
-    /// How many operations.
+    /// Returns the number of operations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ops.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there is no operation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 
-    /// The same job in jobs of one call each: an operation, or a batch.
+    /// Splits the job into jobs of one call each: an operation, or a batch.
     pub fn calls(self) -> impl Iterator<Item = Job<'a, K, V>> {
         let batched = matches!(self.ops, Ops::GetMany(_) | Ops::InsertMany(_));
         self.parts(if batched { self.batch } else { 1 })
     }
 
-    /// The same job in jobs of `size` operations.
+    /// Splits the job into jobs of `size` operations.
     pub fn parts(self, size: usize) -> impl Iterator<Item = Job<'a, K, V>> {
         let len = self.len();
         let starts = (0..len).step_by(size.max(1));

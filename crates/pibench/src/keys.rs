@@ -1,51 +1,51 @@
-//! Keys: distinct, scattered evenly over all of `u64`, and known by their number.
+//! Keys: distinct, scattered evenly over all of `u64`, and identified by numbers.
 //!
-//! Key number `i` is a bijection of `i`, so numbers from disjoint ranges are disjoint keys: the
-//! records loaded, those inserted later, and those that never exist.
+//! Key number `i` is a bijection of `i`, so disjoint ranges of numbers give disjoint keys: for loaded
+//! records, for later inserts, and for keys that never exist.
 
-/// Keys known by their number, and random choices among them. Deterministic in its seed.
+/// Keys by number, and random choices of them. Deterministic for a seed.
 #[derive(Clone, Debug)]
 pub struct KeySpace {
     seed: u64,
     state: u64,
 }
 
-/// Numbers from here on are keys that nothing ever inserts.
+/// Numbers from here on give keys that are never inserted.
 pub(crate) const MISSING: u64 = 1 << 62;
 
 impl KeySpace {
-    /// The keys of this seed.
+    /// Returns the keys of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let seed = scatter(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1));
         Self { seed, state: seed }
     }
 
-    /// Key number `number`; different numbers are different keys.
+    /// Returns key number `number`; different numbers give different keys.
     #[must_use]
     pub fn key(&self, number: u64) -> u64 {
         scatter(number ^ self.seed)
     }
 
-    /// A random key that is no key with a number below 2^62.
+    /// Returns a random key that no number below 2^62 gives.
     pub fn miss(&mut self) -> u64 {
         let number = MISSING | self.random() >> 2;
         self.key(number)
     }
 
-    /// The next random number.
+    /// Returns the next random number.
     pub fn random(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         scatter(self.state)
     }
 
-    /// A random number in `0.0..1.0`, of 53 bits.
+    /// Returns a random number in `0.0..1.0`, of 53 bits.
     #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
     pub fn unit(&mut self) -> f64 {
         (self.random() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A random number below `bound`, which is not 0.
+    /// Returns a random number below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.random()) * u128::from(bound);
         u64::try_from(wide >> 64).unwrap_or_default()

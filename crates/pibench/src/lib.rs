@@ -1,21 +1,21 @@
-//! `PiBench` in Rust: how `pmindex` measures indexes (the evaluation of persistent memory range
-//! indexes, section 4).
+//! `PiBench` in Rust: measures indexes for `pmindex` (the evaluation of persistent memory range indexes,
+//! section 4).
 //!
-//! * [`Phase`], [`Step`]: what is measured at a time, one kind of operation or a mix.
-//! * [`Distribution`], [`Records`]: which records operations choose, and what they look like.
-//! * [`Workload`]: the keys of every step, made outside the timing.
-//! * [`Subject`]: a thing that can be measured. [`Indexed`] makes one of any
-//!   [`Index`](pmindex_index::Index), [`Yardstick`] is `std::collections::BTreeMap`; others
+//! * [`Phase`], [`Step`]: the unit of measurement, operations of one kind or a mix.
+//! * [`Distribution`], [`Records`]: the choice of records, and the form of their keys and values.
+//! * [`Workload`]: the keys of every step, generated outside the timing.
+//! * [`Subject`]: a store that can be measured. [`Indexed`] makes one of any
+//!   [`Index`](pmindex_index::Index); [`Yardstick`] is   `std::collections::BTreeMap`; other stores
 //!   implement [`Store`].
-//! * [`measure`]: runs the steps over several subjects at once. Every step is cut into chunks
-//!   and the subjects take turns, so that a slow second of the machine slows all of them; a
-//!   figure is the median of its chunks. Latencies are taken in a round of their own, for a look
-//!   at the clock around a call keeps it from overlapping with the next one.
-//! * [`Report`]: the figures as JSON, [`csv`], and [`page`]: one HTML page with charts.
+//! * [`measure`]: runs the steps on several subjects. Every step is cut into chunks, and the subjects take
+//!   turns, so that a   slow second of the machine slows all of them; a figure is the median of its chunks.
+//!   Latencies are measured in a round of   their own, because reading the clock around a call prevents it
+//!   from overlapping with the next one.
+//! * [`Report`]: the figures as JSON, [`csv`], and [`page`]: one HTML page of charts.
 //!
-//! The loop that is timed is compiled for the index it runs: a [`Subject`] is called once per
-//! chunk and thread, not once per operation. Every chunk checks what its operations returned, so
-//! a phase that did nothing is an error, not a record.
+//! The timed loop is compiled for the index that it runs: a [`Subject`] is called once per chunk and
+//! thread, not once per operation. Every chunk checks the results of its operations, so a phase that did
+//! nothing is an error, not a record speed.
 #![forbid(unsafe_code)]
 
 mod counters;

@@ -1,4 +1,4 @@
-//! Measuring: steps in chunks, subjects in turns, medians of chunks.
+//! Measures steps in chunks, on subjects in turns; figures are medians of chunks.
 
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -14,23 +14,23 @@ use crate::probe::{Latency, Sampler, Span, Ticks, mean_and_deviation, windows};
 use crate::subject::{Fault, Subject};
 use crate::workload::{CHUNKS, Chunk, Workload};
 
-/// The windows in which throughput is looked at over time, in seconds.
+/// The length in seconds of the windows in which throughput is measured over time.
 pub const WINDOW: f64 = 0.1;
 
-/// How to measure.
+/// The settings of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Threads that share the operations.
+    /// The number of threads that share the operations.
     pub threads: usize,
-    /// Whether each thread stays on a core of its own.
+    /// `true` to keep each thread on a core of its own.
     pub pin: bool,
-    /// Seconds each step runs at least, in as many chunks as that takes; `None`: five chunks.
+    /// The minimum seconds of each step, in as many chunks as necessary; `None`: five chunks.
     pub seconds: Option<f64>,
-    /// Which part of the calls of a second round of each step is timed one by one; `None`: there is
-    /// no such round.
+    /// The fraction of calls that are timed one by one, in a second round of each step; `None`: no such
+    /// round.
     pub sample: Option<f64>,
-    /// Whether one more thread does the background work of those subjects that have any. A chunk ends
-    /// when that is done too.
+    /// `true` to let an additional thread do the background work of subjects that have any. A chunk ends
+    /// when that work is done too.
     pub background: bool,
 }
 
@@ -40,22 +40,22 @@ impl Default for Settings {
     }
 }
 
-/// One step of one subject.
+/// The result of one step on one subject.
 #[derive(Clone, Debug)]
 pub struct StepResult {
-    /// Which.
+    /// The step.
     pub step: Step,
-    /// Operations in all chunks.
+    /// The number of operations of all chunks.
     pub ops: u64,
-    /// Time of all chunks, the clock of the slowest thread.
+    /// The time of all chunks, by the slowest thread.
     pub time: Duration,
-    /// Million operations a second of each chunk, in the order they ran.
+    /// Million operations per second of each chunk, in order.
     pub chunks: Vec<f64>,
-    /// Million operations a second in each window of [`WINDOW`] seconds in which it ran.
+    /// Million operations per second in each window of [`WINDOW`] seconds of its running time.
     pub windows: Vec<f64>,
     /// Times of single calls.
     pub latency: Option<Latency>,
-    /// What the CPU counted; `None` if the system grants no counters.
+    /// Hardware counters; `None` if the system grants none.
     pub counters: Option<Counters>,
     spans: Vec<Span>,
 }
@@ -74,7 +74,7 @@ impl StepResult {
         }
     }
 
-    /// Million operations a second: the median of the chunks.
+    /// Returns the median of the chunks, in million operations per second.
     #[must_use]
     pub fn mops(&self) -> f64 {
         let mut sorted = self.chunks.clone();
@@ -82,7 +82,7 @@ impl StepResult {
         sorted.get(sorted.len() / 2).copied().unwrap_or_default()
     }
 
-    /// The standard deviation of the windows, in million operations a second.
+    /// Returns the standard deviation of the windows, in million operations per second.
     #[must_use]
     pub fn window_stddev(&self) -> f64 {
         mean_and_deviation(&self.windows).1
@@ -101,7 +101,7 @@ impl StepResult {
         }
     }
 
-    /// All chunks have run.
+    /// Computes the result when all chunks have run.
     fn close(&mut self) {
         let per_second = windows(&self.spans, self.time.as_secs_f64(), WINDOW);
         self.windows = per_second.into_iter().map(|ops| ops / 1e6).collect();
@@ -109,33 +109,33 @@ impl StepResult {
     }
 }
 
-/// All steps of one subject.
+/// The results of all steps on one subject.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The subject's name.
     pub name: String,
-    /// Threads that ran its operations.
+    /// The number of threads that ran its operations.
     pub threads: usize,
-    /// Whether one more did its background work.
+    /// `true` if an additional thread did its background work.
     pub background: bool,
-    /// The steps, in order; without those it has no operations for.
+    /// The steps, in order, without those that it does not support.
     pub steps: Vec<StepResult>,
 }
 
 impl Measured {
-    /// The result of one phase.
+    /// Returns the result of a phase.
     #[must_use]
     pub fn phase(&self, phase: Phase) -> Option<&StepResult> {
         self.steps.iter().find(|result| result.step.phase() == Some(phase))
     }
 }
 
-/// Hears of progress, outside the timing.
+/// Receives progress, outside the timing.
 pub trait Watch {
-    /// A chunk is about to run on a subject.
+    /// Called before a chunk runs on a subject.
     fn chunk(&mut self, step: &Step, subject: usize, chunk: usize);
 
-    /// A chunk ran on a subject.
+    /// Called after a chunk ran on a subject.
     fn chunk_done(&mut self, step: &Step, subject: usize, chunk: usize) {
         let _ = (step, subject, chunk);
     }
@@ -145,14 +145,14 @@ impl Watch for () {
     fn chunk(&mut self, _: &Step, _: usize, _: usize) {}
 }
 
-/// Runs `steps` over all subjects, each chunk on every subject in turn.
+/// Runs `steps` on all subjects, each chunk on every subject in turn.
 ///
-/// The subject that goes first changes from chunk to chunk. A subject that is not concurrent runs
-/// on one thread whatever [`Settings::threads`] is; one that has no such operation is passed over.
+/// A different subject begins each chunk. A subject that is not concurrent runs on one thread, whatever
+/// [`Settings::threads`] is; a subject that does not support a step skips it.
 ///
 /// # Errors
-/// What an operation failed with, and [`BenchError::Wrong`] if operations did not do what they
-/// should have: the figures would mean nothing.
+/// The error of an operation, and [`BenchError::Wrong`] if operations had wrong results, which would make
+/// the figures meaningless.
 pub fn measure<K: Send + Sync, V: Send + Sync>(
     subjects: &[&dyn Subject<K, V>],
     work: &mut Workload<K, V>,
@@ -188,15 +188,15 @@ pub fn measure<K: Send + Sync, V: Send + Sync>(
     Ok(results)
 }
 
-/// The rounds of one step: in each, every subject runs the same chunk.
+/// The rounds of one step: in each round, every subject runs the same chunk.
 struct Round<'r, K, V> {
     subjects: &'r [&'r dyn Subject<K, V>],
     step: &'r Step,
     settings: &'r Settings,
-    /// The subjects that have these operations.
+    /// The subjects that support these operations.
     able: &'r [usize],
     watch: &'r mut dyn Watch,
-    /// Chunks so far.
+    /// The number of chunks so far.
     number: usize,
 }
 
@@ -209,7 +209,7 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
         }
     }
 
-    /// Runs a chunk for its throughput; `false` if there is none to run.
+    /// Runs a chunk to measure throughput; returns `false` if no operation is left.
     fn throughput(
         &mut self,
         work: &mut Workload<K, V>,
@@ -234,7 +234,7 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
         Ok(ops > 0)
     }
 
-    /// Runs as many chunks again and times single calls.
+    /// Runs the same number of chunks again, and times single calls.
     fn latency(
         &mut self,
         work: &mut Workload<K, V>,
@@ -281,7 +281,7 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
             }
         };
         let threads = if self.settings.background && subject.has_background() {
-            // On a core of its own, if there is one; beside them all otherwise.
+            // On a core of its own if there is one, otherwise on any.
             let core = chunk.jobs().len();
             let core = (self.settings.pin && Pinned::is_possible(core)).then_some(core);
             beside(|stop| subject.background(stop), core, jobs)
@@ -300,7 +300,7 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
     }
 }
 
-/// What one thread did with its part of a chunk.
+/// The result of one thread's part of a chunk.
 struct Thread<P> {
     done: u64,
     probe: P,
@@ -319,7 +319,7 @@ fn timed<P>(job: impl FnOnce() -> Result<(u64, P), Fault>) -> Result<Thread<P>, 
     Ok(Thread { done, probe, began, ended, counters })
 }
 
-/// Runs jobs while one more thread does the background work, and ends when that has ended.
+/// Runs jobs while an additional thread does the background work; returns when that has ended.
 fn beside<P>(
     work: impl FnOnce(&AtomicBool) -> Result<(), Fault> + Send,
     core: Option<usize>,
@@ -367,9 +367,9 @@ fn on_threads<K: Send + Sync, V: Send + Sync, P: Send>(
     })
 }
 
-/// A chunk, run for its throughput.
+/// The result of a chunk that measured throughput.
 struct Ran {
-    /// From the first thread's start to the last one's end.
+    /// The time from the first thread's start to the last one's end.
     time: Duration,
     spans: Vec<Span>,
     counters: Option<Counters>,

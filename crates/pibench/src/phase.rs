@@ -1,4 +1,4 @@
-//! The phases: one kind of operation each, in the order they run.
+//! The phases, each with operations of one kind, in the order in which they run.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ pub enum Phase {
     Load,
     /// Looks up keys that exist.
     Get,
-    /// Looks up keys that do not.
+    /// Looks up missing keys.
     GetMiss,
     /// Reads some records from a random existing key on.
     Scan,
@@ -21,14 +21,14 @@ pub enum Phase {
     Upsert,
     /// Removes existing keys.
     Delete,
-    /// Looks up existing keys, a batch in a call.
+    /// Looks up existing keys, one batch per call.
     GetMany,
-    /// Inserts new keys, a batch in a call.
+    /// Inserts new keys, one batch per call.
     InsertMany,
 }
 
 impl Phase {
-    /// Those that run if no others are asked for, in the order they run.
+    /// The phases that run by default, in order.
     pub const USUAL: [Self; 9] = [
         Self::Load,
         Self::Get,
@@ -41,7 +41,7 @@ impl Phase {
         Self::InsertMany,
     ];
 
-    /// All of them, in the order they run.
+    /// All phases, in the order in which they run.
     pub const ALL: [Self; 10] = [
         Self::Load,
         Self::Get,
@@ -55,7 +55,7 @@ impl Phase {
         Self::InsertMany,
     ];
 
-    /// Its name in tables and JSON.
+    /// Returns its name in tables and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,25 +72,25 @@ impl Phase {
         }
     }
 
-    /// The phase of this name.
+    /// Returns the phase of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|phase| phase.name() == name)
     }
 
-    /// Whether it changes the index.
+    /// Returns `true` if it changes the index.
     #[must_use]
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Get | Self::GetMiss | Self::Scan | Self::GetMany)
     }
 
-    /// Whether it adds records.
+    /// Returns `true` if it adds records.
     #[must_use]
     pub(crate) const fn adds(self) -> bool {
         matches!(self, Self::Load | Self::Insert | Self::InsertMany)
     }
 
-    /// Whether a call of it is one operation, so that it can be part of a mix.
+    /// Returns `true` if each of its calls is one operation, so that it can be part of a mix.
     const fn mixes(self) -> bool {
         !matches!(self, Self::Load | Self::GetMany | Self::InsertMany)
     }
@@ -102,14 +102,14 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What is measured at a time: operations of one kind, or a mix of several.
+/// The unit of measurement: operations of one kind, or a mix of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     name: String,
     shares: Vec<(Phase, u32)>,
 }
 
-/// The mixes of the papers: name, operations with their shares in percent, where they come from.
+/// The mixes of the papers: name, operations with their shares in percent, and source.
 pub const MIXES: &[(&str, &str, &str)] = &[
     ("read-heavy", "get:90,update:10", "evaluation, section 5.5"),
     ("balanced", "get:50,update:50", "evaluation, section 5.5"),
@@ -126,7 +126,7 @@ pub const MIXES: &[(&str, &str, &str)] = &[
 ];
 
 impl Step {
-    /// Operations of one kind.
+    /// Returns the step of operations of one kind.
     #[must_use]
     pub fn one(phase: Phase) -> Self {
         Self { name: phase.name().into(), shares: vec![(phase, 100)] }
@@ -147,7 +147,9 @@ impl Step {
             else {
                 let names: Vec<&str> = MIXES.iter().map(|(name, ..)| *name).collect();
                 let known = names.join(", ");
-                return Err(format!("{part:?} is no share such as get:50; known mixes: {known}"));
+                return Err(format!(
+                    "{part:?} is neither a mix nor an operation with a share (get:50); mixes: {known}"
+                ));
             };
             if !phase.mixes() || shares.iter().any(|(other, _)| *other == phase) {
                 return Err(format!("a mix cannot have {part:?} here"));

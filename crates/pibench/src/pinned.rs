@@ -1,4 +1,4 @@
-//! Keeping a thread on one core for a while.
+//! Keeps a thread on one core for a while.
 
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -8,41 +8,42 @@ use core_affinity::CoreId;
 #[cfg(target_os = "linux")]
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Keeps the thread that made it on one core, until it is dropped.
+/// Keeps the thread that created it on one core, until it is dropped.
 ///
-/// Then the thread may run again where it might before, and so may the threads that it starts: one that
+/// Then the thread may again run on the cores where it could run before. Otherwise the threads that it
+/// starts later would all share its core.
 /// stayed on its core would leave those of the next measurement no other.
 #[derive(Debug)]
 #[must_use]
 pub struct Pinned {
     #[cfg(target_os = "linux")]
     before: Option<CpuSet>,
-    /// To be dropped by the thread that made it.
+    /// Must be dropped by the thread that created it.
     thread: PhantomData<*const ()>,
 }
 
-/// The cores that the program's first pinned thread might run on before.
+/// Returns the cores on which the program's first pinned thread could run before.
 fn cores() -> &'static [CoreId] {
     static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
     CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
 }
 
 impl Pinned {
-    /// Whether there is a core of its own for a thread of this number.
+    /// Returns `true` if a thread of this number can have a core of its own.
     #[must_use]
     pub fn is_possible(number: usize) -> bool {
         number < cores().len()
     }
 
-    /// To a core, counted round those that the program's first pinned thread might run on before. Where
-    /// the system does not let it, figures are only noisier.
+    /// Pins the thread to a core; the number wraps around the cores on which the program's first pinned
+    /// thread could run before. If the system refuses, figures are only noisier.
     pub fn to_core(number: usize) -> Self {
         let pinned = Self {
             #[cfg(target_os = "linux")]
             before: sched_getaffinity(None).ok(),
             thread: PhantomData,
         };
-        // Not those of this thread: one that was started by a pinned one has no choice.
+        // Not those of this thread: a thread that was started by a pinned one has only one.
         let cores = cores();
         if let Some(core) = cores.get(number % cores.len().max(1)) {
             core_affinity::set_for_current(*core);

@@ -1,4 +1,5 @@
-//! What watches a job while it runs: a clock between blocks of operations, or one at single calls.
+//! Probes that measure a running job: reading the clock between blocks of operations, or around single
+//! calls.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::keys::KeySpace;
 
-/// What a running job meets.
+/// Measures a running job.
 pub(crate) trait Probe {
     /// Makes one call.
     fn call<R>(&mut self, call: impl FnOnce() -> R) -> R;
-    /// A block of operations is over.
+    /// Called at the end of a block of operations.
     fn tick(&mut self, ops: usize);
 }
 
-/// When blocks of operations were over. One look at the clock in a block costs nothing that counts.
+/// The end times of blocks of operations. Reading the clock once per block costs next to nothing.
 #[derive(Debug, Default)]
 pub struct Ticks {
     began: Option<Instant>,
@@ -23,18 +24,18 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// Operations in a block.
+    /// The number of operations in a block.
     pub const BLOCK: usize = 512;
 
-    /// For a job of `ops` operations that begins now.
+    /// Starts measuring a job of `ops` operations.
     #[must_use]
     pub fn begin(ops: usize) -> Self {
-        // A batch may be larger than a block, never smaller: this is room enough.
+        // A batch may be larger than a block, but not smaller, so this capacity suffices.
         let blocks = Vec::with_capacity(ops / (Self::BLOCK / 2) + 2);
         Self { began: Some(Instant::now()), blocks }
     }
 
-    /// The blocks as spans of time since `origin`, in seconds, with their operations.
+    /// Returns the blocks as spans of time since `origin`, in seconds, with their operations.
     pub(crate) fn spans(&self, origin: Instant) -> impl Iterator<Item = Span> {
         let mut from = self.began.unwrap_or(origin);
         self.blocks.iter().map(move |&(to, ops)| {
@@ -58,7 +59,7 @@ impl Probe for Ticks {
     }
 }
 
-/// Operations that one thread did between two times, in seconds.
+/// The operations of one thread between two times, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) from: f64,
@@ -66,23 +67,23 @@ pub(crate) struct Span {
     pub(crate) ops: f64,
 }
 
-/// Takes the time of calls, of all or of a random part, into a histogram.
+/// Records the times of calls, of all or of a random fraction, in a histogram.
 #[derive(Debug)]
 pub struct Sampler {
-    /// Of 2^64, how many numbers mean: take this one.
+    /// A call is timed if a random 64-bit number is below this.
     threshold: u64,
     random: KeySpace,
     histogram: Histogram<u64>,
 }
 
-/// The longest time a histogram tells from longer ones.
+/// The longest time that the histogram distinguishes.
 const LONGEST: Duration = Duration::from_secs(100);
 
 impl Sampler {
-    /// Takes each call with probability `rate`.
+    /// Times each call with probability `rate`.
     ///
     /// # Panics
-    /// Never: the histogram's range is a valid one.
+    /// Never: the range of the histogram is valid.
     #[must_use]
     #[allow(
         clippy::cast_precision_loss,
@@ -97,22 +98,22 @@ impl Sampler {
         Self { threshold, random: KeySpace::new(seed), histogram }
     }
 
-    /// Takes another sampler's times too.
+    /// Adds the times of another sampler.
     pub fn add(&mut self, other: &Self) {
-        // Both have the same bounds, so nothing is out of them.
+        // Both have the same bounds, so no value is out of range.
         let _ = self.histogram.add(&other.histogram);
     }
 
-    /// Notes a time.
+    /// Records a time.
     pub fn record(&mut self, time: Duration) {
         self.histogram.saturating_record(time.as_nanos() as u64);
     }
 
-    /// The percentiles; `None` if nothing was taken.
+    /// Returns the percentiles; `None` if no call was timed.
     #[must_use]
     pub fn latency(&self) -> Option<Latency> {
         let samples = self.histogram.len();
-        // A percentile that no sample lies above is no percentile: it would be the maximum.
+        // If no sample can lie above a percentile, it would be the maximum, so it is `None`.
         let at = |quantile: f64, least: u64| {
             (samples >= least).then(|| self.histogram.value_at_quantile(quantile))
         };
@@ -150,11 +151,11 @@ impl Probe for Sampler {
 /// Times of calls in nanoseconds, to three digits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Calls whose time was taken.
+    /// The number of timed calls.
     pub samples: u64,
     /// The mean.
     pub mean: f64,
-    /// The least.
+    /// The minimum.
     pub min: u64,
     /// The median.
     pub p50: u64,
@@ -168,14 +169,14 @@ pub struct Latency {
     pub p99_99: Option<u64>,
     /// 99.999 %.
     pub p99_999: Option<u64>,
-    /// The most.
+    /// The maximum.
     pub max: u64,
 }
 
-/// The throughput of each window of time: operations a second, from the spans of all threads.
+/// Returns the throughput of each window of time, in operations per second, from the spans of all threads.
 ///
-/// What is left of `total` after the last whole window counts if it is more than half of one, and
-/// always if it is all there is.
+/// The rest of `total` after the last complete window counts if it is longer than half of one, or if there
+/// is no other window.
 pub(crate) fn windows(spans: &[Span], total: f64, window: f64) -> Vec<f64> {
     let mut edges: Vec<f64> = vec![0.0];
     while edges.last().is_some_and(|edge| edge + window <= total) {
@@ -200,7 +201,7 @@ pub(crate) fn windows(spans: &[Span], total: f64, window: f64) -> Vec<f64> {
     ops.iter().zip(edges.windows(2)).map(|(ops, edge)| ops / (edge[1] - edge[0])).collect()
 }
 
-/// Mean and standard deviation of a population.
+/// Returns mean and standard deviation of a population.
 #[allow(clippy::cast_precision_loss, reason = "counts are small")]
 pub(crate) fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     if values.is_empty() {

@@ -1,7 +1,7 @@
-//! Records by number: what keys and values look like.
+//! Records by number: the form of keys and values.
 //!
-//! Number `i` always gives the same key, and different numbers give different keys; numbers from
-//! [`missing`](Records::missing) give keys that no number of a record gives.
+//! A number always gives the same key, and different numbers give different keys; keys from
+//! [`missing`](Records::missing) are given by no number.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use crate::keys::{KeySpace, MISSING, scatter};
 
 /// Makes the records of a workload.
 pub trait Records<K, V>: Send {
-    /// How many different keys there are.
+    /// Returns the number of different keys.
     fn capacity(&self) -> u64;
-    /// Key number `number`.
+    /// Returns key number `number`.
     fn key(&self, number: u64) -> K;
-    /// A key that no record has; the same for the same `random`.
+    /// Returns a key that no record has; the same for the same `random`.
     fn missing(&self, random: u64) -> K;
-    /// A value; `salt` makes it another one.
+    /// Returns a value; different `salt` gives a different value.
     fn value(&self, salt: u64) -> V;
 }
 
@@ -27,7 +27,7 @@ pub struct Integers {
 }
 
 impl Integers {
-    /// Keys scattered over all of `u64`, or ascending in the order of their numbers.
+    /// Returns keys scattered over all of `u64`, or ascending in the order of their numbers.
     #[must_use]
     pub fn new(seed: u64, ascending: bool) -> Self {
         Self { keys: KeySpace::new(seed), ascending }
@@ -52,12 +52,12 @@ impl Records<u64, u64> for Integers {
     }
 }
 
-/// A length in bytes, or a range from which each key or value has its own.
+/// A length in bytes, or a range from which each key or value has its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
-    /// The least.
+    /// The minimum.
     pub min: usize,
-    /// The most.
+    /// The maximum.
     pub max: usize,
 }
 
@@ -65,7 +65,7 @@ impl Length {
     /// Parses `20` or `5-16`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (min, max) = text.split_once('-').unwrap_or((text, text));
         match (min.trim().parse(), max.trim().parse()) {
@@ -74,7 +74,7 @@ impl Length {
         }
     }
 
-    /// The length of number `number`.
+    /// Returns the length of number `number`.
     fn of(self, number: u64) -> usize {
         let span = (self.max - self.min + 1) as u64;
         self.min + usize::try_from(scatter(number ^ 0xa5a5) % span).unwrap_or_default()
@@ -91,7 +91,7 @@ impl std::fmt::Display for Length {
     }
 }
 
-/// Byte strings as keys and values: keys are a prefix and letters and digits.
+/// Byte strings as keys and values: keys are a prefix followed by letters and digits.
 #[derive(Debug)]
 pub struct Texts {
     seed: u64,
@@ -99,18 +99,18 @@ pub struct Texts {
     prefix: Vec<u8>,
     key: Length,
     value: Length,
-    /// Different strings of the shortest key: half of them are never inserted.
+    /// The number of different strings of the shortest key, half of which are never inserted.
     domain: u64,
 }
 
-/// In the order of their bytes.
+/// In the order of bytes.
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Digits that number more keys than anybody has.
+/// Digits that suffice for any number of keys.
 const ENOUGH: usize = 10;
 
 impl Texts {
-    /// Keys of `prefix` and as many bytes as `key` says, scattered over their domain or ascending;
-    /// values as long as `value` says.
+    /// Returns keys of `prefix` and as many bytes as `key` says, scattered over their domain or ascending;
+    /// values have the length `value`.
     #[must_use]
     pub fn new(seed: u64, ascending: bool, prefix: &[u8], key: Length, value: Length) -> Self {
         let digits = key.min.min(ENOUGH);
@@ -118,7 +118,7 @@ impl Texts {
         Self { seed, ascending, prefix: prefix.to_vec(), key, value, domain }
     }
 
-    /// The text of `number` of the domain, `len` bytes of it.
+    /// Returns the first `len` bytes of the text of `number` of the domain.
     fn text(&self, number: u64, len: usize) -> Vec<u8> {
         let digits = self.key.min.min(ENOUGH);
         let mut place = if self.ascending { number } else { self.scattered(number) };
@@ -137,7 +137,7 @@ impl Texts {
         text
     }
 
-    /// A bijection of the domain: multiplication by a number that has no factor with it.
+    /// A bijection of the domain: multiplies by a number that is coprime to its size.
     fn scattered(&self, number: u64) -> u64 {
         let modulus = u128::from(self.domain);
         let golden = modulus * 61_803_398_875 / 100_000_000_000;
@@ -156,7 +156,7 @@ impl Records<Vec<u8>, Vec<u8>> for Texts {
     }
 
     fn key(&self, number: u64) -> Vec<u8> {
-        // Ascending keys have one length: a shorter one would be out of order.
+        // Ascending keys have one length, because a shorter one would be out of order.
         let len = if self.ascending { self.key.max } else { self.key.of(number) };
         self.text(number, len)
     }
@@ -176,7 +176,7 @@ fn value(length: Length, salt: u64) -> Vec<u8> {
     words.take(length.of(salt)).collect()
 }
 
-/// Keys that are the lines of a file, in an order of their own, or ascending.
+/// Keys that are the lines of a file, shuffled or ascending.
 #[derive(Debug)]
 pub struct Lines {
     keys: Vec<Vec<u8>>,
@@ -185,10 +185,10 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The different lines of `text` that are not empty; shuffled unless `ascending`.
+    /// Uses the distinct lines of `text` that are not empty; shuffles them unless `ascending`.
     ///
     /// # Errors
-    /// If there is none, or one has a control character.
+    /// If there is no line, or one contains a control character.
     pub fn new(
         text: &[u8],
         seed: u64,
@@ -231,7 +231,7 @@ impl Records<Vec<u8>, Vec<u8>> for Lines {
         self.line(number)
     }
 
-    /// A line of the file and a byte that no line has.
+    /// Returns a line of the file with a byte that no line has.
     fn missing(&self, random: u64) -> Vec<u8> {
         let mut key = self.line(random);
         key.push(1);

@@ -1,7 +1,7 @@
-//! What a measurement is written down as: the stable JSON of `pmindex bench --json`, and CSV.
+//! The report of a measurement: the stable JSON of `pmindex bench --json`, and CSV.
 //!
-//! `docs/bench-schema.md` is this module for people who read JSON. Fields are added, never renamed
-//! or removed; what could not be measured is null.
+//! `docs/bench-schema.md` documents this module for readers of the JSON. Fields are added, never renamed or
+//! removed; a value that could not be measured is null.
 
 use std::collections::BTreeMap;
 
@@ -19,55 +19,55 @@ use crate::workload::Sizes;
 /// All runs of one measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// Of this form; a reader refuses a later one.
+    /// The version of the schema; a reader refuses a later one.
     pub schema: u32,
     /// The machine.
     pub environment: Environment,
-    /// One for each index and each setting of the others.
+    /// One run for each index and each combination of settings.
     pub runs: Vec<Run>,
 }
 
-/// The present form of [`Report`].
+/// The present version of the schema of [`Report`].
 pub const SCHEMA: u32 = 2;
 
-/// One index, measured.
+/// The measurement of one index.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Run {
     /// Its name.
     pub index: String,
-    /// Whether it is no index of this workspace, measured for comparison.
+    /// `true` for another store, measured for comparison.
     #[serde(default)]
     pub peer: bool,
-    /// Threads that ran its operations.
+    /// The number of threads that ran its operations.
     pub threads: usize,
-    /// Whether each thread stayed on a core of its own.
+    /// `true` if each thread stayed on a core of its own.
     pub pinned: bool,
-    /// Whether one more thread did the background work of the index.
+    /// `true` if an additional thread did the background work of the index.
     #[serde(default)]
     pub background: bool,
-    /// Records loaded before the other phases.
+    /// The number of records loaded before the other phases.
     pub records: u64,
-    /// `flush`, `fence`, `msync`, `process` or `volatile`; of a peer, its own setting in a word.
+    /// `flush`, `fence`, `msync`, `process` or `volatile`; for a peer, its own setting in a word.
     pub durability: String,
     /// The same in a sentence.
     pub durability_words: String,
-    /// Nanoseconds that each flushed line took longer, emulating slower media; 0: none.
+    /// The additional nanoseconds of each flushed line, to emulate slower media; 0: none.
     pub write_latency_ns: u64,
-    /// How records were chosen.
+    /// The distribution by which records were chosen.
     pub distribution: Chosen,
-    /// What keys are.
+    /// The type and lengths of keys.
     pub key: Field,
-    /// What values are.
+    /// The type and lengths of values.
     pub value: Field,
-    /// Records that a scan reads.
+    /// The number of records that a scan reads.
     pub scan_length: usize,
-    /// Operations in a call of `get_many` or `insert_many`.
+    /// The number of operations in a call of `get_many` or `insert_many`.
     pub batch: usize,
-    /// Where all choices came from.
+    /// The seed of all choices.
     pub seed: u64,
-    /// The phases and mixes, in the order they ran.
+    /// The phases and mixes, in the order in which they ran.
     pub phases: Vec<PhaseRow>,
-    /// PM per record after loading, in bytes; 0 for an index that has none.
+    /// PM per record after loading, in bytes; 0 for an index without PM.
     pub pm_bytes_per_record: Option<f64>,
     /// DRAM per record after loading, in bytes.
     pub dram_bytes_per_record: Option<f64>,
@@ -78,12 +78,12 @@ pub struct Run {
     pub clean_open_ms: Option<f64>,
 }
 
-/// How records were chosen.
+/// The distribution by which records were chosen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chosen {
     /// `uniform`, `zipfian`, `self-similar` or `monotonic`.
     pub name: String,
-    /// Its skew, where it has one.
+    /// Its skew, if it has one.
     pub skew: Option<f64>,
 }
 
@@ -93,29 +93,29 @@ impl From<Distribution> for Chosen {
     }
 }
 
-/// What keys or values are.
+/// The type and lengths of keys or values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
-    /// `u64`, or `bytes`.
+    /// `u64` or `bytes`.
     pub kind: String,
-    /// The shortest, in bytes.
+    /// The minimum length in bytes.
     pub min_bytes: usize,
-    /// The longest, in bytes.
+    /// The maximum length in bytes.
     pub max_bytes: usize,
-    /// What all begin with.
+    /// The common prefix.
     pub prefix: String,
-    /// The file they come from; null if they are made.
+    /// The file they come from; null if they are generated.
     pub file: Option<String>,
 }
 
 impl Field {
-    /// 8-byte integers.
+    /// Returns the field of 8-byte integers.
     #[must_use]
     pub fn integer() -> Self {
         Self { kind: "u64".into(), min_bytes: 8, max_bytes: 8, ..Self::default() }
     }
 
-    /// Its length, or the range of its lengths.
+    /// Returns the length, or the range of lengths, as text.
     #[must_use]
     pub fn bytes(&self) -> String {
         match (self.min_bytes, self.max_bytes) {
@@ -125,39 +125,39 @@ impl Field {
     }
 }
 
-/// One phase or mix of one index.
+/// The row of one phase or mix of one index.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PhaseRow {
-    /// Which operation, or the mix as it was named.
+    /// The operation, or the name of the mix as given.
     pub op: String,
-    /// The shares of a mix in parts of their sum; one operation with 100 if it is none.
+    /// The shares of a mix, in parts of their sum; for one operation 100.
     pub mix: BTreeMap<String, u32>,
     /// Operations in all chunks.
     pub ops: u64,
     /// Time of all chunks in seconds.
     pub seconds: f64,
-    /// Million operations a second, the median of the chunks.
+    /// Million operations per second: the median of the chunks.
     pub mops: f64,
-    /// Million operations a second of each chunk.
+    /// Million operations per second of each chunk.
     pub chunks_mops: Vec<f64>,
-    /// Million operations a second in each 100 ms of its running time.
+    /// Million operations per second in each 100 ms of its running time.
     pub windows_mops: Vec<f64>,
-    /// Their standard deviation.
+    /// The standard deviation of `windows_mops`.
     pub window_stddev: f64,
-    /// Times of single calls, in a round of their own; null if none were taken.
+    /// Times of single calls, in a round of their own; null without that round.
     pub latency_ns: Option<Latency>,
-    /// Lines flushed per operation, counted exactly apart from the timing; null if not counted.
+    /// Lines flushed per operation, counted separately from the timing; null if not counted.
     pub flushed_lines_per_op: Option<f64>,
     /// Fences per operation, counted likewise.
     pub fences_per_op: Option<f64>,
     /// Bytes that the medium writes per operation, in units of 256, counted likewise.
     pub media_write_bytes_per_op: Option<f64>,
-    /// What the CPU counted; null where the system grants no counters.
+    /// Hardware counters; null if the system grants none.
     pub counters: Option<Counters>,
 }
 
-/// The runs that differ in nothing but the index: they follow each other, and the next series
-/// begins where an index comes again.
+/// Groups runs that differ only in the index. They are adjacent; a new series begins where an index occurs
+/// again.
 #[must_use]
 pub fn series(runs: &[Run]) -> Vec<&[Run]> {
     let mut series = Vec::new();
@@ -173,7 +173,7 @@ pub fn series(runs: &[Run]) -> Vec<&[Run]> {
 }
 
 impl Report {
-    /// A report of no runs yet, made here.
+    /// Returns a report without runs, of this machine.
     #[must_use]
     pub fn here() -> Self {
         Self { schema: SCHEMA, environment: Environment::here(), runs: Vec::new() }
@@ -181,7 +181,7 @@ impl Report {
 }
 
 impl Run {
-    /// The throughput of a measured subject; the rest is filled in by who knows it.
+    /// Returns the run of a measured subject with its throughput; the caller fills in the rest.
     #[must_use]
     pub fn new(measured: &Measured, sizes: &Sizes, durability: &str) -> Self {
         Self {
@@ -201,13 +201,13 @@ impl Run {
         }
     }
 
-    /// The row of a phase.
+    /// Returns the row of a phase.
     #[must_use]
     pub fn phase(&self, phase: Phase) -> Option<&PhaseRow> {
         self.row(phase.name())
     }
 
-    /// The row of a phase or mix by name.
+    /// Returns the row of a phase or mix by name.
     #[must_use]
     pub fn row(&self, name: &str) -> Option<&PhaseRow> {
         self.phases.iter().find(|row| row.op == name)
@@ -232,7 +232,7 @@ impl PhaseRow {
         }
     }
 
-    /// Notes what `ops` operations under a counting medium came to.
+    /// Sets the counts of `ops` operations on a counting medium.
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     pub fn set_counts(&mut self, counts: Counts, ops: u64) {
         let per_op = |count: u64| Some(count as f64 / ops.max(1) as f64);

@@ -1,4 +1,4 @@
-//! What can be measured: a store that runs the operations of a job, one session a job.
+//! Subjects of measurements: stores that run the operations of a job, in one session per job.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;
@@ -9,80 +9,80 @@ use crate::job::{Job, Op, Ops};
 use crate::phase::Phase;
 use crate::probe::{Probe, Sampler, Ticks};
 
-/// Why an operation failed.
+/// The error of an operation.
 pub type Fault = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a counting medium counted, all threads together.
+/// The counts of a counting medium, summed over all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Lines flushed, non-temporal stores included.
+    /// Lines flushed, including non-temporal stores.
     pub flushed_lines: u64,
     /// Fences.
     pub fences: u64,
-    /// Bytes that the medium wrote, in its own access units.
+    /// Bytes that the medium wrote, in its access units.
     pub media_bytes: u64,
 }
 
-/// A thing that can be measured, its type forgotten.
+/// A store that can be measured, behind a dynamic type.
 pub trait Subject<K = u64, V = u64>: Send + Sync {
-    /// Its name in tables and JSON.
+    /// Returns its name in tables and JSON.
     fn name(&self) -> &str;
 
-    /// Whether several threads may run jobs at once.
+    /// Returns `true` if several threads may run jobs at the same time.
     fn concurrent(&self) -> bool {
         true
     }
 
-    /// Whether it has this operation.
+    /// Returns `true` if it supports this operation.
     fn can(&self, phase: Phase) -> bool {
         let _ = phase;
         true
     }
 
-    /// Executes a job; returns how many of its operations were done, as [`Op`] defines it.
+    /// Runs a job; returns how many of its operations succeeded, as [`Op`] defines it.
     fn run(&self, job: Job<'_, K, V>, ticks: &mut Ticks) -> Result<u64, Fault>;
 
-    /// The same, taking the time of single calls.
+    /// Does the same, and times single calls.
     fn run_sampled(&self, job: Job<'_, K, V>, sampler: &mut Sampler) -> Result<u64, Fault>;
 
-    /// Sizes; `None` if it cannot tell.
+    /// Returns its sizes; `None` if they are unknown.
     fn stats(&self) -> Result<Option<Stats>, Fault> {
         Ok(None)
     }
 
-    /// Whether a thread of its own can take work off those that run jobs.
+    /// Returns `true` if a separate thread can do background work.
     fn has_background(&self) -> bool {
         false
     }
 
-    /// Does that work until `stop` is set, and then what is left.
+    /// Does background work until `stop` is set, and then the rest.
     fn background(&self, stop: &AtomicBool) -> Result<(), Fault> {
         let _ = stop;
         Ok(())
     }
 }
 
-/// A store as seen by one thread that runs one job.
+/// A store as one thread uses it for one job.
 pub trait Session<K, V> {
-    /// Whether the key is there; its value has been read.
+    /// Reads the value of a key; returns `true` if the key is present.
     fn get(&mut self, key: &K) -> Result<bool, Fault>;
-    /// Whether the key was new.
+    /// Returns `true` if the key was new.
     fn insert(&mut self, key: &K, value: &V) -> Result<bool, Fault>;
-    /// Whether the key was there.
+    /// Returns `true` if the key was present.
     fn update(&mut self, key: &K, value: &V) -> Result<bool, Fault>;
     /// Inserts or replaces.
     fn upsert(&mut self, key: &K, value: &V) -> Result<(), Fault>;
-    /// Whether the key was there.
+    /// Returns `true` if the key was present.
     fn remove(&mut self, key: &K) -> Result<bool, Fault>;
-    /// How many records it read, at most `limit`, from the first key that is not below `from`.
+    /// Reads at most `limit` records from the first key that is not below `from`; returns their number.
     fn scan(&mut self, from: &K, limit: usize) -> Result<usize, Fault>;
 
-    /// How many of the keys are there.
+    /// Returns how many of the keys are present.
     fn get_many(&mut self, keys: &[K]) -> Result<u64, Fault> {
         keys.iter().try_fold(0, |done, key| Ok(done + u64::from(self.get(key)?)))
     }
 
-    /// How many of the keys were new.
+    /// Returns how many of the keys were new.
     fn insert_many(&mut self, records: &[(K, V)]) -> Result<u64, Fault> {
         records
             .iter()
@@ -92,7 +92,7 @@ pub trait Session<K, V> {
 
 /// A store that can be measured: [`Measurable`] makes a [`Subject`] of it.
 pub trait Store<K, V>: Send + Sync {
-    /// What runs the operations of a job.
+    /// The session that runs the operations of a job.
     type Session<'s>: Session<K, V>
     where
         Self: 's;
@@ -100,35 +100,35 @@ pub trait Store<K, V>: Send + Sync {
     /// Begins a job.
     fn session(&self) -> Self::Session<'_>;
 
-    /// Whether several threads may have sessions at once.
+    /// Returns `true` if several threads may have sessions at the same time.
     fn concurrent(&self) -> bool {
         true
     }
 
-    /// Whether it has this operation.
+    /// Returns `true` if it supports this operation.
     fn can(&self, phase: Phase) -> bool {
         let _ = phase;
         true
     }
 
-    /// Sizes; `None` if it cannot tell.
+    /// Returns its sizes; `None` if they are unknown.
     fn stats(&self) -> Result<Option<Stats>, Fault> {
         Ok(None)
     }
 
-    /// Whether a thread of its own can take work off the sessions.
+    /// Returns `true` if a separate thread can do background work.
     fn has_background(&self) -> bool {
         false
     }
 
-    /// Does that work until `stop` is set, and then what is left.
+    /// Does background work until `stop` is set, and then the rest.
     fn background(&self, stop: &AtomicBool) -> Result<(), Fault> {
         let _ = stop;
         Ok(())
     }
 }
 
-/// A store under a name.
+/// A store with a name.
 #[derive(Debug)]
 pub struct Measurable<S> {
     name: String,
@@ -136,17 +136,17 @@ pub struct Measurable<S> {
 }
 
 impl<S> Measurable<S> {
-    /// The store under this name.
+    /// Gives a store a name.
     pub fn new(name: impl Into<String>, store: S) -> Self {
         Self { name: name.into(), store }
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// The store, to end it.
+    /// Returns the store, for closing it.
     pub fn into_store(self) -> S {
         self.store
     }
@@ -186,7 +186,7 @@ impl<K, V, S: Store<K, V>> Subject<K, V> for Measurable<S> {
     }
 }
 
-/// Runs a job: the loop that is timed, compiled for the store and for what watches it.
+/// Runs a job: the timed loop, compiled for the store and the probe.
 fn execute<K, V, S: Session<K, V>, P: Probe>(
     s: &mut S,
     job: Job<'_, K, V>,
@@ -217,7 +217,7 @@ fn execute<K, V, S: Session<K, V>, P: Probe>(
     }
 }
 
-/// How many of the items `op` is true for.
+/// Counts the items for which `op` returns `true`.
 #[inline(always)]
 fn each<T>(
     items: &[T],
@@ -251,11 +251,11 @@ fn batches<T>(
     Ok(done)
 }
 
-/// Any index as a store.
+/// Any index as a store to measure.
 #[derive(Debug)]
 pub struct Indexed<I>(pub I);
 
-/// A session of an index: its calls, and room for their results.
+/// A session of an index, with buffers for results.
 #[derive(Debug)]
 pub struct IndexSession<'i, I, K, V> {
     index: &'i I,
@@ -335,11 +335,11 @@ impl<K: Key, V: Value, I: Index<K, V>> Session<K, V> for IndexSession<'_, I, K, 
     }
 }
 
-/// Any index by hash as a store: it cannot scan.
+/// Any hash index as a store to measure: it cannot scan.
 #[derive(Debug)]
 pub struct Hashed<I>(pub I);
 
-/// A session of an index by hash.
+/// A session of a hash index.
 #[derive(Debug)]
 pub struct HashSession<'i, I, V> {
     index: &'i I,

@@ -1,9 +1,9 @@
-//! Workloads: the keys of every chunk of every step, made before the clock starts.
+//! Workloads: the keys of every chunk of every step, generated before the clock starts.
 //!
-//! Record numbers grow: `0..records` are loaded, later inserts take the numbers that follow.
-//! Lookups, scans and updates take records that exist at that time, chosen by the distribution, with
-//! repetition; deletes take each record once. No thread of a chunk looks up what the same chunk
-//! inserts or removes, so every operation has one right outcome however the threads run.
+//! Record numbers grow: the numbers `0..records` are loaded, and later inserts take the next numbers.
+//! Lookups, scans and updates choose existing records by the distribution, with repetition; deletes take
+//! each record once. No thread of a chunk looks up records that the same chunk inserts or removes, so every
+//! operation has one right result, whatever the schedule.
 
 use crate::distribution::{Chooser, Distribution};
 use crate::job::{Job, Op, Ops};
@@ -11,33 +11,33 @@ use crate::keys::KeySpace;
 use crate::phase::{Phase, Step};
 use crate::records::{Integers, Records};
 
-/// Records read by one scan, if nothing else is asked for.
+/// The default number of records of a scan.
 pub const SCAN_LENGTH: usize = 100;
-/// Keys in one call of `get_many` or `insert_many`, if nothing else is asked for.
+/// The default number of keys in a call of `get_many` or `insert_many`.
 pub const BATCH: usize = 64;
-/// Chunks a step is cut into; its figure is the median of them.
+/// The number of chunks of a step; its figure is the median of the chunks.
 pub const CHUNKS: usize = 5;
 
-/// Sizes and choices of a workload.
+/// The sizes and choices of a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sizes {
-    /// Records loaded.
+    /// The number of records to load.
     pub records: u64,
-    /// Operations of a step.
+    /// The number of operations of a step.
     pub ops: u64,
-    /// Records a scan reads.
+    /// The number of records that a scan reads.
     pub scan_length: usize,
-    /// Keys in a call of `get_many` or `insert_many`.
+    /// The number of keys in a call of `get_many` or `insert_many`.
     pub batch: usize,
-    /// How records are chosen.
+    /// The distribution by which records are chosen.
     pub distribution: Distribution,
-    /// Where all choices come from.
+    /// The seed of all choices.
     pub seed: u64,
 }
 
 impl Sizes {
-    /// `records` records and `ops` operations a step, the rest as usual: uniform, scans of 100,
-    /// batches of 64.
+    /// Returns sizes of `records` records and `ops` operations per step, and defaults: uniform, scans of
+    /// 100, batches of 64.
     #[must_use]
     pub fn new(records: u64, ops: u64, seed: u64) -> Self {
         let distribution = Distribution::Uniform;
@@ -45,14 +45,14 @@ impl Sizes {
     }
 }
 
-/// The records of a measurement: which exist, and what they look like.
+/// The records of a measurement: their form, and which of them exist.
 pub struct Workload<K = u64, V = u64> {
     sizes: Sizes,
     make: Box<dyn Records<K, V>>,
     chooser: Chooser,
     random: KeySpace,
-    /// Numbers of the records that exist, from `gone` on; in the order of insertion if keys ascend,
-    /// else in none.
+    /// The numbers of the existing records, from `gone` on; in the order of insertion if keys ascend,
+    /// otherwise in no order.
     live: Vec<u64>,
     gone: usize,
     /// The number of the next record.
@@ -72,7 +72,7 @@ pub(crate) enum Batch<K, V> {
     Keys(Vec<K>),
     /// Records.
     Records(Vec<(K, V)>),
-    /// Of all kinds.
+    /// Operations of all kinds.
     Mixed(Vec<Op<K, V>>),
 }
 
@@ -86,14 +86,14 @@ pub(crate) struct Chunk<K, V> {
 }
 
 impl Workload {
-    /// A workload of 8-byte integers, scattered, chosen uniformly.
+    /// Returns a workload of 8-byte integers, scattered and chosen uniformly.
     #[must_use]
     pub fn new(records: u64, ops: u64, seed: u64) -> Self {
         Self::of(Box::new(Integers::new(seed, false)), Sizes::new(records, ops, seed))
     }
 
-    /// A sensible number of operations a step: a quarter of the records, but neither so few that
-    /// the clock is too coarse nor so many that it takes all day.
+    /// Returns a useful number of operations per step: a quarter of the records, within limits for the
+    /// resolution of the clock and the running time.
     #[must_use]
     pub fn default_ops(records: u64) -> u64 {
         (records / 4).clamp(100_000.min(records), 2_000_000)
@@ -101,7 +101,7 @@ impl Workload {
 }
 
 impl<K, V> Workload<K, V> {
-    /// A workload of these records; numbers that make no sense are brought into bounds.
+    /// Returns a workload of these records; limits unreasonable sizes.
     #[must_use]
     pub fn of(make: Box<dyn Records<K, V>>, mut sizes: Sizes) -> Self {
         sizes.batch = sizes.batch.max(1);
@@ -114,31 +114,31 @@ impl<K, V> Workload<K, V> {
         Self { sizes, make, chooser, random, live: Vec::new(), gone: 0, next: 0 }
     }
 
-    /// Its sizes.
+    /// Returns its sizes.
     #[must_use]
     pub fn sizes(&self) -> &Sizes {
         &self.sizes
     }
 
-    /// Records loaded.
+    /// Returns the number of records to load.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.sizes.records
     }
 
-    /// Records that exist now.
+    /// Returns the number of existing records.
     #[must_use]
     pub fn live(&self) -> u64 {
         (self.live.len() - self.gone) as u64
     }
 
-    /// Records inserted so far, whether they still exist or not.
+    /// Returns the number of records inserted so far, including removed ones.
     #[must_use]
     pub fn inserted(&self) -> u64 {
         self.next
     }
 
-    /// Operations of a step over all chunks and threads: the more of them scan, the fewer.
+    /// Returns the operations of a step in all chunks and threads: fewer if many of them are scans.
     #[must_use]
     #[allow(
         clippy::cast_precision_loss,
@@ -153,7 +153,7 @@ impl<K, V> Workload<K, V> {
         ((self.sizes.ops as f64 / weight.max(1.0)) as u64).max(CHUNKS as u64)
     }
 
-    /// Chunk number `chunk` of a step, split over `threads`. It is smaller, down to nothing, where
+    /// Generates chunk number `chunk` of a step, split over `threads`. It is smaller, possibly empty, if
     /// records to remove or new keys run out.
     pub(crate) fn chunk(&mut self, step: &Step, chunk: usize, threads: usize) -> Chunk<K, V> {
         let ops = self.ops(step);
@@ -170,20 +170,20 @@ impl<K, V> Workload<K, V> {
             Some(phase) => split(count, threads).map(|n| self.batch(phase, n)).collect(),
             None => self.mixed(&kinds),
         };
-        // What the chunk adds exists once it is made whole: no thread of it looks it up.
+        // Records that the chunk adds exist only when the chunk is complete: no thread of it looks them up.
         self.live.extend(first..self.next);
         let Sizes { scan_length, batch, .. } = self.sizes;
         Chunk { kind: step.phase(), scan_length, batch, parts }
     }
 
-    /// All operations of a step for one thread, to be run by hand.
+    /// Generates all operations of a step for one thread, to be run by the caller.
     pub fn jobs(&mut self, step: &Step) -> Vec<OwnedJob<K, V>> {
         let chunks: Vec<Chunk<K, V>> =
             (0..CHUNKS).map(|chunk| self.chunk(step, chunk, 1)).collect();
         chunks.into_iter().map(OwnedJob).collect()
     }
 
-    /// How many operations of a step there can be at most, one record and one key left over.
+    /// Returns the maximum number of operations of a step that leaves one record and one key.
     fn possible(&self, step: &Step) -> u64 {
         let takes = step.share(Phase::Delete) > 0.0;
         let adding = step.shares().iter().any(|(phase, _)| phase.adds());
@@ -209,7 +209,7 @@ impl<K, V> Workload<K, V> {
         }
     }
 
-    /// `count` kinds of operations in the step's shares, in random order.
+    /// Returns `count` kinds of operations with the step's shares, in random order.
     fn kinds(&mut self, step: &Step, count: u64) -> Vec<Phase> {
         let all: u64 = step.shares().iter().map(|(_, share)| u64::from(*share)).sum();
         let mut kind = || {
@@ -225,8 +225,8 @@ impl<K, V> Workload<K, V> {
         (0..count).map(|_| kind()).collect()
     }
 
-    /// Operations of these kinds for each thread. Records to remove go first, so that nobody else
-    /// of the chunk chooses them.
+    /// Generates operations of these kinds for each thread. Records to remove are chosen first, so that no
+    /// other operation of the chunk chooses them.
     fn mixed(&mut self, kinds: &[Vec<Phase>]) -> Vec<Batch<K, V>> {
         let count = kinds.iter().flatten().filter(|kind| **kind == Phase::Delete).count();
         let mut removed: Vec<K> = (0..count).map(|_| self.take()).collect();
@@ -245,7 +245,7 @@ impl<K, V> Workload<K, V> {
         kinds.iter().map(|kinds| Batch::Mixed(kinds.iter().map(&mut op).collect())).collect()
     }
 
-    /// A new record.
+    /// Generates a new record.
     fn add(&mut self) -> (K, V) {
         let number = self.next;
         self.next += 1;
@@ -257,19 +257,19 @@ impl<K, V> Workload<K, V> {
         self.make.missing(random)
     }
 
-    /// The place of a chosen record that exists.
+    /// Chooses an existing record; returns its place.
     fn place(&mut self) -> usize {
         let rank = self.chooser.rank(self.live().max(1), &mut self.random);
         self.gone + usize::try_from(rank).unwrap_or_default()
     }
 
-    /// The key of a chosen record that exists.
+    /// Chooses an existing record; returns its key.
     fn pick(&mut self) -> K {
         let at = self.place();
         self.make.key(self.live.get(at).copied().unwrap_or_default())
     }
 
-    /// The same, and it exists no longer.
+    /// Chooses an existing record, and removes it; returns its key.
     fn take(&mut self) -> K {
         let number = if self.sizes.distribution == Distribution::Monotonic {
             self.gone += 1;
@@ -282,19 +282,19 @@ impl<K, V> Workload<K, V> {
     }
 }
 
-/// `count` in `threads` parts that differ by one at most.
+/// Splits `count` into `threads` parts that differ by at most one.
 fn split(count: u64, threads: usize) -> impl Iterator<Item = u64> {
     let threads = threads.max(1) as u64;
     (0..threads).map(move |t| count * (t + 1) / threads - count * t / threads)
 }
 
 impl<K, V> Chunk<K, V> {
-    /// Operations of all threads.
+    /// Returns the operations of all threads.
     pub(crate) fn ops(&self) -> u64 {
         self.jobs().map(|job| job.len() as u64).sum()
     }
 
-    /// The job of each thread.
+    /// Returns the job of each thread.
     pub(crate) fn jobs(&self) -> impl ExactSizeIterator<Item = Job<'_, K, V>> {
         self.parts.iter().map(|part| Job {
             ops: part.ops(self.kind),
@@ -309,7 +309,7 @@ impl<K, V> Chunk<K, V> {
 pub struct OwnedJob<K = u64, V = u64>(Chunk<K, V>);
 
 impl<K, V> OwnedJob<K, V> {
-    /// The job; `None` if it has no operation.
+    /// Returns the job; `None` if it has no operation.
     #[must_use]
     pub fn job(&self) -> Option<Job<'_, K, V>> {
         self.0.jobs().next().filter(|job| !job.is_empty())
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
     use crate::records::{Length, Lines};
 
-    /// Runs all operations on a set: each does what it should.
+    /// Runs all operations on a set, and checks their results.
     fn replay<K: Ord + Clone, V>(chunk: &Chunk<K, V>, exist: &mut BTreeSet<K>) -> u64 {
         let before = exist.clone();
         let (mut added, mut removed) = (BTreeSet::new(), BTreeSet::new());

@@ -1,7 +1,7 @@
 //! The yardstick: `std::collections::BTreeMap`, volatile, one thread.
 //!
-//! Absolute figures do not carry over to another machine or hour, ratios to this one in the same
-//! run do. Nothing stands between the loop and the map but one lock a job.
+//! Absolute figures do not carry over to another machine or hour; ratios to this map in the same run do.
+//! The loop calls the map directly, under one lock per job.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -24,12 +24,12 @@ impl<K, V> Default for Yardstick<K, V> {
 }
 
 impl Yardstick {
-    /// Its name.
+    /// The name.
     pub const NAME: &'static str = "btreemap";
 }
 
 impl<K, V> Yardstick<K, V> {
-    /// An empty one as a subject.
+    /// Returns an empty map as a subject.
     #[must_use]
     pub fn subject() -> Measurable<Self> {
         Measurable::new(Yardstick::NAME, Self::default())
@@ -67,7 +67,7 @@ impl<K: Ord + Clone + Send, V: Clone + Send> Store<K, V> for Yardstick<K, V> {
 impl<K: Ord + Clone, V: Clone> Session<K, V> for Locked<'_, K, V> {
     #[inline(always)]
     fn get(&mut self, key: &K) -> Result<bool, Fault> {
-        // Cloned, as every index returns a value of its own.
+        // Cloned, because every index returns an owned value.
         Ok(self.map.get(key).cloned().map(black_box).is_some())
     }
 

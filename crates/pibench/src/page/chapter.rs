@@ -1,23 +1,24 @@
-//! Chapters: runs that can be compared, with the same keys, values, records and medium.
+//! Chapters: runs that can be compared, because they have the same keys, values, number of records and
+//! medium.
 
 use super::scale::thousands;
 use crate::report::{Chosen, Field, Run, series};
 
 /// Runs of the same records on the same medium.
 pub(super) struct Chapter<'r> {
-    /// With different threads or distributions; the first is the simplest.
+    /// Runs with different threads or distributions; the first is the simplest.
     pub(super) series: Vec<Series<'r>>,
 }
 
-/// Runs that differ in nothing but the index.
+/// Runs that differ only in the index.
 pub(super) struct Series<'r> {
-    /// Threads that were asked for.
+    /// The requested number of threads.
     pub(super) threads: usize,
     pub(super) distribution: &'r Chosen,
     pub(super) runs: Vec<&'r Run>,
 }
 
-/// What all runs of a chapter share.
+/// The settings that all runs of a chapter share.
 #[derive(PartialEq)]
 struct Common<'r> {
     key: &'r Field,
@@ -27,7 +28,7 @@ struct Common<'r> {
     durability: &'r str,
 }
 
-/// All chapters, in the order in which the report has them.
+/// Returns all chapters, in the order of the report.
 pub(super) fn chapters(runs: &[Run]) -> Vec<Chapter<'_>> {
     let mut chapters: Vec<(Common<'_>, Chapter<'_>)> = Vec::new();
     for runs in series(runs) {
@@ -65,7 +66,7 @@ pub(super) fn chapters(runs: &[Run]) -> Vec<Chapter<'_>> {
 }
 
 impl Chapter<'_> {
-    /// What its records are.
+    /// Describes its records.
     pub(super) fn title(&self) -> String {
         let Some(run) = self.first() else { return String::new() };
         let what = match &run.key.file {
@@ -89,7 +90,7 @@ impl Chapter<'_> {
         format!("{} {what}{latency}{mode}", thousands(run.records))
     }
 
-    /// On what they stand.
+    /// Describes its medium.
     pub(super) fn note(&self) -> String {
         let runs = self.series.iter().flat_map(|series| &series.runs);
         let durable = runs.copied().find(|run| super::is_persistent(run));
@@ -102,7 +103,7 @@ impl Chapter<'_> {
         note + &self.others()
     }
 
-    /// What the others promise: peers, and indexes in volatile memory.
+    /// Describes the promises of peers, and of indexes in volatile memory.
     fn others(&self) -> String {
         let mut modes: Vec<(&str, Vec<&str>)> = Vec::new();
         for run in self.series.iter().flat_map(|series| &series.runs) {

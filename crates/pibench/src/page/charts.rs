@@ -3,51 +3,51 @@
 use super::scale::{Linear, Log, rate};
 use super::svg::{Anchor, Svg};
 
-/// One bar: parts one after the other, in the colours given.
+/// A bar: parts one after the other, in the given colours.
 pub(super) struct Bar {
     pub(super) index: String,
     pub(super) label: String,
     pub(super) parts: Vec<(f64, String)>,
-    /// Half the length of its whisker.
+    /// Half of the length of its error bar.
     pub(super) spread: f64,
-    /// What stands in the column behind the bars.
+    /// The text in the column of values.
     pub(super) value: String,
-    /// What stands in the column after that: how it compares.
+    /// The text in the column of comparisons.
     pub(super) ratio: String,
-    /// What the mouse shows.
+    /// The text of the tooltip.
     pub(super) title: String,
 }
 
-/// What lengths of bars mean.
+/// The scale of the lengths of bars.
 pub(super) struct Scale<'a> {
     pub(super) name: &'a str,
-    /// What stands under the axis.
+    /// The label of the axis.
     pub(super) unit: &'a str,
-    /// Whether lengths are logarithms.
+    /// `true` for a logarithmic scale.
     pub(super) log: bool,
-    /// How a mark of the axis is written.
+    /// Formats a mark of the axis.
     pub(super) tick: &'a dyn Fn(f64) -> String,
 }
 
-/// A line through several places of an axis.
+/// A line through values at several places of an axis.
 pub(super) struct Curve {
     pub(super) index: String,
     pub(super) label: String,
     pub(super) colour: String,
-    /// Whether it is drawn in dashes.
+    /// `true` for a dashed line.
     pub(super) dashed: bool,
-    /// Places on the axis and values.
+    /// The places on the axis, and the values.
     pub(super) points: Vec<(usize, f64)>,
 }
 
 const WIDTH: f64 = 380.0;
 const ROW: f64 = 21.0;
 const LABELS: f64 = 96.0;
-/// Room under bars or lines for the marks of the axis and what they mean.
+/// The height of the axis's marks and label.
 const AXIS: f64 = 34.0;
 
-/// The room that the longest of some labels takes, at so many pixels of a font, and `least` at least.
-/// Letters are narrower than this on the whole: a label is never cut off.
+/// Returns the width of the longest of some labels in a font of this size, at least `least`. Letters are
+/// narrower than assumed, so a label is never cut off.
 fn room<'a>(labels: impl Iterator<Item = &'a str>, font: f64, least: f64) -> f64 {
     let letters = labels.map(|label| label.chars().count()).max().unwrap_or_default();
     #[allow(clippy::cast_precision_loss, reason = "labels are short")]
@@ -55,8 +55,8 @@ fn room<'a>(labels: impl Iterator<Item = &'a str>, font: f64, least: f64) -> f64
     longest.max(least)
 }
 
-/// Horizontal bars over an axis, and their numbers in columns of their own, which no line crosses. `mark`:
-/// where a line says "as fast as this".
+/// Draws horizontal bars over an axis, with their numbers in separate columns, which no line crosses.
+/// `mark` is the value of a line that says "as fast as this".
 pub(super) fn bars(scale: &Scale<'_>, bars: &[Bar], mark: Option<f64>) -> String {
     let total = |bar: &Bar| bar.parts.iter().map(|(value, _)| value).sum::<f64>();
     let most = bars.iter().map(|bar| total(bar) + bar.spread).fold(0.0, f64::max);
@@ -120,18 +120,18 @@ pub(super) fn bars(scale: &Scale<'_>, bars: &[Bar], mark: Option<f64>) -> String
     svg.finish(scale.name)
 }
 
-/// What a chart of lines looks like.
+/// The axes of a line chart.
 pub(super) struct Axes<'a> {
     pub(super) name: &'a str,
     /// The places of the axis, from left to right.
     pub(super) places: &'a [String],
-    /// What they are.
+    /// The label of the horizontal axis.
     pub(super) across: &'a str,
-    /// What the height is.
+    /// The label of the vertical axis.
     pub(super) up: &'a str,
-    /// Whether the height is a logarithm.
+    /// `true` for a logarithmic vertical axis.
     pub(super) log: bool,
-    /// How a value is written.
+    /// Formats a value.
     pub(super) unit: fn(f64) -> String,
 }
 
@@ -141,7 +141,7 @@ const BOTTOM: f64 = AXIS;
 const LEFT: f64 = 54.0;
 const RIGHT: f64 = 96.0;
 
-/// Lines over the places of an axis, labelled at their right ends.
+/// Draws lines over the places of an axis, labelled at their right ends.
 pub(super) fn curves(axes: &Axes<'_>, lines: &[Curve]) -> String {
     let values = || lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
     let most = values().fold(0.0, f64::max);
@@ -198,7 +198,7 @@ pub(super) fn curves(axes: &Axes<'_>, lines: &[Curve]) -> String {
     svg.finish(axes.name)
 }
 
-/// Heights near the wanted ones, at least `gap` apart where there is room.
+/// Returns positions close to the desired ones, at least `gap` apart if there is room.
 fn apart(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
@@ -218,7 +218,7 @@ fn apart(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Vec<f64> {
     places
 }
 
-/// Operations a second, from millions.
+/// Formats operations per second, given in millions.
 pub(super) fn mops(value: f64) -> String {
     rate(value * 1e6)
 }
@@ -294,7 +294,7 @@ mod tests {
         assert!(chart.contains(">bytes</text>") && chart.contains(">4</text>"), "{chart}");
     }
 
-    /// Where the text of a class stands.
+    /// Returns the position of the text of a class.
     fn placed(chart: &str, class: &str) -> f64 {
         let after = |text: &str| format!("<text class=\"{text}\" x=\"");
         let place = chart.split(&after(class)).nth(1).and_then(|rest| rest.split('"').next());

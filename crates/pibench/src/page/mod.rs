@@ -1,8 +1,8 @@
-//! One self-contained HTML page of a report: charts in SVG, no network, light and dark.
+//! One self-contained HTML page of a report: charts in SVG, without network access, in light and dark.
 //!
-//! The charts are drawn here, in two hundred lines of `charts`, and by no crate: crates of Rust either need
-//! a megabyte of a JavaScript library in the page, or draw with fixed colours and fonts, so that a page
-//! could neither follow a dark screen nor pick one index out of all charts.
+//! The charts are drawn here, in two hundred lines of `charts`, not by a crate: available crates either
+//! embed a megabyte of JavaScript in the page, or use fixed colours and fonts, so that the page could
+//! neither follow a dark screen nor highlight one index in all charts.
 
 mod chapter;
 mod charts;
@@ -21,10 +21,10 @@ use svg::escape;
 
 /// The page's style sheet.
 const STYLE: &str = include_str!("page.css");
-/// Picks out one index in all charts.
+/// Highlights one index in all charts.
 const SCRIPT: &str = include_str!("page.js");
 
-/// The page.
+/// Returns the page.
 #[must_use]
 pub fn page(report: &Report) -> String {
     let palette = Palette::new(&report.runs);
@@ -35,7 +35,7 @@ pub fn page(report: &Report) -> String {
     for (number, chapter) in chapters.iter().enumerate() {
         let (title, note) = (escape(&chapter.title()), escape(&chapter.note()));
         let sections = sections::all(chapter, &palette, number == 0);
-        // The others are a list of titles until they are asked for.
+        // The other chapters are folded.
         let open = if number == 0 { " open" } else { "" };
         let _ = write!(
             body,
@@ -74,7 +74,7 @@ fn header(report: &Report) -> String {
     )
 }
 
-/// The indexes with their colours; each can be picked out.
+/// Draws the indexes with their colours; each can be highlighted.
 fn legend(palette: &Palette) -> String {
     let mut chips = String::new();
     for (index, colour) in palette.all() {
@@ -87,7 +87,7 @@ fn legend(palette: &Palette) -> String {
     format!("<nav aria-label=\"Indexes\">{chips}</nav>")
 }
 
-/// The figures that people ask for first, of the first chapter: the best persistent index at each.
+/// Draws the most important figures of the first chapter: the best persistent index for each.
 fn highlights(report: &Report, chapters: &[Chapter<'_>]) -> String {
     let Some(base) = chapters.first().and_then(|chapter| chapter.series.first()) else {
         return String::new();
@@ -138,7 +138,7 @@ fn highlights(report: &Report, chapters: &[Chapter<'_>]) -> String {
     )
 }
 
-/// Whether an index of a run survives its process, and is none of the peers.
+/// Returns `true` if an index of a run survives its process, and is not a peer.
 fn is_persistent(run: &Run) -> bool {
     !run.peer && run.durability != "volatile"
 }

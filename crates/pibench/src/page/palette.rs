@@ -1,15 +1,15 @@
-//! A colour for each index: bright ones for ours, soft ones for peers, grey for the yardstick.
+//! Colours of the indexes: bright ones for ours, soft ones for peers, grey for the yardstick.
 
 use crate::report::Run;
 use crate::yardstick::Yardstick;
 
-/// In the order of appearance; told apart by people who do not see all colours, too.
+/// In the order of appearance; distinguishable with colour blindness.
 const BRIGHT: [&str; 10] = [
     "#2f6df6", "#e4572e", "#12a594", "#a24bd6", "#e0a100", "#d6336c", "#5b8c1a", "#0a86c9",
     "#8a5a2b", "#6b6fe0",
 ];
-/// Of peers: every hue once, softer than the bright ones, and readable on white and on black. Lines of peers
-/// are dashed, too.
+/// Colours of peers: every hue once, softer than the bright ones, readable on white and on black. Lines of
+/// peers are dashed, too.
 const SOFT: [&str; 12] = [
     "#c2527a", "#ef9a86", "#2f9e94", "#a08be0", "#a3912a", "#74aaf5", "#c96a34", "#5fbf86",
     "#8f5fc0", "#d3b04a", "#4f86b5", "#d67bb0",
@@ -39,12 +39,12 @@ impl Palette {
         Self { colours }
     }
 
-    /// The colour of an index.
+    /// Returns the colour of an index.
     pub(super) fn of(&self, index: &str) -> &'static str {
         self.all().find(|(name, _)| *name == index).map_or(GREY, |(_, colour)| colour)
     }
 
-    /// All indexes with their colours.
+    /// Returns all indexes with their colours.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, &'static str)> {
         self.colours.iter().map(|(index, colour)| (index.as_str(), *colour))
     }

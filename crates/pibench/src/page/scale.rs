@@ -1,6 +1,6 @@
-//! Scales: from values to places between 0 and 1, and the values at which an axis is marked.
+//! Scales: map values to positions between 0 and 1, and choose the marks of an axis.
 
-/// Equal steps.
+/// A linear scale.
 pub(super) struct Linear {
     from: f64,
     to: f64,
@@ -15,7 +15,7 @@ impl Linear {
         ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 
-    /// Three to six round values.
+    /// Returns three to six round values.
     pub(super) fn ticks(&self) -> Vec<f64> {
         let raw = (self.to - self.from) / 4.0;
         let power = 10_f64.powf(raw.log10().floor());
@@ -27,7 +27,7 @@ impl Linear {
     }
 }
 
-/// Equal factors.
+/// A logarithmic scale.
 pub(super) struct Log {
     from: f64,
     to: f64,
@@ -46,7 +46,7 @@ impl Log {
         ((value.log10() - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 
-    /// Powers of ten; 2 and 5 of them too where there are few.
+    /// Returns powers of ten; also their multiples by 2 and 5 if there are few.
     pub(super) fn ticks(&self) -> Vec<f64> {
         let few = self.to - self.from < 2.0;
         let factors: &[f64] = if few { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -61,7 +61,7 @@ impl Log {
     }
 }
 
-/// A number with three digits.
+/// Formats a number with three digits.
 pub(super) fn three(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
@@ -71,7 +71,7 @@ pub(super) fn three(value: f64) -> String {
     }
 }
 
-/// A round number, with no digit that says nothing.
+/// Formats a round number, without needless digits.
 pub(super) fn short(value: f64) -> String {
     let text = three(value);
     if text.contains('.') {
@@ -81,7 +81,7 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
-/// Operations a second at a mark of an axis.
+/// Formats operations per second at a mark of an axis.
 pub(super) fn rate_mark(per_second: f64) -> String {
     match per_second {
         r if r >= 1e6 => format!("{} M", short(r / 1e6)),
@@ -90,7 +90,7 @@ pub(super) fn rate_mark(per_second: f64) -> String {
     }
 }
 
-/// A time at a mark of an axis, from nanoseconds.
+/// Formats a time at a mark of an axis, from nanoseconds.
 pub(super) fn time_mark(nanos: f64) -> String {
     match nanos {
         n if n >= 1e9 => format!("{} s", short(n / 1e9)),
@@ -100,7 +100,7 @@ pub(super) fn time_mark(nanos: f64) -> String {
     }
 }
 
-/// Operations a second.
+/// Formats operations per second.
 pub(super) fn rate(per_second: f64) -> String {
     match per_second {
         r if r >= 1e6 => format!("{} M", three(r / 1e6)),
@@ -109,7 +109,7 @@ pub(super) fn rate(per_second: f64) -> String {
     }
 }
 
-/// A time, from nanoseconds.
+/// Formats a time, from nanoseconds.
 pub(super) fn time(nanos: f64) -> String {
     match nanos {
         n if n >= 1e9 => format!("{} s", three(n / 1e9)),
@@ -119,7 +119,7 @@ pub(super) fn time(nanos: f64) -> String {
     }
 }
 
-/// A count with its thousands apart.
+/// Formats a count with separated thousands.
 pub(super) fn thousands(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The sections of a chapter: what is drawn of its runs.
+//! The sections of a chapter: the charts of its runs.
 
 use std::fmt::Write;
 
@@ -11,14 +11,15 @@ use crate::probe::Latency;
 use crate::report::{PhaseRow, Run};
 use crate::yardstick::Yardstick;
 
-/// Operations in the order in which people ask for them; what else there is comes after.
+/// The operations in the order of their importance to readers; others follow.
 const ORDER: [&str; 8] =
     ["get", "insert", "scan", "update", "delete", "get_miss", "get_many", "insert_many"];
-/// How many of them have charts of threads, skew and latency, and are drawn in chapters after the first.
+/// The number of operations that have charts of threads, skew and latency, and appear in chapters after the
+/// first.
 const MAIN: usize = 4;
 
-/// All sections that the runs have figures for; of a chapter that is not the first, the operations that
-/// matter most. The report behind the page has all figures.
+/// Returns all sections for which the runs have figures; in chapters after the first only those of the main
+/// operations. The report behind the page has all figures.
 pub(super) fn all(chapter: &Chapter<'_>, palette: &Palette, first: bool) -> String {
     let Some(base) = chapter.series.first() else { return String::new() };
     let (mut phases, mixes): (Vec<&str>, Vec<&str>) =
@@ -73,7 +74,7 @@ fn figure(caption: &str, small: &str, chart: &str) -> String {
     format!("<figure><figcaption>{caption}{small}</figcaption>{chart}</figure>")
 }
 
-/// The conditions of a series in words.
+/// Describes the conditions of a series.
 fn about(series: &Series<'_>) -> String {
     let threads = match series.threads {
         1 => "One thread".to_owned(),
@@ -87,7 +88,7 @@ fn distribution(series: &Series<'_>) -> String {
     series.distribution.skew.map_or_else(|| name.clone(), |skew| format!("{name} {skew}"))
 }
 
-/// The names of all rows, in their order.
+/// Returns the names of all rows, in order.
 fn ops<'r>(series: &[Series<'r>]) -> Vec<&'r str> {
     let mut ops: Vec<&str> = Vec::new();
     for row in series.iter().flat_map(|s| &s.runs).flat_map(|run| &run.phases) {
@@ -103,7 +104,7 @@ fn is_mix(series: &Series<'_>, op: &str) -> bool {
     row.is_some_and(|row| row.mix.len() > 1 || row.mix.keys().any(|phase| phase != op))
 }
 
-/// What a mix consists of.
+/// Describes the shares of a mix.
 fn shares(row: &PhaseRow) -> String {
     let shares = row.mix.iter().map(|(phase, share)| format!("{share} {phase}"));
     if row.mix.len() > 1 { shares.collect::<Vec<_>>().join(", ") } else { String::new() }
@@ -147,7 +148,7 @@ fn throughput(series: &Series<'_>, op: &str, palette: &Palette) -> Option<String
     (!drawn.is_empty()).then(|| figure(op, &small, &chart))
 }
 
-/// What a run of an index survives, in a word or two.
+/// Describes in a word or two what a run of an index survives.
 fn standing(run: &Run) -> String {
     match run.durability.as_str() {
         "volatile" => "volatile: nothing survives the process".into(),
@@ -156,7 +157,7 @@ fn standing(run: &Run) -> String {
     }
 }
 
-/// Throughput against threads, for each distribution that was measured with several.
+/// Charts throughput against threads, for each distribution that was measured with several numbers.
 fn threads(chapter: &Chapter<'_>, ops: &[&str], palette: &Palette) -> String {
     let mut html = String::new();
     let mut seen = Vec::new();
@@ -184,7 +185,7 @@ fn threads(chapter: &Chapter<'_>, ops: &[&str], palette: &Palette) -> String {
     html
 }
 
-/// Throughput against distributions, for each number of threads that was measured with several.
+/// Charts throughput against distributions, for each number of threads that was measured with several.
 fn distributions(chapter: &Chapter<'_>, ops: &[&str], palette: &Palette) -> String {
     let mut html = String::new();
     let mut seen = Vec::new();
@@ -207,7 +208,7 @@ fn distributions(chapter: &Chapter<'_>, ops: &[&str], palette: &Palette) -> Stri
     html
 }
 
-/// A chart for each of these operations, over several series.
+/// Draws a chart for each of these operations, over several series.
 fn lines(
     (series, ops): (&[&Series<'_>], &[&str]),
     places: &[String],
@@ -325,7 +326,7 @@ fn recovery(series: &Series<'_>, palette: &Palette) -> Option<String> {
     (!drawn.is_empty()).then(|| figure("Usable again after SIGKILL", "log scale", &chart))
 }
 
-/// Lines, fences and media bytes of every counted operation.
+/// Draws lines, fences and media bytes of every counted operation.
 fn costs(series: &Series<'_>, palette: &Palette) -> String {
     let counted = |run: &Run| run.phases.iter().any(|row| row.fences_per_op.is_some());
     let runs: Vec<&Run> = series.runs.iter().copied().filter(|run| counted(run)).collect();

@@ -1,4 +1,4 @@
-//! Drawings: the few shapes that charts are made of, as text.
+//! Drawings in SVG: the few shapes of which charts consist.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ pub(super) struct Svg {
     body: String,
 }
 
-/// Where a text stands at its point.
+/// The alignment of a text at its point.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -32,7 +32,7 @@ impl Svg {
         Self { width, height, body: String::new() }
     }
 
-    /// A straight line of a style class.
+    /// Draws a straight line of a style class.
     pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
         let ((x1, y1), (x2, y2)) = (from, to);
         let _ = write!(
@@ -41,7 +41,7 @@ impl Svg {
         );
     }
 
-    /// A bar with round ends.
+    /// Draws a bar with round ends.
     pub(super) fn bar(&mut self, at: (f64, f64), size: (f64, f64), fill: &str) {
         let ((x, y), (width, height)) = (at, (size.0.max(1.0), size.1));
         let _ = write!(
@@ -50,7 +50,7 @@ impl Svg {
         );
     }
 
-    /// A line through points, in dashes or in one.
+    /// Draws a line through points, dashed or solid.
     pub(super) fn path(&mut self, points: &[(f64, f64)], stroke: &str, dashed: bool) {
         let mut path = String::new();
         for (number, (x, y)) in points.iter().enumerate() {
@@ -60,7 +60,7 @@ impl Svg {
         let _ = write!(self.body, r#"<path class="{class}" d="{path}" stroke="{stroke}"/>"#);
     }
 
-    /// A dot.
+    /// Draws a dot.
     pub(super) fn dot(&mut self, at: (f64, f64), radius: f64, fill: &str) {
         let (x, y) = at;
         let _ = write!(
@@ -69,7 +69,7 @@ impl Svg {
         );
     }
 
-    /// A text of a style class.
+    /// Draws a text of a style class.
     pub(super) fn text(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str) {
         let ((x, y), anchor, text) = (at, anchor.name(), escape(text));
         let _ = write!(
@@ -78,7 +78,7 @@ impl Svg {
         );
     }
 
-    /// Draws what belongs to one index, so that it can be picked out; `title` shows under the mouse.
+    /// Draws the parts of one index, so that they can be highlighted; `title` is the tooltip.
     pub(super) fn of(&mut self, index: &str, title: &str, draw: impl FnOnce(&mut Self)) {
         let (index, title) = (escape(index), escape(title));
         let _ = write!(self.body, r#"<g class="of" data-of="{index}"><title>{title}</title>"#);
@@ -86,7 +86,7 @@ impl Svg {
         self.body.push_str("</g>");
     }
 
-    /// The drawing, with a name for those who cannot see it.
+    /// Returns the drawing, with a name for screen readers.
     pub(super) fn finish(self, name: &str) -> String {
         let (width, height, name) = (self.width, self.height, escape(name));
         format!(
@@ -96,7 +96,7 @@ impl Svg {
     }
 }
 
-/// Text that is safe in HTML, in attributes too.
+/// Escapes text for HTML, also in attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
