@@ -1,5 +1,5 @@
-//! A session cache: who is logged in, and until when. Restarts forget nobody, and sessions that ran
-//! out are found in order of time, without looking at the others.
+//! A session cache: which users are logged in, and until when. Sessions survive restarts, and expired ones
+//! are found in order of time, without looking at the others.
 //!
 //! ```console
 //! cargo run --release --example session_cache

@@ -175,7 +175,7 @@ fn a_load_from_the_index_itself_ends() {
             let loaded = catch_unwind(AssertUnwindSafe(|| index.bulk_load(&mut records)));
             let kept = match loaded {
                 Ok(Ok(loaded)) => loaded,
-                // Who writes meanwhile makes some loads fail, and has written.
+                // A writer makes some loads fail meanwhile, and its write stays.
                 Ok(Err(IndexError::NotEmpty)) => index.len().expect("counted"),
                 Ok(Err(error)) => panic!("{kind}, {name}: {error}"),
                 Err(panic) => {

@@ -314,7 +314,7 @@ fn what_was_read_holds_when_it_commits() {
     let ((one, _), (two, _)) = (counts(1), counts(2));
     two.commit().unwrap();
     assert!(matches!(one.commit(), Err(StoreError::Conflict { .. })), "a phantom");
-    // What nobody read is no conflict: as much of a range as was read, records written blindly.
+    // A change of a record that was not read is no conflict: as much of a range as was read, records written blindly.
     let mut tx = store.begin().unwrap();
     assert_eq!(tx.range(&on_call, 2..).next().unwrap().unwrap(), (2, true));
     put(12, false);
@@ -378,7 +378,7 @@ fn commits_have_one_order() {
     assert_eq!(all.len(), usize::from(3 * EACH), "each of them took place");
 }
 
-/// Who has read one change of a commit, outside of transactions, reads the others, too.
+/// A thread that has read one change of a commit, outside of transactions, then reads the others too.
 #[test]
 fn single_reads_never_go_back() {
     let store = store_of(16 << 20);

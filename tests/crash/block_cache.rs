@@ -38,7 +38,7 @@ pub(crate) enum Op {
     Remove(u8),
     /// Ends the blocks of a file, or of the whole instance.
     Invalidate(u8, Option<u8>),
-    /// Makes durable what there is.
+    /// Makes all inserted blocks durable.
     Seal,
     /// Opens the cache again, after its process died: nothing is lost.
     Reopen,
@@ -50,7 +50,7 @@ pub(crate) struct Contents {
     blocks: BTreeMap<u8, (u8, u8)>,
     /// What a seal found: each of them must be found.
     sealed: Option<Vec<u8>>,
-    /// This was found, in a cache whose opening found so many segments without a summary, if nothing
+    /// This was found, in a cache whose opening found this number of segments without a summary, if nothing
     /// was sealed since.
     found: Option<u64>,
 }

@@ -270,7 +270,7 @@ impl CrashSubject for Files {
                 ]],
                 tail: vec![Op::Read(2), append(2, 11), Op::Read(2)],
             },
-            // Two who append, and one who reads between.
+            // Two threads append, and one reads meanwhile.
             Plan {
                 setup: vec![Op::Create(0), append(0, 5)],
                 threads: vec![

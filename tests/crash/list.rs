@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Writers hold the list's version lock until their commit is durable; readers validate it, so
-//! nobody acts on what a crash could take back. The lock is in DRAM and vanishes with a crash.
+//! no thread sees a write that a crash could take back. The lock is in DRAM and vanishes with a crash.
 
 use std::collections::BTreeMap;
 use std::panic::Location;

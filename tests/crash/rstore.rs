@@ -67,7 +67,7 @@ pub(crate) enum Op {
     Reopen {
         closed: bool,
     },
-    /// As [`Put`](Self::Put), with a new value for each of so many turns.
+    /// As [`Put`](Self::Put), with a new value for each of this number of turns.
     Churn(u8, u8),
 }
 
@@ -111,7 +111,7 @@ impl<V: Variant> Partitioned<V> {
 
     fn opened(space: &Space) -> Result<Option<Small>, Fault> {
         let Some(pool) = open_pool(space, &pool_options())? else { return Ok(None) };
-        // The pool is nobody's but this partition's.
+        // The pool belongs only to this partition.
         match Partition::open(&pool, "p", &V::vary(options())) {
             Err(Error::Missing { .. }) => Ok(None),
             Err(error) => Err(Fault::new(error.to_string())),

@@ -26,7 +26,7 @@ pub(crate) enum Op {
     Drop(u8),
     /// Looks the index of this name up.
     Find(u8),
-    /// Grows until there are so many more zones.
+    /// Grows the pool by this number of zones.
     GrowTo(u64),
 }
 
@@ -75,7 +75,7 @@ fn fill(pool: &Pool<Traced>, root: u64) -> Result<(), PmError> {
     Ok(())
 }
 
-/// Drops an index with its blocks; one that somebody has open is theirs for the moment.
+/// Drops an index with its blocks, unless another thread has it open at the moment.
 fn drop_index(pool: &Pool<Traced>, name: &str) -> Result<bool, PmError> {
     loop {
         let blocks = |name: &str| match pool.open_index(name)? {

@@ -87,7 +87,7 @@ pub(crate) enum Op {
     Put(usize, usize, u64),
     /// As `Put`, several keys of several maps under one fence. Each by itself.
     PutMany(Vec<(usize, usize, u64)>),
-    /// A value of so many words: entries of several lines.
+    /// A value of this number of words: entries of several lines.
     Long(usize, usize, usize),
     Get(usize, usize),
     Flush(usize),
@@ -453,7 +453,7 @@ impl CrashSubject for SpTreeLog {
         }
     }
 
-    /// A crash may leave any part of several puts: of one map, the first so many.
+    /// A crash may leave any part of several puts: of one map, a prefix of them.
     fn outcomes(model: &Self::Model, op: &Op) -> Vec<(Self::Model, Option<u64>)> {
         let mut whole = model.clone();
         let ret = Self::model(&mut whole, op);

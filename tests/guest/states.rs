@@ -106,7 +106,7 @@ fn look(least: [Mark; THREADS as usize], seed: u64) -> Result<String, String> {
     unmounted.map(|()| found)
 }
 
-/// Verifies states at marks: all of them, or so many as the host says.
+/// Verifies states at marks: all of them, or the number that the host gives.
 pub(super) fn verify() {
     let number =
         |name: &str| -> u64 { setting(name).expect("the host says it").parse().expect("a number") };

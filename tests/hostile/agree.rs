@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use pmindex::{Index, IndexError, Key, Value};
 
-/// Ranges that begin, and end, at a key: so many keys.
+/// The number of keys at which ranges begin or end.
 const BOUNDS: usize = 24;
 
 /// The records of an index of which a check said that it has `checked`: those that a scan gives, a

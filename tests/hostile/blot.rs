@@ -45,7 +45,7 @@ pub enum Seen {
     Agreed {
         /// Records that are missing.
         lost: usize,
-        /// Those that nobody wrote, with other values or keys.
+        /// Those that were never written, with other values or keys.
         changed: usize,
     },
     /// The check passes, and two answers differ.

@@ -52,7 +52,7 @@ fn words_of(path: &Path) -> Vec<u64> {
 }
 
 impl Image {
-    /// A pool in the file `path` with an index of so many records of words or of byte strings.
+    /// A pool in the file `path` with an index of this number of records of words or of byte strings.
     ///
     /// # Panics
     /// If there is no room for the pool.
@@ -84,7 +84,7 @@ impl Image {
     }
 }
 
-/// Fills an index with so many records, and some that are removed again; what `look` sees before these
+/// Fills an index with this number of records, and some that are removed again; what `look` sees before these
 /// are removed.
 fn build<K: Key, V: Value>(
     pool: &Arc<Pool>,

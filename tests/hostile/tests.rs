@@ -89,7 +89,7 @@ fn whatever_a_file_contains_is_an_error_or_an_answer() {
     }
 }
 
-/// One in so many of the inputs that the fuzzer keeps: each takes some milliseconds.
+/// One in this number of the inputs that the fuzzer keeps, because each takes some milliseconds.
 const SHARE: usize = 8;
 
 #[test]

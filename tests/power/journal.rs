@@ -14,7 +14,7 @@ use super::{Model, SECTOR, change, folder, mix, verify};
 
 /// Operations on each index.
 const STEPS: u64 = 160;
-/// A checkpoint after so many, before the journal wants one by itself.
+/// A checkpoint after this number of writes, before the journal needs one itself.
 const CHECKPOINT: u64 = 20;
 /// What of the file is of one moment, in bytes.
 const GRAINS: [usize; 3] = [4096, SECTOR, 64];
@@ -42,7 +42,7 @@ struct World {
     model: Model,
     pending: Option<(u64, Option<u64>)>,
     images: Vec<Image>,
-    /// One image for so many moments.
+    /// One image for this number of moments.
     sparse: u64,
 }
 

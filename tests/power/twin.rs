@@ -36,7 +36,7 @@ struct World {
     changes: Vec<Change>,
     synced: usize,
     images: Vec<Image>,
-    /// One image for so many moments.
+    /// One image for this number of moments.
     sparse: u64,
 }
 
@@ -109,7 +109,7 @@ impl Image {
     }
 }
 
-/// A twin that is written when somebody waits for it.
+/// A twin that is written only when a thread waits for it.
 fn options(twin: &Path) -> PoolOptions {
     let seldom = Duration::from_hours(1);
     let options = PoolOptions::new().size(512 << 10).huge_pages(false).twin(twin);

@@ -1,5 +1,5 @@
-//! `cargo xtask bindgen`: generates the bindings to libpmem, which are checked in, so that nobody
-//! needs libclang to build.
+//! `cargo xtask bindgen`: generates the bindings to libpmem, which are checked in, so that a build
+//! does not need libclang.
 
 use std::path::Path;
 

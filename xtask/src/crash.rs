@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// caught
     #[arg(long)]
     mutate: bool,
-    /// Instead, damage a word of the pool so many times, go on, and cut the power
+    /// Instead, damage a word of the pool this many times, continue, and cut the power
     #[arg(long)]
     attacks: Option<u64>,
 }

@@ -154,7 +154,7 @@ fn copy_bytes(of: &Type, object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<
     Err(wrong(of, object, what))
 }
 
-/// A tuple of so many parts, or their first ones.
+/// A tuple of this number of parts, or its first ones.
 fn parts_of<'py>(
     of: &Type,
     count: usize,

@@ -64,7 +64,7 @@ pub(crate) trait Erased: Send + Sync {
     fn remove(&self, moment: &mut Moment<'_>, key: Lent<'_>) -> Result<Option<Raw>, Fault>;
     /// Removes a record that is not seen through a transaction, if it has this value; whether it had.
     fn remove_exact(&self, key: Lent<'_>, value: Lent<'_>) -> Result<bool, Fault>;
-    /// The first records of a span, in its order, up to so many.
+    /// Returns the first records of a span, in its order, up to a limit.
     fn page(&self, moment: &Moment<'_>, span: &Span, limit: usize) -> Result<Vec<Record>, Fault>;
     /// How many records there are now.
     fn len(&self) -> Result<u64, Fault>;

@@ -65,7 +65,7 @@ fn add(
     }
 }
 
-/// A map whose records each live for a time: whoever reads after it finds none.
+/// A map whose records expire: reads do not find an expired record.
 ///
 /// A record that is over takes space until it is written again or `sweep` comes by. Times are those of
 /// the system's clock, to the millisecond. `ttl` is in seconds, or a `timedelta`.

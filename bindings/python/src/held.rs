@@ -107,7 +107,7 @@ enum LockedAt<'a> {
     Transaction(RwLockWriteGuard<'a, Option<Begun>>, &'static str),
 }
 
-/// A map and what it is seen through, so that nobody closes them.
+/// A map and the transaction or snapshot that reads it, both kept open.
 struct Locked<'a> {
     map: RwLockReadGuard<'a, Option<Box<dyn Erased>>>,
     gone: &'static str,

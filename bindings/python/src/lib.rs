@@ -9,7 +9,7 @@
 //! | exceptions | `fault.rs` |
 //!
 //! **Waiting.** No lock is waited for and nothing is written while the thread holds Python's interpreter
-//! lock, and whoever holds one of this module's locks runs no Python code.
+//! lock, and a thread that holds one of this module's locks runs no Python code.
 #![forbid(unsafe_code)]
 
 mod catalog;

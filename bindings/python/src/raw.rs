@@ -1,6 +1,6 @@
 //! What an index keeps, with the types' names known at run time.
 //!
-//! An index knows of a type its shape (so many words, or bytes), its order (of the words, or of the bytes) and
+//! An index knows the shape of a type (its number of words, or bytes), its order (of the words, or of the bytes) and
 //! its name. So four Rust types for each shape and role are all types that Python has: [`Words`] of one and two
 //! words, and [`Bytes`]. Their names are those that [`with_names`] says.
 

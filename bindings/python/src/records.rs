@@ -14,7 +14,7 @@ use crate::expiring::{end_of, now};
 use crate::held::View;
 use crate::types::Type;
 
-/// Records read at once: few at first, for who wants the first one only.
+/// Records read at once: few at first, in case only the first one is wanted.
 const FIRST: usize = 4;
 const MOST: usize = 256;
 

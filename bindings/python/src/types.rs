@@ -12,9 +12,9 @@ const WORDS_IN_A_NODE: usize = 4;
 /// A type of keys or values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
-    /// A signed number of so many bits.
+    /// A signed number of this many bits.
     Int(u32),
-    /// An unsigned number of so many bits.
+    /// An unsigned number of this many bits.
     Uint(u32),
     /// A truth value.
     Bool,

@@ -45,7 +45,7 @@ impl Watch {
         Ok(py.detach(|| self.watch.with(|watch| Ok(watch.position().into_u64())))?)
     }
 
-    /// The next commit, or None if none comes within so many seconds.
+    /// Returns the next commit, or None if none comes within `timeout` seconds.
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Commit>> {
         let until = match timeout.map(Duration::try_from_secs_f64).transpose() {

@@ -39,7 +39,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             let entry = self.directory.find(position);
             let lock = self.locks.of(entry.segment());
             let version = lock.begin_read(pm);
-            // Nobody has changed the way before the version, and the segment changes after it only
+            // No writer has changed the entry before the version, and the segment changes after it only
             // with another version.
             if self.directory.find(position) == entry {
                 let cover = Cover::of(position, entry.depth());

@@ -97,7 +97,7 @@ struct Staged<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: 
 
 /// Records that will be committed together.
 ///
-/// Locks are only tried, in any order: whoever cannot have one lets the others go.
+/// Locks are only tried, in any order: a thread that fails to get one releases the others.
 struct Stage<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize> {
     index: &'t Cceh<K, V, M, LINES, PROBE>,
     /// Dropped before the locks are.

@@ -5,7 +5,7 @@
 //! that part waits for it: readers go on in the smaller array. An array that was replaced stays, as do
 //! all of a directory that could be smaller again, until the index is opened anew.
 //!
-//! A reader finds an entry, takes the version of its segment's lock, and finds the entry again: whoever
+//! A reader finds an entry, reads the version of its segment's lock, and finds the entry again: a writer that
 //! changes entries holds the lock of the segments that they led to, and changes them after the fence
 //! that makes durable what they lead to. So readers need no lock of the directory's.
 
@@ -107,7 +107,7 @@ impl Directory {
     }
 
     /// All of a cover leads to `segment` from now on, what it has of it being durable. The locks of the
-    /// segments that it led to are held, or nobody can have the index.
+    /// segments that it led to are held, or no other thread can have the index.
     pub(crate) fn set(&self, pm: &impl Medium, cover: Cover, segment: u64) {
         let entry = Entry::new(segment, cover.depth);
         let first = (cover.base >> (64 - REGION_BITS)) as usize;

@@ -49,7 +49,7 @@ pub struct Cceh<K, V, M: Medium = Mapped, const LINES: usize = 255, const PROBE:
     pub(crate) tally: Tally,
     pub(crate) report: RecoveryReport,
     pub(crate) value: std::marker::PhantomData<fn() -> (K, V)>,
-    /// Last, so that the rest is gone when somebody else may open the index.
+    /// Last, so that the other fields are dropped before another thread can open the index.
     pub(crate) entry: OpenIndex,
 }
 

@@ -16,7 +16,7 @@
 //!   one segment has the base 2^63; so no segment has more than half of the positions. From base to base
 //!   it is a power of two, of which the base is a multiple: 2^(64 - depth), the depth being at most 32.
 //! * The **id** of a record is its key where that is one word, else the hash of the key. A pair whose id
-//!   has a position outside its segment is *dead*: nothing is in it. Whoever removes a record stores an
+//!   has a position outside its segment is *dead*: its slot is empty. A removal stores an
 //!   id from the other half of all positions there, which no split and no merge ever brings back.
 //! * A record is in one of the `PROBE` lines that begin with its home line (after the last line comes
 //!   the first): line `(position mod 2^32) * LINES / 2^32`.

@@ -16,7 +16,7 @@
 //! * **Byte strings**: a pair has the whole hash of the key, which is its fingerprint, and a block.
 //! * **What is flushed is the line that was written**, and not the home line; a removal says what it did.
 //!   The published code is wrong in both, has its locks in PM, and loses segments.
-//! * **Nobody acts on what a crash could take back.** Version locks in DRAM, by the segment's offset, are
+//! * **No thread sees a write that a crash could take back.** Version locks in DRAM, by the segment's offset, are
 //!   held until the last fence; readers take nothing and validate. A segment that was freed needs no
 //!   epoch.
 //!

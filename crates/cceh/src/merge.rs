@@ -19,7 +19,7 @@ use crate::index::Cceh;
 use crate::layout::{Cover, HEADER_WORDS, LINE_PAIRS, LINE_WORDS, has_block, position};
 use crate::segment::Segment;
 
-/// Two segments are merged if they have no more records than a place in so many.
+/// Two segments are merged if they have at most one record per this number of slots.
 const SPARSE: usize = 4;
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
@@ -45,7 +45,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             Some(self.directory.find(half.base)).filter(|at| at.depth() == half.depth)
         };
         let (Some(left), Some(right)) = (find(lower), find(upper)) else { return Ok(false) };
-        // Both locks are only tried: whoever cannot have one lets the other go.
+        // Both locks are only tried: a thread that fails to get one releases the other.
         let Some(guard) = self.lock_of(left.segment()).try_lock(pm) else { return Ok(false) };
         let shared = std::ptr::eq(self.lock_of(left.segment()), self.lock_of(right.segment()));
         let other = if shared { None } else { self.lock_of(right.segment()).try_lock(pm) };

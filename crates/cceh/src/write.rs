@@ -1,7 +1,7 @@
 //! Single writes: add, replace, put, remove.
 //!
 //! Everything that persists here runs under the segment's version lock, which is held until the last
-//! fence, so nobody sees what a crash could take back.
+//! fence, so no thread sees a write that a crash could take back.
 //!
 //! | operation | step | store | durable before |
 //! |-----------|------|-------|----------------|
@@ -23,7 +23,7 @@ use crate::index::Cceh;
 use crate::layout::{Cover, Sought, has_block};
 use crate::segment::{Found, Segment, value_of};
 
-/// With so many changes under a lock a removal looks whether a segment has few records: a prime, which
+/// After this many changes under a lock a removal checks whether a segment has few records: a prime, which
 /// no pattern of writes avoids; each time in tiny segments.
 const fn look(lines: usize) -> u64 {
     if lines < 31 { 1 } else { 31 }
@@ -96,7 +96,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         let Some(cover) = self.cover_of(&held) else { return };
         self.directory.set(pm, cover, segment);
         let next = held.next(pm);
-        // The directory leads to the next segment, unless it was made just now: nobody else has it.
+        // The directory leads to the next segment, unless it was made just now and no other thread has it.
         if cover.end() != 0
             && self.directory.find(cover.end()).segment() == segment
             && let Ok(made) = self.segment(next)
@@ -224,7 +224,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Ok(())
     }
 
-    /// Reserves and fills the block of a record, for whoever flushes it; returns its words.
+    /// Reserves and fills the block of a record; returns its words, which the caller flushes.
     pub(crate) fn fill_block<'t>(
         &'t self,
         op: &mut Op<'_, M>,

@@ -105,7 +105,7 @@ impl Session<u64, u64> for &Lmdb {
 pub(crate) struct Redb {
     db: redb::Database,
     commits: AtomicU64,
-    /// Every so many commits one is synchronised.
+    /// One in this number of commits is synchronised.
     synced: u64,
 }
 

@@ -100,7 +100,7 @@ impl Session<u64, u64> for Connected {
     }
 }
 
-/// A block written over what there is, and an `fdatasync`, for each record. It finds nothing again.
+/// Overwrites a block and calls `fdatasync` for each record. It cannot find records again.
 pub(crate) struct Bare {
     file: File,
     next: AtomicU64,

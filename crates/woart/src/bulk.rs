@@ -7,7 +7,7 @@
 //! | P3 | the mark is cleared (LIN) | return (DUR) |
 //!
 //! While the mark stands, what hangs off the top is not in the index: opening discards it, and so does a
-//! load that fails. The top's lock is held throughout, so nobody sees any of it.
+//! load that fails. The top's lock is held throughout, so no other thread sees any of it.
 
 use std::slice::from_ref;
 
@@ -76,7 +76,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
 }
 
 impl<M: Medium> Tree<M> {
-    /// Removes all records; the top's lock is held, or nobody else has the tree.
+    /// Removes all records; the top's lock is held, or no other thread has the tree.
     pub(crate) fn discard(&self) -> Result<(), PmError> {
         while let Some(key) = self.first_key()? {
             if let Some(way) = self.descend(&key, usize::MAX, true, |_| {})? {

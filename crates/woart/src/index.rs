@@ -49,7 +49,7 @@ pub struct Woart<K, V, M: Medium = Mapped, const COW: bool = false> {
     pub(crate) report: RecoveryReport,
     pub(crate) types: std::marker::PhantomData<fn() -> (K, V)>,
     pub(crate) tree: Tree<M>,
-    /// Last, so that the rest is gone when somebody else may open the index.
+    /// Last, so that the other fields are dropped before another thread can open the index.
     pub(crate) entry: OpenIndex,
 }
 

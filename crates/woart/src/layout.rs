@@ -123,7 +123,7 @@ impl Kind {
     pub(crate) const fn words(self) -> usize {
         (self.children() + self.room()).next_multiple_of(8)
     }
-    /// The smallest kind for so many children besides `end`.
+    /// Returns the smallest kind for this number of children in addition to `end`.
     pub(crate) fn for_children(count: usize) -> Self {
         *Self::NODES.iter().find(|kind| kind.room() >= count).unwrap_or(&Self::N256)
     }

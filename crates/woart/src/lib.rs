@@ -12,7 +12,7 @@
 //! * **Recovery, removal, any key.** The published code has none of these. A key may be the beginning of
 //!   another; tickets free what a crash cut short; nodes shrink, and go with their last child but one.
 //! * **Real ranges**, in both directions ([`range`]), where the papers look up key after key.
-//! * **Nobody acts on what a crash could take back.** Version locks in DRAM, by a node's offset, are held
+//! * **No thread sees a write that a crash could take back.** Version locks in DRAM, by a node's offset, are held
 //!   until the last fence; readers take nothing and validate ([`path`]).
 //!
 //! [`Trie`] is the same tree as a layer over other nodes: it finds the greatest key that is not greater than another.

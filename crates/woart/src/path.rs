@@ -1,7 +1,7 @@
 //! Ways from the top to a key.
 //!
 //! Locks are coupled without being taken: a reader takes the version of a node's lock, then validates
-//! that of the word that led to it, so the node was in the tree at its version. Whoever takes a node
+//! that of the word that led to it, so the node was in the tree at its version. A writer that takes a node
 //! out of the tree holds its lock. So memory may be used anew at any time, and needs no epoch.
 //!
 //! A way goes by the bytes that nodes tell their children apart by, and past the others: what these are,
@@ -176,7 +176,7 @@ impl<M: Medium> Tree<M> {
     }
 
     /// The way to a key, through nodes of depths below `limit`; `visit` is called for each. `held`: the
-    /// caller holds the top's lock, and nobody else is in the tree. `None` if something has changed.
+    /// caller holds the top's lock, and no other thread is in the tree. `None` if something has changed.
     pub(crate) fn descend<'t>(
         &'t self,
         key: &[u8],
@@ -206,7 +206,7 @@ impl<M: Medium> Tree<M> {
             above = Some(entered);
             let Some((cell, child)) = cell.zip(child) else {
                 let Some(below) = node.any_child(pm) else {
-                    // A writer was there, or nobody ever left this.
+                    // A writer was there, or the node is damaged.
                     return if at.validate(pm) { Err(lonely(node.offset)) } else { Ok(None) };
                 };
                 let near = self.near(key, below, at)?;

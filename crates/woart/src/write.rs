@@ -1,7 +1,7 @@
 //! Single writes: add, replace, put, remove.
 //!
 //! Everything that persists here runs under the locks of the words that it changes, which are held until
-//! the last fence, so nobody sees what a crash could take back. One word commits each operation:
+//! the last fence, so no thread sees a write that a crash could take back. One word commits each operation:
 //!
 //! | operation | where | the word (LIN) |
 //! |-----------|-------|----------------|
@@ -72,7 +72,7 @@ fn by_word(word: &PmU64, expect: u64) -> Owner<'_> {
 }
 
 impl<M: Medium> Tree<M> {
-    /// Adds a record; `false` if the key exists. `held`: the caller holds the top's lock, and nobody else
+    /// Adds a record; `false` if the key exists. `held`: the caller holds the top's lock, and no other thread
     /// is in the tree.
     pub(crate) fn insert(&self, record: &Record<'_>, held: bool) -> Result<bool, IndexError> {
         self.pool.check_writable()?;

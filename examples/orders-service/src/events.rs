@@ -22,7 +22,7 @@ use crate::refusal::Refusal;
 use crate::routes::App;
 use crate::shop::Shop;
 
-/// How often somebody who waits for commits looks whether the client has gone or the process ends.
+/// How often a task that waits for commits checks whether the client is gone or the process ends.
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(crate) async fn stream(

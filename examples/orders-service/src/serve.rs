@@ -122,7 +122,7 @@ async fn listen(address: SocketAddr, app: App, patience: Duration) -> io::Result
         [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let how = if app.shop.store().pool().was_clean() { "clean" } else { "recovered" };
     let durability = app.shop.store().pool().durability();
-    // A line for whoever started it; nobody may read it.
+    // A line for the terminal or the log; a failure to print it is ignored.
     let _ = writeln!(
         io::stdout(),
         "ready on {}: {how} start, mode {durability}",

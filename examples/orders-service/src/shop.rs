@@ -112,7 +112,7 @@ impl Shop {
         store.close()
     }
 
-    /// Adds a customer; nobody else has the same address.
+    /// Adds a customer, whose address must be unique.
     pub(crate) fn add_customer(&self, name: &str, email: &str) -> Result<u64, Refusal> {
         let id = self.next_customer.fetch_add(1, Relaxed);
         let customer = Customer { name: name.into(), email: email.into(), spent: 0 };
@@ -192,7 +192,7 @@ impl Shop {
         Ok(self.orders.get(&number)?.ok_or(Refusal::NoSuchOrder(number))?.0)
     }
 
-    /// The orders of a customer after one of them, at most so many, in their order.
+    /// Returns the orders of a customer after a given one, in order, up to a limit.
     pub(crate) fn orders_of(
         &self,
         customer: u64,

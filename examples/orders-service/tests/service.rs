@@ -250,7 +250,7 @@ fn an_operator_sees_figures_and_ends_it_cleanly() {
     assert!(commits.is_some_and(|line| line.ends_with(" 4")), "{commits:?}");
     assert!(service.text("/report").expect("a reply").1.contains("commits    4, "));
 
-    // A stream that nobody ends holds up nothing.
+    // A stream that no client ends does not delay the shutdown.
     let stream = service.agent.get(format!("{}/events", service.url)).call().expect("a reply");
     assert!(service.terminate());
     let mut rest = String::new();

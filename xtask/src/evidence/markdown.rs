@@ -129,7 +129,7 @@ fn cell(
     Ok(found.map_or("-".into(), |value| format!("{}{unit}", three(value))))
 }
 
-/// The run of an index: with so many threads, or the one that a single-threaded index has.
+/// Returns the run of an index with this number of threads, or the only run of a single-threaded index.
 fn find<'r>(report: &'r Value, index: &str, threads: u64, distribution: &str) -> Option<&'r Value> {
     report["runs"].as_array()?.iter().find(|run| {
         run["index"] == index

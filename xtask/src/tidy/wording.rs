@@ -1,4 +1,4 @@
-//! Rule: the repository speaks about the software: no paths of somebody's machine, nothing about
+//! Rule: the repository speaks about the software: no paths of one machine, nothing about
 //! how a change came to be. A comment says what holds, the commit message says why it changed.
 
 use super::File;

@@ -185,7 +185,7 @@ class Map(Generic[_K, _V]):
 
 @final
 class ExpiringMap(Generic[_K, _V]):
-    """A map whose records each live for a time: whoever reads after it finds none.
+    """A map whose records expire: reads do not find an expired record.
 
     A record that is over takes space until it is written again or `sweep` comes by. Times are those of the
     system's clock, to the millisecond. `ttl` is in seconds, or a `timedelta`.
@@ -305,7 +305,7 @@ class Watch(Iterator[Commit]):
         """Behind the commit that was returned last."""
 
     def next(self, timeout: float | None = None) -> Commit | None:
-        """The next commit, or None if none comes within so many seconds."""
+        """Returns the next commit, or None if none comes within `timeout` seconds."""
 
     def close(self) -> None: ...
     def __iter__(self) -> Self: ...

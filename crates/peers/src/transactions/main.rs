@@ -147,7 +147,7 @@ fn transactions(args: &Args, folder: &Path) -> Result<String, Fault> {
     Ok(page)
 }
 
-/// Plain reads and reads of a snapshot, while nobody writes and while one thread does transactions of 4.
+/// Plain reads and reads of a snapshot, without a writer, and while one thread runs transactions of 4 records.
 fn reads(args: &Args, folder: &Path) -> Result<String, Fault> {
     std::fs::create_dir_all(folder)?;
     let store = Ours::create(folder, "fptree")?;

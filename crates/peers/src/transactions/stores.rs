@@ -100,7 +100,7 @@ struct Redb {
 
 const TABLES: [redb::TableDefinition<'_, u64, u64>; 2] =
     [redb::TableDefinition::new("first"), redb::TableDefinition::new("second")];
-/// Every so many commits one is synchronised: pages are free again only then.
+/// One in this number of commits is synchronised, because pages become free only then.
 const SELDOM: u64 = 4096;
 
 impl Redb {

@@ -13,7 +13,7 @@ impl Keys {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A key among so many.
+    /// A random key among this number of keys.
     pub(crate) fn next(&mut self, among: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

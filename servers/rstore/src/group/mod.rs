@@ -355,7 +355,7 @@ impl Group {
                 Some(Gate { index: proposal.index, read: 0 })
             }
             Err(error) => {
-                // It leads no more, which the turn will say; or too much waits, and nobody may hear of this.
+                // It leads no more, which the turn will report; or too much waits. Replies must not show these writes.
                 tracing::warn!(%error, "an entry was not proposed");
                 self.serves = Some(u64::MAX);
                 None

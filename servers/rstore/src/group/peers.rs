@@ -5,8 +5,8 @@
 //! | bytes (4) | message |
 //! ```
 //!
-//! What cannot be sent at once is lost: Raft sends it again. Whoever can connect is believed; the ports are for
-//! a network of their own.
+//! Messages that cannot be sent at once are dropped: Raft repeats them. Connections are not authenticated: use
+//! a private network.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -164,7 +164,7 @@ fn hear(stream: TcpStream, inbox: &Inbox) -> io::Result<()> {
     }
 }
 
-/// Reads so many bytes as the next word says; memory is taken as they come.
+/// Reads the number of bytes that the next word gives; allocates memory as they arrive.
 fn read(input: &mut impl Read, most: u32) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     input.read_exact(&mut length)?;

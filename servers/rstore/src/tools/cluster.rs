@@ -126,7 +126,7 @@ fn free_port() -> Result<(TcpListener, u16), Error> {
     Ok((listener, port))
 }
 
-/// Places of so many nodes. The ports are all held until each has one.
+/// Chooses ports for this number of nodes. All ports are held until each node has its own.
 fn places(count: u64, port: u16) -> Result<Vec<Member>, Error> {
     let (mut held, mut places) = (Vec::new(), Vec::new());
     for number in 0..count as u16 {

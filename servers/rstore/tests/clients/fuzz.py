@@ -116,7 +116,7 @@ class Redis:
         number = {
             "EX": self.one(1000, 0, -5, "x", 9223372036854775807),
             "PX": self.one(10**6, 0, -1, "x"),
-            # Not in the past: there Redis keeps, and DBSIZE counts, what nobody can see any more.
+            # Not in the past: there Redis keeps, and DBSIZE counts, keys that no command can see any more.
             "EXAT": self.one(int(time.time()) + 5000, 0, "x"),
             "PXAT": self.one(int(time.time() + 5000) * 1000, -2),
         }[kind]
