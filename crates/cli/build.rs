@@ -1,8 +1,8 @@
-//! Packs the word list of `quickstart`: in the program, a word in order is what it shares with the one
-//! before it and the rest, a third of the file.
+//! Packs the word list of `quickstart` into a third of its size. The words are sorted; each is stored as
+//! the number of bytes that it shares with the word before it, and the bytes that differ.
 //!
-//! A byte has the length shared (up to 15) in its high half and that of the rest in its low half; 15 there
-//! means that a byte with the length of the rest follows. Then comes the rest.
+//! A byte has the number of shared bytes (up to 15) in its high half, and the length of the rest in its low
+//! half. If the low half is 15, another byte with the length follows. Then come the bytes of the rest.
 
 use std::path::Path;
 use std::{env, fs};

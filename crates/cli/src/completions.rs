@@ -1,4 +1,4 @@
-//! `pmindex completions`: what a shell needs to complete commands and options.
+//! `pmindex completions`: prints a script with which a shell completes commands and options.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use crate::Cli;
 use crate::error::CliError;
 
-/// For which shell.
+/// The shell to print completions for.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     pmindex completions bash > ~/.local/share/bash-completion/completions/pmindex\n  \

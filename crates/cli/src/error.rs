@@ -15,7 +15,7 @@ pub(crate) enum CliError {
     /// No index has this name.
     #[error("there is no index called {name:?}")]
     UnknownIndex {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
     },
     /// The pool could not be created or opened.
@@ -30,15 +30,15 @@ pub(crate) enum CliError {
     /// A file of keys cannot be used.
     #[error("{}: {what}", path.display())]
     Keys {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         what: String,
     },
     /// A folder does not exist.
     #[error("{} is not a folder", dir.display())]
     NoFolder {
-        /// What was given.
+        /// The folder that was given.
         dir: PathBuf,
     },
     /// The child process could not be started or killed.
@@ -47,38 +47,38 @@ pub(crate) enum CliError {
     /// The child process ended before it was told to.
     #[error("the writing process ended by itself ({status})")]
     ChildEnded {
-        /// How.
+        /// How it ended.
         status: ExitStatus,
     },
     /// The child process did not reopen the pool.
     #[error("{index}: the process that should reopen the pool ended without doing so ({status})")]
     NotOpened {
-        /// Which index.
+        /// The index.
         index: String,
-        /// How.
+        /// How the process ended.
         status: ExitStatus,
     },
-    /// What two processes share could not be written or read.
+    /// Data that two processes exchange could not be written or read.
     #[error("cannot exchange data with the other process: {0}")]
     Pipe(io::Error),
-    /// Acknowledged writes were lost, or others appeared.
+    /// Acknowledged writes were lost, or unwritten records appeared.
     #[error("the pool does not hold exactly the writes that were acknowledged")]
     Lost,
     /// A key is missing.
     #[error("the index has no key {key:?}")]
     NoKey {
-        /// What was asked for.
+        /// The key that was given.
         key: String,
     },
     /// The pool has no index of this name, or none at all.
     #[error("the pool has no index{}", name.as_ref().map_or_else(String::new, |n| format!(" named {n:?}")))]
     NoIndex {
-        /// What was asked for.
+        /// The name that was given.
         name: Option<String>,
         /// The indexes of the pool.
         there: Vec<String>,
     },
-    /// The pool has several indexes and none was named.
+    /// The pool has several indexes, and no name was given.
     #[error("the pool has {} indexes", there.len())]
     WhichIndex {
         /// The indexes of the pool.
@@ -93,13 +93,13 @@ pub(crate) enum CliError {
         crate::table::counted(*transactions, "transaction", "transactions")
     )]
     UnfinishedTransactions {
-        /// How many.
+        /// The number of transactions.
         transactions: u64,
     },
     /// The log of a store is damaged.
     #[error("{error}")]
     StoreLog {
-        /// What is wrong with it.
+        /// The error.
         error: String,
     },
     /// The process that writes to a pool cannot be stopped for a backup.
@@ -107,19 +107,19 @@ pub(crate) enum CliError {
     WriterBusy {
         /// The pool.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         what: String,
     },
     /// Some indexes are damaged.
     #[error("{} damaged", indexes_are(*indexes))]
     Damaged {
-        /// How many.
+        /// The number of damaged indexes.
         indexes: usize,
     },
-    /// What was left of damaged indexes is in a new pool.
+    /// Some indexes are damaged; their readable records are in a new pool.
     #[error("{} damaged; what could be saved is in {}", indexes_are(*indexes), path.display())]
     Repaired {
-        /// How many.
+        /// The number of damaged indexes.
         indexes: usize,
         /// The new pool.
         path: PathBuf,
@@ -129,7 +129,7 @@ pub(crate) enum CliError {
     Dump {
         /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line, from 1.
         line: u64,
         /// What is wrong.
         what: String,
@@ -154,38 +154,38 @@ pub(crate) enum CliError {
     /// Standard output failed.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
-    /// A pool that should be closed is still in use.
+    /// A pool that should be closed is still open.
     #[error("{}: still in use after its index was dropped", path.display())]
     StillOpen {
         /// The file.
         path: PathBuf,
     },
-    /// An operation does not cost what it should.
+    /// An operation does not have its documented cost.
     #[error(
         "{index}: {phase} flushes {} lines with {} fences; it should flush {} with {}",
         found.0, found.1, golden.0, golden.1
     )]
     Cost {
-        /// Which index.
+        /// The index.
         index: &'static str,
-        /// Which operation.
+        /// The operation.
         phase: Phase,
         /// The most frequent cost: lines, fences.
         found: (u64, u64),
-        /// What it should be.
+        /// The documented cost.
         golden: (u64, u64),
     },
-    /// Recovery found another number of records than were written.
+    /// Recovery found a number of records that differs from the number written.
     #[error("{index}: recovery found {records} records instead of {expected}")]
     Recovered {
-        /// Which index.
+        /// The index.
         index: &'static str,
-        /// Found.
+        /// The number found.
         records: u64,
-        /// Written.
+        /// The number written.
         expected: u64,
     },
-    /// A measurement is void.
+    /// A measurement failed.
     #[error(transparent)]
     Bench(#[from] BenchError),
     /// A store failed outside a measurement.
@@ -194,7 +194,7 @@ pub(crate) enum CliError {
     /// The options of a command contradict each other, or an index does not support them.
     #[error("{what}")]
     Option {
-        /// Why.
+        /// The reason.
         what: String,
     },
     /// An index failed outside a measurement.
@@ -206,7 +206,7 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
-    /// Returns what to do next, if there is something to do.
+    /// Returns what to do next, if anything can be done.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownIndex { .. } => {
@@ -276,7 +276,7 @@ impl CliError {
     }
 }
 
-/// Returns what is possible beside a process that writes to the pool, and names that process.
+/// Returns what can be done while a process writes to the pool, and names that process.
 fn locked(path: &Path) -> String {
     let who = crate::pool::writer_of(path)
         .map_or_else(String::new, |who| format!("{who} writes to it; "));
@@ -287,7 +287,7 @@ fn locked(path: &Path) -> String {
     )
 }
 
-/// `1 index is`, `2 indexes are`.
+/// Returns `1 index is`, `2 indexes are`.
 fn indexes_are(count: usize) -> String {
     crate::table::counted(count as u64, "index is", "indexes are")
 }

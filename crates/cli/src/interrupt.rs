@@ -1,9 +1,9 @@
-//! Removes the pools that a command made for itself when a person interrupts the program (Ctrl-C), or
-//! the system asks it to end. Pools on tmpfs would otherwise occupy memory until the next boot.
+//! Removes the pools that a command created for itself if the user interrupts the program (Ctrl-C) or the
+//! system asks it to end. Otherwise pools on tmpfs would occupy memory until the next boot.
 //!
-//! A thread waits for the signals. It removes what is registered, says so, and ends the process by the
-//! signal, so that a shell sees how it ended. A signal that the program was started to ignore (`nohup`, a
-//! script's background job) stays ignored.
+//! A thread waits for the signals. It removes the registered files, prints their names, and ends the
+//! process by the signal, so that a shell sees how it ended. A signal that the program was started to
+//! ignore (by `nohup`, or in a script's background job) stays ignored.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -21,11 +21,11 @@ use crate::table::bytes;
 pub(crate) enum Fate {
     /// A file that is removed.
     Remove,
-    /// A file that stays, as the person asked; its path is printed.
+    /// A file that the user asked to keep; its path is printed.
     Keep,
     /// A folder that is removed with its contents.
     RemoveFolder,
-    /// A folder on which a file system is mounted: both go.
+    /// A folder on which a file system is mounted: it is unmounted and removed.
     Unmount,
 }
 
@@ -35,12 +35,12 @@ fn registered() -> MutexGuard<'static, Vec<(PathBuf, Fate)>> {
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Something that is registered until this is dropped.
+/// A registration, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Registered(PathBuf);
 
 impl Registered {
-    /// Registers what is or will be at `path`.
+    /// Registers the file or folder at `path`, which need not exist yet.
     pub(crate) fn new(path: &Path, fate: Fate) -> Self {
         static WATCH: Once = Once::new();
         WATCH.call_once(watch);
@@ -55,7 +55,7 @@ impl Drop for Registered {
     }
 }
 
-/// Starts the thread. Without it an interrupted program leaves its files, and works all the same.
+/// Starts the thread. If that fails, the program still works, but leaves its files when it is interrupted.
 fn watch() {
     let ignored = ignored_signals();
     let wanted =
@@ -64,7 +64,7 @@ fn watch() {
     let waiter = std::thread::Builder::new().name("pmindex-signals".into());
     let _ = waiter.spawn(move || {
         for signal in signals.forever() {
-            // Nothing new is registered from here on, and nothing is forgotten.
+            // From here on nothing is registered or removed from the list.
             let left = registered();
             clear_away(&left);
             let _ = emulate_default_handler(signal);
@@ -80,7 +80,7 @@ fn ignored_signals() -> u64 {
 }
 
 fn clear_away(left: &[(PathBuf, Fate)]) {
-    // Over a progress bar.
+    // Overwrites a progress bar.
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[2K");
     }

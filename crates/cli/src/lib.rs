@@ -1,8 +1,8 @@
 //! The program `pmindex`: persistent indexes from the command line.
 //!
-//! A library, so that its tests share what it has compiled; the program is `main.rs`. One file per
-//! command; what they share is `registry` (indexes by name), `trial` (a writing process is killed and its
-//! pool compared), `table` and `progress` (what a person sees), `memory` (what the operating system says).
+//! The code is a library, so that its tests share the compiled code; the program is `main.rs`. Each command
+//! has a file. They share `registry` (indexes by name), `trial` (kills a writing process and verifies its
+//! pool), `table` and `progress` (output for people), and `memory` (figures of the operating system).
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -102,7 +102,7 @@ pub fn run() -> ExitCode {
     run_with(&[])
 }
 
-/// Does the same in a program whose `bench` measures these other stores too.
+/// Does the same, and lets `bench` measure these other stores too.
 #[must_use]
 pub fn run_with(peers: &'static [Peer]) -> ExitCode {
     bench::peer::set(peers);

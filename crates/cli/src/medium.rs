@@ -1,4 +1,4 @@
-//! The durability that a person asks for, and what the one they get means in plain words.
+//! The durability that the user requests, and a description in plain words of the one that they get.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -23,7 +23,7 @@ pub(crate) struct MediumArgs {
     pub(crate) flush: Option<Flush>,
 }
 
-/// A durability to ask for.
+/// A mode of durability to request.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// The strongest mode that the medium really supports
@@ -35,8 +35,9 @@ pub(crate) enum Wanted {
     /// Survive power failure on an ordinary file: one write per fence to a journal beside the file; threads
     /// share writes
     Journal,
-    /// Survive a kill of the process; a power failure loses the last 100 ms (`periodic:20ms`, `periodic:2s`:
-    /// other intervals). The pool is in memory (tmpfs), its twin in /var/tmp. For benchmarks
+    /// Survive a kill of the process; a power failure loses the last 100 ms (`periodic:20ms`,
+    /// `periodic:2s`: other intervals). The pool is in memory (tmpfs), with a copy in /var/tmp. For
+    /// benchmarks
     Periodic,
     /// Persistent memory with persistent CPU caches (eADR): fences only
     Fence,
@@ -44,11 +45,11 @@ pub(crate) enum Wanted {
     Flush,
 }
 
-/// A durability as a person writes it: its name, or `periodic:20ms`.
+/// The argument of `--durability`: a mode, or `periodic:20ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     mode: Wanted,
-    /// How often the twin is written; as often as usual if nothing is said.
+    /// How often the twin is written; `None`: the default.
     every: Option<Duration>,
 }
 
@@ -61,7 +62,7 @@ impl fmt::Display for Asked {
     }
 }
 
-/// Parses an [`Asked`], and lists its names.
+/// Parses a [`Asked`], and lists the modes.
 #[derive(Clone)]
 struct AskedParser;
 
@@ -111,7 +112,7 @@ pub(crate) enum Flush {
 }
 
 impl MediumArgs {
-    /// Adds to `options` what was asked for.
+    /// Adds the requested durability to `options`.
     pub(crate) fn apply(self, options: PoolOptions) -> PoolOptions {
         let options = match self.durability.mode {
             Wanted::Auto => options,
@@ -130,7 +131,7 @@ impl MediumArgs {
         }
     }
 
-    /// Does the same for a pool at `path`, with a twin if that was asked for.
+    /// Does the same for a pool at `path`, with a twin if one is requested.
     pub(crate) fn apply_at(self, options: PoolOptions, path: &Path) -> PoolOptions {
         let options = self.apply(options);
         if self.durability.mode != Wanted::Periodic {
@@ -150,40 +151,40 @@ impl MediumArgs {
     }
 }
 
-/// Returns the file of a pool's twin, in a folder for temporary files that is on a disk everywhere.
+/// Returns the file of a pool's twin: in `/var/tmp`, which is on a disk on all common systems.
 pub(crate) fn twin_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".twin");
     Path::new("/var/tmp").join(name)
 }
 
-/// What a pool survives, and how it does it.
+/// What a pool survives, and why.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Promise {
     /// `flush`, `fence`, `journal`, `msync`, `periodic`, `process` or `volatile`.
     pub(crate) mode: String,
-    /// Whether flushes are executed on a medium that is no persistent memory.
+    /// `true` if flushes are executed on a medium that is not persistent memory.
     pub(crate) emulated: bool,
-    /// A crash or kill of the process.
+    /// Survives a crash or kill of the process.
     pub(crate) survives_process_crash: bool,
-    /// A crash of the operating system, or power failure.
+    /// Survives a crash of the operating system, and power failure.
     pub(crate) survives_power_failure: bool,
-    /// The whole truth in a sentence or two.
+    /// The full description, in a few sentences.
     pub(crate) words: String,
 }
 
 impl Promise {
-    /// What this pool promises.
+    /// Returns what this pool promises.
     pub(crate) fn of(pool: &Pool) -> Self {
         Self::new(pool.durability(), pool.is_emulated(), pool.describe())
     }
 
-    /// What a medium promises to a program that writes with the usual options.
+    /// Returns what a medium promises to a program that writes with default options.
     pub(crate) fn of_medium(mode: Durability, words: String) -> Self {
         Self::new(mode, false, words)
     }
 
-    /// What survives what, in two lines.
+    /// Returns two lines: what survives a kill, and what survives a power failure.
     pub(crate) fn lines(&self) -> String {
         let yes = |survives| if survives { style::good("survives") } else { style::bad("lost") };
         format!(
@@ -204,7 +205,7 @@ impl Promise {
         }
     }
 
-    /// The mode's name, and whether it is emulated.
+    /// Returns the mode's name, and whether it is emulated.
     pub(crate) fn title(&self) -> String {
         if self.emulated { format!("{} (emulated)", self.mode) } else { self.mode.clone() }
     }
@@ -226,7 +227,7 @@ mod tests {
         assert!(promise(Durability::Journal, false).survives_power_failure);
     }
 
-    /// What a command line says.
+    /// The command line of a test.
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]

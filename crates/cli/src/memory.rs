@@ -1,6 +1,6 @@
-//! How much memory the operating system says this process has.
+//! How much memory this process uses and the machine has available, by the operating system.
 
-/// Resident anonymous memory (heap and stacks, no files) in bytes; `None` where `/proc` has none.
+/// Returns the resident anonymous memory (heap and stacks, no files) in bytes; `None` without `/proc`.
 pub(crate) fn resident_anonymous() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
@@ -8,8 +8,8 @@ pub(crate) fn resident_anonymous() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Memory that can still be had without swapping much, and swap space, in bytes; `None` where `/proc`
-/// has none.
+/// Returns the memory that can be allocated without much swapping, and the swap space, in bytes; `None`
+/// without `/proc`.
 pub(crate) fn available() -> Option<u64> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = |name: &str| {

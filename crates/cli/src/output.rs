@@ -1,4 +1,4 @@
-//! Standard output: flushed at once; a reader that closes the pipe early is no failure.
+//! Standard output, flushed at once. A reader that closes the pipe early is not an error.
 
 use std::io::{self, Write};
 

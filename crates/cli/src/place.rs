@@ -1,4 +1,4 @@
-//! The file of a pool that a command makes for itself, and its removal afterwards.
+//! The file of a pool that a command creates for itself, and its removal.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use crate::error::CliError;
 use crate::interrupt::{Fate, Registered};
 use crate::medium::twin_of;
 
-/// Tmpfs on Linux.
+/// The folder of tmpfs on Linux.
 const TMPFS: &str = "/dev/shm";
 
-/// A file that is removed in the end, and when the program is interrupted.
+/// A file that is removed when this is dropped, and when the program is interrupted.
 #[derive(Debug)]
 pub(crate) struct Place {
     path: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Chooses a new file name in `dir`; by default in tmpfs if it has `room` bytes, or else in the
+    /// Chooses a new file name in `dir`; by default in tmpfs if that has `room` bytes, else in the
     /// temporary folder.
     pub(crate) fn new(
         dir: Option<&Path>,
@@ -40,7 +40,7 @@ impl Place {
         Ok(Self { path, keep, _registered: registered })
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -55,7 +55,7 @@ impl Drop for Place {
     }
 }
 
-/// Removes a pool's file, and its journal and its twin if there are any.
+/// Removes a pool's file, and its journal and twin if they exist.
 pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     let mut journal = path.as_os_str().to_owned();
     journal.push(".journal");

@@ -1,4 +1,5 @@
-//! Progress of long work, on standard error: a bar on a terminal, elsewhere a line every few seconds.
+//! Reports the progress of long work on standard error: a bar on a terminal, elsewhere a line every few
+//! seconds.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar of `len` steps.
+/// Returns a bar of `len` steps.
 pub(crate) fn bar(len: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:<28} {wide_bar:.cyan/blue} {percent:>3}% {eta}")
         .unwrap_or_else(|_| ProgressStyle::default_bar())
@@ -16,7 +17,7 @@ pub(crate) fn bar(len: u64) -> ProgressBar {
     bar
 }
 
-/// Work of unknown length.
+/// Returns a spinner, for work of unknown length.
 pub(crate) fn spinner(message: &'static str) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(message);
     bar.enable_steady_tick(Duration::from_millis(100));
@@ -27,10 +28,10 @@ pub(crate) fn spinner(message: &'static str) -> ProgressBar {
 const FIRST: Duration = Duration::from_secs(3);
 /// The time between two lines.
 const NEXT: Duration = Duration::from_secs(10);
-/// Steps between two looks at the clock.
+/// Steps between two readings of the clock.
 const STEPS: u64 = 512;
 
-/// Work of known length, as a bar on a terminal, and elsewhere in a line every few seconds.
+/// Progress of work of known length: a bar on a terminal, elsewhere a line every few seconds.
 pub(crate) struct Told {
     bar: ProgressBar,
     what: String,
@@ -42,7 +43,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// `len` steps of something.
+    /// Starts work of `len` steps.
     pub(crate) fn new(what: &str, len: u64) -> Self {
         let bar = bar(len);
         bar.set_message(what.to_owned());
@@ -50,7 +51,7 @@ impl Told {
         Self { bar, what: what.into(), len, lines: !std::io::stderr().is_terminal(), done, due }
     }
 
-    /// One step more.
+    /// Counts a step.
     pub(crate) fn step(&self) {
         self.done.set(self.done.get() + 1);
         if !self.done.get().is_multiple_of(STEPS) {
@@ -64,7 +65,7 @@ impl Told {
         }
     }
 
-    /// The line that is due now.
+    /// Returns the line that is due now.
     fn line(&self, now: Instant) -> Option<String> {
         if now < self.due.get() {
             return None;
@@ -73,7 +74,7 @@ impl Told {
         Some(format!("{}: {} %", self.what, self.done.get() * 100 / self.len.max(1)))
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn end(self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! Indexes by name: a new index is one more line of [`ENTRIES`].
+//! Indexes by name. To add an index, add a line to [`ENTRIES`].
 
 use std::sync::LazyLock;
 
@@ -35,8 +35,8 @@ const ENTRIES: &[Entry] = &[
     YARDSTICK,
 ];
 
-/// Indexes with nodes of other sizes than their own, and how many records a leaf holds. Each is
-/// compiled for every line here: two lines are enough to see what the size does.
+/// Indexes with other node sizes than their own, and the records of a leaf. Each line here is compiled, so
+/// there are only two: enough to see the effect of the size.
 const SIZED: &[(&str, usize, Entry)] = &[
     ("fptree", 13, sized::<FpTree<u64, u64, Mapped, 13>>("fptree-13")),
     ("fptree", 28, sized::<FpTree<u64, u64, Mapped, 28>>("fptree-28")),
@@ -45,27 +45,27 @@ const SIZED: &[(&str, usize, Entry)] = &[
 /// BzTree in its volatile mode.
 const VOLATILE_BZTREE: &str = "bztree-volatile";
 
-/// A way to make an index to be measured.
+/// The functions that make an index to be measured.
 pub(crate) struct Entry {
     /// Its name.
     pub(crate) name: &'static str,
     /// With 8-byte integers.
     pub(crate) integers: Makers<u64, u64>,
-    /// With byte strings; `None` if it is not made for them.
+    /// With byte strings; `None` if the index does not support them.
     pub(crate) bytes: Option<Makers<Vec<u8>, Vec<u8>>>,
 }
 
-/// All entries, the peers last.
+/// Returns all entries, the peers last.
 fn all() -> impl Iterator<Item = &'static Entry> {
     ENTRIES.iter().chain(peers())
 }
 
-/// All names.
+/// Returns all names.
 pub(crate) fn names() -> Vec<&'static str> {
     all().map(|entry| entry.name).collect()
 }
 
-/// The entry of this name.
+/// Returns the entry of this name.
 pub(crate) fn find(name: &str) -> Result<&'static Entry, CliError> {
     all()
         .chain(SIZED.iter().map(|(_, _, entry)| entry))
@@ -76,7 +76,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Entry, CliError> {
 /// Returns the entry of this name with `records` records in a leaf.
 ///
 /// # Errors
-/// [`CliError::Option`] if this program has no such size of it.
+/// [`CliError::Option`] if the program was not built with this size.
 pub(crate) fn find_sized(name: &str, records: usize) -> Result<&'static Entry, CliError> {
     find(name)?;
     let sizes = || SIZED.iter().filter(|(index, ..)| *index == name);
@@ -104,7 +104,8 @@ const fn in_pool<I: PmIndex<u64, u64, Mapped> + 'static>() -> Entry {
     Entry { name: I::NAME, integers: pool_makers::<u64, u64, Typed<I>>(), bytes }
 }
 
-/// The entry of an index that is off by default, and so no kind that a program has at run time.
+/// Returns the entry of an index that is off by default, and therefore is not a `Kind` that can be chosen
+/// at run time.
 const fn by_type<N, T>(name: &'static str) -> Entry
 where
     N: Maker<u64, u64>,

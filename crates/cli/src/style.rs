@@ -15,17 +15,17 @@ fn paint(code: &str, text: &str) -> String {
     if coloured() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.into() }
 }
 
-/// A title.
+/// Formats a title.
 pub(crate) fn bold(text: &str) -> String {
     paint("1", text)
 }
 
-/// Good news.
+/// Formats good news.
 pub(crate) fn good(text: &str) -> String {
     paint("32", text)
 }
 
-/// Bad news.
+/// Formats bad news.
 pub(crate) fn bad(text: &str) -> String {
     paint("31", text)
 }

@@ -1,4 +1,4 @@
-//! Tables a person reads: the first column to the left, numbers to the right.
+//! Tables for people: the first column is left-aligned, numbers are right-aligned.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with this heading.
+    /// Creates a table with this heading.
     pub(crate) fn new<S: Into<String>>(heading: impl IntoIterator<Item = S>) -> Self {
         Self { rows: vec![heading.into_iter().map(Into::into).collect()] }
     }
@@ -20,7 +20,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The text, with a rule under the heading.
+    /// Returns the text, with a rule under the heading.
     pub(crate) fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let width = |column: usize| {
@@ -50,7 +50,7 @@ impl Table {
     }
 }
 
-/// Text in lines of at most 76 characters, each indented by two.
+/// Breaks text into lines of at most 76 characters, indented by two.
 pub(crate) fn wrapped(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -65,7 +65,7 @@ pub(crate) fn wrapped(text: &str) -> String {
     lines.join("\n")
 }
 
-/// A number with as many digits as a reader can use.
+/// Formats a number with as many digits as are useful to a reader.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
@@ -75,7 +75,7 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
-/// A count with its thousands apart.
+/// Formats a count with separated thousands.
 pub(crate) fn thousands(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -88,12 +88,12 @@ pub(crate) fn thousands(count: u64) -> String {
     text
 }
 
-/// A count and what is counted.
+/// Formats a count with its noun.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", thousands(count), if count == 1 { one } else { many })
 }
 
-/// Bytes, in the unit a person would choose.
+/// Formats a number of bytes in a suitable unit.
 #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(crate) fn bytes(count: u64) -> String {
     match count {
@@ -104,12 +104,12 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
-/// A time in milliseconds.
+/// Formats a time in milliseconds.
 pub(crate) fn millis(time: Duration) -> String {
     format!("{} ms", digits(time.as_secs_f64() * 1e3))
 }
 
-/// Operations a second; a dash if there were none.
+/// Formats operations per second; a dash for none.
 pub(crate) fn rate(per_second: f64) -> String {
     match per_second {
         r if r >= 1e6 => format!("{} M", digits(r / 1e6)),

@@ -1,4 +1,5 @@
-//! What an index stands on while it is measured: a pool in a file, a pool that counts, memory.
+//! The pool or memory in which an index is measured: a pool in a file, a pool on a counting medium, or the
+//! heap.
 
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use crate::medium::{MediumArgs, Promise};
 /// The name of the index in a benchmark's pool.
 const INDEX: &str = "bench";
 
-/// Where and how an index is to stand.
+/// Where and how to create an index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<'a> {
     /// The index's name.
@@ -29,58 +30,59 @@ pub(crate) struct Setup<'a> {
     pub(crate) path: &'a Path,
     /// How writes become durable.
     pub(crate) medium: MediumArgs,
-    /// What each flushed line takes longer.
+    /// The time that each flushed line takes longer, to emulate a slower medium.
     pub(crate) write_latency: Duration,
-    /// Bytes that will be enough for all records.
+    /// Bytes that are enough for all records.
     pub(crate) room: u64,
 }
 
-/// An index at work in a benchmark.
+/// An index that is being measured.
 pub(crate) trait Bench<K, V> {
-    /// As what it is measured.
+    /// Returns the index as a subject of measurement.
     fn subject(&self) -> &dyn Subject<K, V>;
 
-    /// Its durability in a word and in a sentence.
+    /// Returns its durability as a word and as a sentence.
     fn durability(&self) -> (String, String);
 
-    /// Whether it is no index of this workspace.
+    /// Returns `true` if it is another store, not an index of this workspace.
     fn is_peer(&self) -> bool {
         false
     }
 
-    /// Bytes of its pool in use, the allocator's own included; `None` without a pool.
+    /// Returns the bytes of its pool in use, including those of the allocator; `None` without a pool.
     fn stored_bytes(&self) -> Option<u64>;
 
-    /// Lets another process open the pool and write, and kills it; lets another one open it, verify the
-    /// structure and close all; and one open it once more. `None` if nothing survives.
+    /// Starts a process that opens the pool and writes, and kills it. Starts a second one that opens the
+    /// pool, verifies the structure and closes it, and a third one that opens it again. Returns `None` if
+    /// nothing survives a crash.
     fn crash_and_open(self: Box<Self>) -> Result<Option<Reopened>, CliError>;
 }
 
-/// What opening took until the index was usable, verification not included.
+/// How long opening took until the index was usable, without verification.
 pub(crate) struct Reopened {
-    /// After a process that wrote was killed.
+    /// After a writing process was killed.
     pub(crate) killed: Duration,
-    /// The records found then, of which one more may have been under way.
+    /// The number of records found, which may include one write that was not acknowledged.
     pub(crate) records: u64,
-    /// After index and pool were closed.
+    /// After a clean close of index and pool.
     pub(crate) closed: Duration,
 }
 
 /// One opening.
 pub(crate) struct Opened {
-    /// What it took until the index was usable.
+    /// How long it took until the index was usable.
     pub(crate) took: Duration,
-    /// The records found.
+    /// The number of records found.
     pub(crate) records: u64,
 }
 
-/// An index whose medium counts.
+/// An index on a counting medium.
 pub(crate) struct Counted<K, V> {
     /// The index.
     pub(crate) subject: Box<dyn Subject<K, V>>,
-    /// What the medium did so far.
+    /// Returns what the medium has counted so far.
     pub(crate) meter: Box<dyn Fn() -> Counts>,
-    /// Writes out what the model of the medium still buffers.
+    /// Writes out what the medium's model of a write buffer still holds.
     pub(crate) drain: Box<dyn Fn()>,
 }
 
@@ -89,28 +91,28 @@ type MakeCounting<K, V> = fn(&'static str) -> Result<Counted<K, V>, CliError>;
 type Open = fn(Setup<'_>, bool) -> Result<Opened, CliError>;
 type WriteForEver = fn(Setup<'_>, &dyn Fn() -> Result<(), CliError>) -> Result<(), CliError>;
 
-/// The ways to make an index with keys and values of certain types.
+/// The functions that make an index with keys and values of certain types.
 pub(crate) struct Makers<K, V> {
-    /// An empty one to be measured.
+    /// Creates an empty index to measure.
     pub(crate) make: Make<K, V>,
-    /// An empty one in memory, on a medium that counts.
+    /// Creates an empty index in memory, on a counting medium.
     pub(crate) counting: Option<MakeCounting<K, V>>,
-    /// What a process of its own does with the one in a pool file, if there is such a file.
+    /// What a child process does with the index in a pool file; `None` for an index without a file.
     pub(crate) subprocess: Option<Subprocess>,
 }
 
-/// What a process of its own does with an index in a pool file.
+/// What a child process does with an index in a pool file.
 #[derive(Clone, Copy)]
 pub(crate) struct Subprocess {
-    /// Opens it and writes until the process ends; calls back when it has begun.
+    /// Opens the index and writes until the process ends; calls back after the first write.
     pub(crate) write_for_ever: WriteForEver,
-    /// Opens it; on demand verifies its structure, and closes index and pool.
+    /// Opens the index; if asked to, verifies its structure and closes index and pool.
     pub(crate) open: Open,
 }
 
-/// A type of which a benchmark writes keys and values of its own.
+/// A type of which the benchmark writes keys and values of its own.
 pub(crate) trait Generated: Key + Value {
-    /// One that no workload has.
+    /// Returns a value that occurs in no workload.
     fn foreign(random: u64) -> Self;
 }
 
@@ -126,19 +128,19 @@ impl Generated for Vec<u8> {
     }
 }
 
-/// How an index comes to be in a pool.
+/// Creates and opens an index in a pool.
 pub(crate) trait Maker<K, V>: 'static {
-    /// The index as what it is measured.
+    /// The index as a subject of measurement.
     type Store: Store<K, V> + 'static;
-    /// Creates the one of this name.
+    /// Creates the index of this kind.
     fn create(kind: &str, pool: &Arc<Pool>) -> Result<Self::Store, CliError>;
-    /// Opens it.
+    /// Opens the index.
     fn open(pool: &Arc<Pool>) -> Result<Self::Store, IndexError>;
-    /// How many records it has.
+    /// Returns the number of records.
     fn len(store: &Self::Store) -> Result<u64, IndexError>;
-    /// Verifies it; how many records it has.
+    /// Verifies the index, and returns the number of records.
     fn check(store: &Self::Store) -> Result<u64, IndexError>;
-    /// Closes it.
+    /// Closes the index.
     fn close(store: Self::Store) -> Result<(), IndexError>;
 }
 
@@ -169,7 +171,7 @@ impl<K: Key, V: Value, I: PmIndex<K, V, Mapped> + 'static> Maker<K, V> for Typed
     }
 }
 
-/// An index by hash whose type is known.
+/// A hash index whose type is known.
 pub(crate) struct ByHash<I>(PhantomData<I>);
 
 impl<K: Key, V: Value, I: PmHashIndex<K, V, Mapped> + 'static> Maker<K, V> for ByHash<I> {
@@ -196,7 +198,8 @@ impl<K: Key, V: Value, I: PmHashIndex<K, V, Mapped> + 'static> Maker<K, V> for B
     }
 }
 
-/// An index chosen by name: a call through a table, little against a byte string.
+/// An index chosen at run time: each call goes through a table, which costs little compared with a byte
+/// string.
 pub(crate) struct AnyKind;
 
 impl<K: Key, V: Value> Maker<K, V> for AnyKind {
@@ -241,7 +244,8 @@ pub(crate) const fn pool_makers<K: Generated, V: Generated, T: Maker<K, V>>() ->
 pub(crate) const fn in_memory_makers<K: Key, V: Value, T: Maker<K, V>>() -> Makers<K, V> {
     Makers {
         make: |setup| {
-            // Addresses, not memory: an index that copies its nodes holds old ones for a while.
+            // This bounds addresses, not memory: an index that copies its nodes holds the old ones for a
+            // while.
             let options = PoolOptions::new().max_size(setup.room.saturating_mul(4));
             let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped)?);
             let index = Measurable::new(setup.name, T::create(setup.name, &pool)?);
@@ -252,7 +256,7 @@ pub(crate) const fn in_memory_makers<K: Key, V: Value, T: Maker<K, V>>() -> Make
     }
 }
 
-/// The makers of the yardstick.
+/// The makers of `BTreeMap`, the yardstick.
 pub(crate) const fn yardstick_makers<K: Generated + Ord, V: Generated>() -> Makers<K, V> {
     Makers {
         make: |_| Ok(Box::new(InMemory(Yardstick::subject()))),
@@ -297,7 +301,7 @@ fn counting<K: Key, V: Value, T: Maker<K, V>>(
     })
 }
 
-/// Addresses, not memory, for the small copy of an index that is counted.
+/// The size in addresses, not in memory, of the small pool on which costs are counted.
 const COUNTED_ROOM: u64 = 8 << 30;
 
 fn write_for_ever<K: Generated, V: Generated, T: Maker<K, V>>(
@@ -340,7 +344,7 @@ fn open<K: Generated, V: Generated, T: Maker<K, V>>(
     Ok(Opened { took, records })
 }
 
-/// The medium of a pool each of whose flushed lines takes longer.
+/// Returns a medium on which each flushed line takes longer.
 fn slowed(mapped: Mapped, latency: Duration) -> Mapped {
     if latency.is_zero() { mapped } else { mapped.counted(latency) }
 }
@@ -398,7 +402,7 @@ impl<K: Generated, V: Generated, T: Maker<K, V>> Bench<K, V> for InPool<K, V, T>
     }
 }
 
-/// The pool, which no index uses any more.
+/// Returns the pool if no index uses it any more.
 fn sole(pool: Arc<Pool>, path: &Path) -> Result<Pool, CliError> {
     Arc::into_inner(pool).ok_or_else(|| CliError::StillOpen { path: path.to_path_buf() })
 }

@@ -1,5 +1,5 @@
-//! What operations cost, counted: no row is printed for an index whose operations flush or fence
-//! otherwise than its documentation says.
+//! Counts the cost of operations. A row is refused if its operations flush or fence differently from the
+//! documented cost.
 
 use std::collections::HashMap;
 
@@ -49,7 +49,7 @@ pub(super) fn count<K, V>(
     Ok(())
 }
 
-/// Takes the costs from an earlier run of the same index with the same distribution; `false` if
+/// Takes the costs from an earlier run of the same index with the same distribution; returns `false` if
 /// there is none.
 pub(super) fn copy(earlier: &[Run], run: &mut Run) -> bool {
     let same = |other: &&Run| other.index == run.index && other.distribution == run.distribution;

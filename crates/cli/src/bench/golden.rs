@@ -1,15 +1,15 @@
-//! What operations must cost for the rows of `bench` to count: lines flushed and fences of those that
-//! neither split nor merge a node.
+//! The cost that operations must have for a row of `bench` to be accepted: lines flushed and fences of
+//! operations that neither split nor merge a node.
 
 use pmindex_pibench::Phase;
 
-/// Lines flushed and fences of an insert, an update, a removal; what is read is not written.
+/// Lines flushed and fences of an insert, an update and a removal; golden files give the rest.
 ///
-/// FAST&FAIR's insert shifts as many lines as it must, so that one has none; WOART's and ART+CoW's writes depend
-/// on what kind of node they meet. BzTree's new values become
-/// durable in their words in batches, at other operations' fences: these are the lines of an operation
-/// that has no batch to flush. Buffered SPTree's are those of a log entry; what absorbing its buffers
-/// costs is in the means printed.
+/// FAST&FAIR's insert has no fixed cost, because the number of shifted lines varies; the cost of a write to
+/// WOART or ART+CoW depends on the kind of the node. BzTree makes new values durable in batches, at the
+/// fences of other operations: the table has the cost of an operation that flushes no batch. For SPTree
+/// with write buffers the table has the cost of a log entry; the printed means include moving buffers to
+/// leaves.
 const COSTS: &[(&str, [Option<Cost>; 3])] = &[
     ("fptree", [Some((2, 1)), Some((1, 1)), Some((1, 1))]),
     ("fastfair", [None, Some((1, 1)), Some((1, 1))]),
@@ -52,7 +52,8 @@ mod tests {
 
     use super::*;
 
-    /// The whole numbers of a golden file (what differs from key to key has a mean there).
+    /// Reads the whole numbers of a golden file. (Where the cost differs from key to key, the file has a
+    /// mean.)
     fn of_file(file: &str) -> Vec<Golden> {
         let cost = |row: &str| {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();

@@ -55,8 +55,8 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) pin: bool,
 
-    /// Which threads do the background work of sptree-buffered: one thread more, whose remaining work is
-    /// counted too, or the writers
+    /// Which threads do the background work of sptree-buffered: one additional thread (the time it needs to
+    /// finish is counted too), or the writers
     #[arg(long, value_enum, default_value = "thread", value_name = "WHO")]
     pub(super) background: Background,
 
@@ -100,8 +100,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = BATCH, value_name = "N")]
     pub(super) batch: usize,
 
-    /// The part of calls (0 to 1) whose latency is measured, in a second round of each phase; 0: no such
-    /// round
+    /// The fraction of calls (0 to 1) whose latency is measured, in a second round of each phase; 0 omits
+    /// that round
     #[arg(long, default_value_t = 1.0, value_name = "PART")]
     pub(super) latency_sample: f64,
 
@@ -219,7 +219,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     }
 }
 
-/// Reads a file, up to a limit that no sensible list of keys exceeds.
+/// Reads a file, up to a limit that no sensible list of keys or report exceeds.
 fn read(path: &Path) -> Result<Vec<u8>, CliError> {
     const LIMIT: u64 = 4 << 30;
     let failed = |error| CliError::File { path: path.to_path_buf(), error };

@@ -1,6 +1,6 @@
-//! The process in which a benchmark opens an index again. What opens a pool after a kill is a process
-//! that has done nothing yet; the process that has measured would show other times: its heap is full of
-//! small freed blocks, and the first large allocation waits until malloc has sorted them.
+//! The process in which a benchmark opens an index again. After a real kill a fresh process opens the pool.
+//! The measuring process would take longer: its heap is full of small freed blocks, which malloc sorts at
+//! the first large allocation.
 
 use std::io::Write;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::error::CliError;
 /// The hidden command.
 pub(crate) const NAME: &str = "bench-opener";
 
-/// What the benchmark tells it.
+/// The arguments that the benchmark passes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -27,15 +27,15 @@ pub(crate) struct Args {
     verify: bool,
 }
 
-/// Opens, and prints the nanoseconds that it took and the records found.
+/// Opens the index, and prints the nanoseconds that it took and the number of records.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let (subprocess, setup) = args.target.find(Duration::from_nanos(args.write_latency))?;
     let Opened { took, records } = (subprocess.open)(setup, args.verify)?;
     writeln!(std::io::stdout(), "{} {records}", took.as_nanos()).map_err(CliError::Pipe)
 }
 
-/// Opens the index of a pool in a process of its own, which ends then. If it is to `verify` the
-/// structure, it closes index and pool as well.
+/// Opens the index of a pool in a child process, which then ends. With `verify`, the child also verifies
+/// the structure and closes index and pool.
 pub(crate) fn open(
     target: &Target<'_>,
     write_latency: Duration,

@@ -23,11 +23,11 @@ pub(super) fn phase(name: &str) -> Result<Phase, String> {
     })
 }
 
-/// A measurement, all options checked.
+/// A measurement with all options checked.
 pub(super) struct Plan<'a> {
     /// The indexes.
     pub(super) entries: Vec<&'static Entry>,
-    /// The first is the load.
+    /// The steps; the first is the load.
     pub(super) steps: Vec<Step>,
     pub(super) threads: Vec<usize>,
     pub(super) distributions: Vec<Distribution>,
@@ -46,7 +46,7 @@ pub(super) struct Plan<'a> {
     sample: Option<f64>,
 }
 
-/// What keys and values are.
+/// The types of keys and values.
 pub(super) enum Data {
     /// 8-byte integers.
     Integers,
@@ -54,7 +54,7 @@ pub(super) enum Data {
     Bytes(Bytes),
 }
 
-/// What byte strings are.
+/// The lengths and the source of byte strings.
 pub(super) struct Bytes {
     key: Length,
     value: Length,
@@ -118,7 +118,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// The sizes of a run; numbers are brought into bounds by [`Workload::of`].
+    /// Returns the sizes of a run; [`Workload::of`] limits them.
     pub(super) fn sizes(&self, distribution: Distribution) -> Sizes {
         let Self { scan_length, batch, .. } = *self;
         let sizes = Sizes::new(self.records, self.ops, self.seed);
@@ -141,9 +141,9 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Returns the error if this machine has too little memory for the records. What is counted is the least
-/// they take: the numbers of all, the keys and values of the chunk that is loaded next, and the records
-/// themselves.
+/// Returns the error if this machine has too little memory for the records. The estimate counts only the
+/// least that they take: the numbers of all records, the keys and values of the chunk that is loaded next,
+/// and the records themselves.
 fn too_many(records: u64, data: &Data, indexes: usize) -> Option<String> {
     let (key, value) = data.fields();
     if key.file.is_some() {
@@ -159,7 +159,7 @@ fn too_many(records: u64, data: &Data, indexes: usize) -> Option<String> {
     })
 }
 
-/// The indexes, each with every size of nodes that was asked for.
+/// Returns the indexes, each with every requested node size.
 fn entries(args: &Args) -> Result<Vec<&'static Entry>, CliError> {
     if args.node_size.is_empty() {
         return args.index.iter().map(|name| registry::find(name)).collect();
@@ -177,7 +177,7 @@ fn entries(args: &Args) -> Result<Vec<&'static Entry>, CliError> {
     Ok(entries)
 }
 
-/// The load, the phases, the mixes.
+/// Returns the steps: the load, the phases, the mixes.
 fn steps(args: &Args) -> Result<Vec<Step>, String> {
     let mut mixes = Vec::new();
     for text in &args.mix {
@@ -225,7 +225,7 @@ impl Data {
         Ok(Self::Bytes(bytes))
     }
 
-    /// What a report says of keys and values.
+    /// Returns the fields of a report that describe keys and values.
     pub(super) fn fields(&self) -> (Field, Field) {
         match self {
             Self::Integers => (Field::integer(), Field::integer()),
@@ -235,7 +235,7 @@ impl Data {
 }
 
 impl Bytes {
-    /// The records of a seed.
+    /// Returns the records of a seed.
     pub(super) fn records(
         &self,
         seed: u64,
@@ -272,7 +272,7 @@ impl Bytes {
     }
 }
 
-/// 8-byte integers of a seed.
+/// Returns the 8-byte integers of a seed.
 pub(super) fn integers(seed: u64, ascending: bool) -> Box<dyn Records<u64, u64>> {
     Box::new(Integers::new(seed, ascending))
 }

@@ -12,12 +12,12 @@ use crate::interrupt::{Fate, Registered};
 /// The peers of this program.
 static PEERS: OnceLock<&'static [Peer]> = OnceLock::new();
 
-/// Says which peers this program has: once, at its start.
+/// Sets the peers of this program, once, at its start.
 pub(crate) fn set(peers: &'static [Peer]) {
     let _ = PEERS.set(peers);
 }
 
-/// All peers of this program.
+/// Returns all peers of this program.
 pub(crate) fn all() -> &'static [Peer] {
     PEERS.get().copied().unwrap_or_default()
 }
@@ -27,10 +27,10 @@ pub(crate) const fn makers() -> Makers<u64, u64> {
     Makers { make: |setup| Ok(Box::new(Store::create(setup)?)), counting: None, subprocess: None }
 }
 
-/// A peer at work, and its folder.
+/// A peer that is being measured, and its folder.
 struct Store {
     peer: &'static Peer,
-    /// Ends before its folder is removed.
+    /// Dropped before its folder is removed.
     subject: Option<Box<dyn Subject>>,
     dir: PathBuf,
     _registered: Registered,
@@ -56,7 +56,7 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.subject = None;
         if self.peer.files {
-            // What is left over is in a temporary place.
+            // If this fails, files remain in a temporary folder.
             let _ = std::fs::remove_dir_all(&self.dir);
         }
     }
@@ -84,7 +84,7 @@ impl Bench<u64, u64> for Store {
     }
 }
 
-/// Bytes on the medium of all files below a folder, holes left out.
+/// Returns the bytes that all files below a folder occupy, without holes.
 fn size_of(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };

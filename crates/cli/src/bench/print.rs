@@ -1,12 +1,12 @@
-//! A report as tables: throughput side by side with ratios to the yardstick, latencies, sizes. One
-//! group of tables for each series of runs.
+//! Prints a report as tables: throughput with ratios to the yardstick, latencies, and sizes; one group of
+//! tables for each series of runs.
 
 use pmindex_pibench::{PhaseRow, Report, Run, Yardstick, series};
 
 use crate::style;
 use crate::table::{Table, digits, thousands};
 
-/// The report.
+/// Returns the report as text.
 pub(super) fn text(report: &Report) -> String {
     let mut text = String::new();
     for runs in series(&report.runs) {
@@ -60,8 +60,8 @@ fn rows(runs: &[Run]) -> Vec<&str> {
     names
 }
 
-/// A row for each phase; for each index its rate and its ratio to the yardstick, if there was
-/// anything to do: a file of keys may have run out.
+/// Returns a row for each phase, with the rate of each index and its ratio to the yardstick. A cell is
+/// empty if nothing was measured: a file of keys may have run out.
 fn throughput(runs: &[Run]) -> Table {
     let yardstick = runs.iter().find(|run| run.index == Yardstick::NAME);
     let mut heading = vec!["operation".to_owned()];
@@ -121,7 +121,7 @@ fn latencies(runs: &[Run]) -> Option<Table> {
     Some(table)
 }
 
-/// A row for each index: costs of writes, bytes of a record, recovery.
+/// Returns a row for each index: costs of writes, bytes of a record, recovery.
 fn sizes(runs: &[Run]) -> Table {
     let counted = |op: &&str| {
         let costs = runs.iter().filter_map(|run| run.row(op)?.fences_per_op);

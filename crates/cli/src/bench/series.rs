@@ -37,7 +37,7 @@ pub(super) fn run(
     }
 }
 
-/// How indexes and records of certain types are made.
+/// The functions that make the indexes and the records of certain types.
 struct Types<'r, K: 'static, V: 'static> {
     makers: fn(&'static Entry) -> Option<&'static Makers<K, V>>,
     records: &'r dyn Fn() -> Result<Box<dyn Records<K, V>>, CliError>,
@@ -73,7 +73,7 @@ fn of<K: Generated, V: Generated>(
         run.pm_bytes_per_record = size.pm;
         run.dram_bytes_per_record = size.dram;
         if costs::copy(earlier, &mut run) {
-            // What is counted does not depend on the number of threads.
+            // Costs do not depend on the number of threads.
         } else if let Some(counting) = makers(types, entry)?.counting {
             let (counted, records) = (counting(entry.name)?, (types.records)()?);
             costs::count(entry, &counted, records, &plan.steps, *work.sizes(), &mut run)?;
@@ -113,14 +113,14 @@ fn describe<K: Generated, V: Generated>(
     run
 }
 
-/// How long an index takes to open, after its process was killed and after it was closed.
+/// Measures how long an index takes to open, after its process was killed and after it was closed.
 fn reopened<K, V>(
     entry: &Entry,
     bench: Box<dyn Bench<K, V>>,
     work: &Workload<K, V>,
 ) -> Result<Option<Reopened>, CliError> {
     let Some(reopened) = bench.crash_and_open()? else { return Ok(None) };
-    // The process that was killed may have been at its one record more.
+    // The killed process may have written one record more.
     let records = reopened.records;
     if !(work.live()..=work.live() + 1).contains(&records) {
         let (index, expected) = (entry.name, work.live());
@@ -135,7 +135,7 @@ struct Size {
     dram: Option<f64>,
 }
 
-/// Runs the steps: loads, looks at sizes, then runs the rest.
+/// Runs the steps: loads, measures sizes, then runs the rest.
 fn throughput<K: Generated, V: Generated>(
     plan: &Plan<'_>,
     settings: &Settings,
@@ -164,14 +164,14 @@ fn throughput<K: Generated, V: Generated>(
 fn size<K, V>(bench: &dyn Bench<K, V>, grown: u64, records: u64) -> Result<Size, CliError> {
     let per_record = |bytes: u64| bytes as f64 / records as f64;
     let pm = Some(bench.stored_bytes().map_or(0.0, per_record));
-    // Stores in memory and peers cannot tell, the operating system can: what `load` added.
+    // Stores in memory and peers do not know their size; so ask the operating system how much `load` added.
     let own = bench.stored_bytes().is_some() && !bench.is_peer();
     let stats = bench.subject().stats()?.filter(|_| own);
     let dram = stats.map_or_else(|| per_record(grown), |stats| per_record(stats.dram_bytes));
     Ok(Size { pm, dram: Some(dram) })
 }
 
-/// Draws progress and notes what memory the loading of each subject takes.
+/// Draws progress, and records how much memory loading each subject takes.
 struct Watch {
     bar: ProgressBar,
     names: Vec<String>,

@@ -1,5 +1,5 @@
-//! A pool on which a benchmark starts a process of its own: how it names it, and how the process
-//! understands that.
+//! A pool on which a benchmark starts a child process: the parent's description of it, and the child's
+//! arguments.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// This program with a hidden command, on the pool.
+    /// Returns this program with a hidden command for the pool.
     pub(super) fn command(&self, name: &str) -> Result<Command, CliError> {
         let mut command = Command::new(std::env::current_exe().map_err(CliError::Child)?);
         command
@@ -37,7 +37,7 @@ impl Target<'_> {
     }
 }
 
-/// A [`Target`], as the process is told of it.
+/// A [`Target`] as arguments of the child process.
 #[derive(clap::Args)]
 pub(super) struct TargetArgs {
     /// The index, by name
@@ -55,7 +55,7 @@ pub(super) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// Returns what a process of its own can do with the index, and where it stands.
+    /// Returns what a child process can do with the index, and where the index is.
     pub(super) fn find(
         &self,
         write_latency: Duration,

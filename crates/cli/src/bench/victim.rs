@@ -1,5 +1,5 @@
-//! The process that a benchmark kills: it opens the pool and writes until it dies, so that the time
-//! of recovery is that after a real SIGKILL.
+//! The process that a benchmark kills: it opens the pool and writes until it is killed, so that the time of
+//! recovery is measured after a real SIGKILL.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::trial::crash::{End, Victim};
 
 /// The hidden command.
 pub(crate) const NAME: &str = "bench-victim";
-/// How long it writes.
+/// How long it writes before the kill.
 const WRITING: Duration = Duration::from_millis(20);
 
-/// What the benchmark tells it.
+/// The arguments that the benchmark passes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 /// Writes until it is killed.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
-    // If the process that measures dies, this one must end too. Only Linux has a call for that.
+    // If the measuring process dies, this one must end too. Only Linux has a call for that.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let (subprocess, setup) = args.target.find(Duration::ZERO)?;
@@ -32,8 +32,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     })
 }
 
-/// Starts the process on a pool, and kills it while it writes. It leaves the records as they were,
-/// or one more.
+/// Starts the process on a pool, and kills it while it writes. The pool then has the same records as
+/// before, or one more.
 pub(crate) fn write_and_kill(target: &Target<'_>) -> Result<(), CliError> {
     let mut victim = Victim::start(target.command(NAME)?)?;
     let pipe = victim.process().stdout.as_mut();

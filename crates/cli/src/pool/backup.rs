@@ -23,7 +23,7 @@ use super::{open, store_log};
 /// Bytes read and compared at once.
 const CHUNK: usize = 1 << 20;
 
-/// Which pool, to where.
+/// The pool, and the file of the copy.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex backup my.pool my.backup\n  \
     pmindex backup live.pool my.backup --pause\n\n\
@@ -120,19 +120,19 @@ fn copy(args: &Args) -> Result<Copied, CliError> {
         return Err(CliError::Exists { path: args.file.clone() });
     }
     let _registered = Registered::new(&partial(&args.file), Fate::Remove);
-    // The pool is locked against writers.
+    // The pool is locked, so no process writes to it.
     let report = Backup::begin(&pool, &args.file)?.finish(())?;
     Ok(Copied { bytes: report.bytes, pause: None })
 }
 
-/// Returns the name of a copy that is not complete.
+/// Returns the name of an incomplete copy.
 fn partial(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".partial");
     name.into()
 }
 
-/// Copies a pool that another process writes to: most of it while that goes on, the rest while it is
+/// Copies a pool that another process writes to: most of it while that process runs, the rest while it is
 /// stopped.
 fn copy_in_use(pool: &Path, file: &Path) -> Result<Copied, CliError> {
     if fs::canonicalize(pool).ok() == fs::canonicalize(file).ok() {
@@ -140,7 +140,7 @@ fn copy_in_use(pool: &Path, file: &Path) -> Result<Copied, CliError> {
         return Err(pmindex::BackupError::Itself { path }.into());
     }
     let mut copy = LiveCopy::new(pool, file)?;
-    // The second round has only what changed during the first one.
+    // The second round copies only what changed during the first.
     copy.catch_up(Pool::peek(pool)?.len)?;
     copy.catch_up(Pool::peek(pool)?.len)?;
     let stopped = Stopped::stop(pool)?;
@@ -155,7 +155,7 @@ fn copy_in_use(pool: &Path, file: &Path) -> Result<Copied, CliError> {
     Ok(Copied { bytes, pause: Some(pause) })
 }
 
-/// A copy of a file that changes.
+/// A copy of a file that changes meanwhile.
 struct LiveCopy {
     pool: File,
     copy: File,
@@ -182,7 +182,7 @@ impl LiveCopy {
         Ok(Self { pool, copy, path, here, there, finished: false, _registered: registered })
     }
 
-    /// Makes the first `len` bytes of the copy what they are in the pool now.
+    /// Makes the first `len` bytes of the copy equal to those of the pool now.
     fn catch_up(&mut self, len: u64) -> Result<(), CliError> {
         let mut at = 0;
         while at < len {
@@ -193,7 +193,7 @@ impl LiveCopy {
                 if at == 0 {
                     without_journal(here);
                 }
-                // What is not there yet differs.
+                // A part that the copy lacks counts as different.
                 let same = self.copy.read_exact_at(there, at).is_ok() && here == there;
                 if same { Ok(()) } else { self.copy.write_all_at(here, at) }
             })();
@@ -203,7 +203,7 @@ impl LiveCopy {
         Ok(())
     }
 
-    /// Makes it durable and gives it its name.
+    /// Makes the copy durable, and gives it its name.
     fn finish(mut self, file: &Path, len: u64) -> Result<(), CliError> {
         let named = (|| {
             self.copy.set_len(len)?;
@@ -223,7 +223,7 @@ impl LiveCopy {
 impl Drop for LiveCopy {
     fn drop(&mut self) {
         if !self.finished {
-            // What stays if this fails is overwritten by the next backup.
+            // If this fails, the next backup overwrites the remaining file.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -1,5 +1,5 @@
-//! `pmindex check`: opens every index of a pool and verifies its structure; with `--repair` copies what can
-//! be read into a new pool.
+//! `pmindex check`: opens every index of a pool and verifies its structure; with `--repair` copies every
+//! record that can be read into a new pool.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::{output, style};
 
 use super::{open, repair, store_log};
 
-/// Which pool.
+/// The pool to check, and options.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex check my.pool\n  \
     pmindex check damaged.pool --repair saved.pool\n\n\
@@ -28,11 +28,11 @@ pub(crate) struct Args {
     /// The pool's file
     pool: PathBuf,
 
-    /// Copy what can be read into a new pool, and report what is lost
+    /// Copy every record that can be read into a new pool, and report what is lost
     #[arg(long, value_name = "NEW")]
     repair: Option<PathBuf>,
 
-    /// Check the file alone, of a pool whose journal is lost for good; nothing is changed
+    /// Check only the pool's file, if its journal is lost for good; nothing is changed
     #[arg(long)]
     without_journal: bool,
 

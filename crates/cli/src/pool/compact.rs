@@ -10,7 +10,7 @@ use crate::medium::MediumArgs;
 use crate::output;
 use crate::table::bytes;
 
-/// Which pool.
+/// The pool to compact.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  pmindex compact my.pool\n  pmindex compact my.pool --json\n\n\

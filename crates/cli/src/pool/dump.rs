@@ -11,9 +11,9 @@
 //! {"end":"pmindex-dump","indexes":1}
 //! ```
 //!
-//! Records come in the order of their keys; restoring takes them in any. Numbers are JSON numbers
-//! (64 bits: some programs read them as doubles), byte strings are strings if they are UTF-8, else
-//! `{"hex":"00ff"}`; `()` is `null`. The last line says that nothing is missing.
+//! Records are written in key order; `restore` accepts any order. Numbers are JSON numbers (of 64 bits,
+//! which some programs read as doubles). Byte strings are strings if they are UTF-8, else `{"hex":"00ff"}`;
+//! `()` is `null`. The last line shows that the dump is complete.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -36,12 +36,12 @@ use super::{open, store_log};
 const VERSION: u64 = 1;
 /// The key of the first line, and the value of the last.
 const DUMP: &str = "pmindex-dump";
-/// The longest line: the longest key and value, escaped in the longest way, and more.
+/// The length of the longest line: more than the longest key and value, all escaped.
 const LONGEST_LINE: u64 = 64 << 20;
-/// Records between two looks at the progress bar.
+/// Records between two updates of the progress bar.
 const STEP: u64 = 4096;
 
-/// Which pool, to where.
+/// The pool to dump, and the file to write.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex dump my.pool > my.jsonl\n  \
     pmindex dump my.pool --index fruit --output fruit.jsonl\n  \
@@ -67,7 +67,7 @@ pub(crate) struct DumpArgs {
     replace: bool,
 }
 
-/// Which text, to which pool.
+/// The dump to read, and the pool to create.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex restore my.jsonl new.pool\n  \
     zstd -dc my.jsonl.zst | pmindex restore - new.pool\n  \
@@ -102,7 +102,7 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
             return Err(CliError::NoIndex { name: args.index.clone(), there });
         }
     }
-    // Open all of them before the first line: an error must not leave half a dump.
+    // Open all indexes before the first line, so that an error does not leave half a dump.
     for entry in entries {
         let index = pmindex_named::open_any(&pool, &entry)?;
         indexes.push((entry.name, index));
@@ -123,7 +123,7 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
     }
 }
 
-/// Writes a file that has its name only when it is complete and durable.
+/// Writes a file that gets its name only when it is complete and durable.
 fn to_file(
     path: &Path,
     replace: bool,
@@ -133,7 +133,7 @@ fn to_file(
         io::ErrorKind::AlreadyExists => CliError::Exists { path: path.into() },
         _ => CliError::File { path: path.into(), error },
     };
-    // As private as the pool.
+    // Readable only by the owner, like the pool.
     let file = NewFile::create(path, 0o600).map_err(failed)?;
     let mut out = BufWriter::new(file.file());
     write(&mut out)?;
@@ -146,7 +146,7 @@ fn write_all(indexes: &[(String, Box<dyn Handle>)], out: &mut dyn Write) -> Resu
     writeln!(out, "{}", json!({ DUMP: VERSION }))?;
     for (name, index) in indexes {
         let Types { keys, values } = index.types();
-        // Ordered by hand: a person reads it.
+        // The fields are in an order for human readers.
         let (quoted, kind) = (json!(name), index.kind().name());
         let (key_type, value_type) = (keys.name, values.name);
         writeln!(
@@ -172,7 +172,7 @@ fn write_all(indexes: &[(String, Box<dyn Handle>)], out: &mut dyn Write) -> Resu
     Ok(out.flush()?)
 }
 
-/// Makes a pool of such a text.
+/// Creates a pool from a dump.
 pub(crate) fn restore(args: &RestoreArgs) -> Result<(), CliError> {
     let file = |error| CliError::File { path: args.file.clone(), error };
     let (source, len): (Box<dyn Read>, u64) = if args.file.as_os_str() == "-" {
@@ -206,12 +206,12 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// What is wrong with the line that was read last.
+    /// Returns an error about the line that was read last.
     fn wrong(&self, what: impl Into<String>) -> CliError {
         CliError::Dump { path: self.path.into(), line: self.number, what: what.into() }
     }
 
-    /// The next line; empty ones are passed over.
+    /// Returns the next line that is not empty.
     fn next(&mut self) -> Result<Value, CliError> {
         let mut line = Vec::new();
         loop {
@@ -235,7 +235,7 @@ impl Lines<'_> {
     }
 }
 
-/// Fills a pool; returns the numbers of indexes and records.
+/// Fills a pool; returns the numbers of indexes and of records.
 fn read_all(
     lines: &mut Lines<'_>,
     pool: &FreshPool,

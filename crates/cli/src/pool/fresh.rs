@@ -10,12 +10,12 @@ use pmindex_named::{Handle, Raw, Types};
 use crate::error::CliError;
 use crate::interrupt::{Fate, Registered};
 
-/// Records that are added together.
+/// The number of records that are added in one call.
 const BATCH: usize = 1024;
-/// The same in bytes of keys and values.
+/// The bytes of keys and values that are added in one call.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// A pool under another name, which goes when the program is interrupted.
+/// A pool under a temporary name, which is removed when the program is interrupted.
 pub(crate) struct FreshPool {
     pool: core::FreshPool,
     target: PathBuf,
@@ -23,12 +23,12 @@ pub(crate) struct FreshPool {
 }
 
 impl FreshPool {
-    /// Starts a pool that will be `target`.
+    /// Starts a pool that will be named `target`.
     pub(crate) fn create(target: &Path) -> Result<Self, CliError> {
         if target.exists() {
             return Err(CliError::Exists { path: target.into() });
         }
-        // A file of the temporary name is an error: another process may be filling it.
+        // An existing file of the temporary name is an error: another process may be filling it.
         let pool = core::FreshPool::create(target)?;
         let registered = Registered::new(pool.partial(), Fate::Remove); // ours from here on
         Ok(Self { pool, target: target.into(), _registered: registered })
@@ -40,7 +40,7 @@ impl FreshPool {
         Ok(Filling { index, batch: Vec::new(), bytes: 0 })
     }
 
-    /// Makes it durable and gives it its name.
+    /// Makes the pool durable, and gives it its name.
     pub(crate) fn finish(self) -> Result<(), CliError> {
         let path = self.target;
         self.pool.finish().map_err(|error| match error.kind() {
@@ -58,7 +58,7 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    /// Adds a record; if its key is there already, that one stays.
+    /// Adds a record; if the key is already there, the first record stays.
     pub(crate) fn add(&mut self, key: Raw, value: Raw) -> Result<(), IndexError> {
         let size = |raw: &Raw| match raw {
             Raw::Word(_) => 8,
@@ -74,7 +74,7 @@ impl Filling {
         self.index.add(std::mem::take(&mut self.batch))
     }
 
-    /// Adds what is left, verifies the index and closes it; how many records it has.
+    /// Adds the remaining records, verifies and closes the index, and returns the number of its records.
     pub(crate) fn finish(mut self) -> Result<u64, CliError> {
         self.flush()?;
         let records = self.index.check()?;

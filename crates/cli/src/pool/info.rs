@@ -15,7 +15,7 @@ use crate::{output, style};
 
 use super::{open, store_log, writer};
 
-/// Which pool.
+/// The pool to describe.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex info my.pool\n  pmindex info my.pool --json\n\n\
     \"survives\" is what the medium gives to a program that writes with default options. A program may\n\
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// An index as far as it is known.
+/// What is known of an index.
 struct Listed {
     name: String,
     kind: String,
@@ -135,7 +135,7 @@ fn table(pool: &Pool, indexes: Vec<Listed>) -> String {
     format!("\n{}", table.render())
 }
 
-/// Shows a pool that another process writes to, without that process.
+/// Describes a pool that another process has open, without asking that process.
 fn in_use(args: &Args) -> Result<(), CliError> {
     let peek = Pool::peek(&args.pool)?;
     let who = writer::of(&args.pool);

@@ -1,5 +1,5 @@
-//! `pmindex info, check, get, put, del, scan, backup, compact, dump, restore`: commands that read a pool or
-//! change it by hand.
+//! `pmindex info, check, get, put, del, scan, backup, compact, dump, restore`: commands that read or change
+//! a pool.
 
 mod backup;
 mod check;

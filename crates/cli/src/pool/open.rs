@@ -1,4 +1,4 @@
-//! Opens a pool that a person named, and the index they mean in it.
+//! Opens the pool that the user names, and the index in it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::medium::MediumArgs;
 
 use super::store_log;
 
-/// Which pool, and which index in it.
+/// The pool, and the index in it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Which {
     /// The pool's file
@@ -26,7 +26,7 @@ pub(crate) struct Which {
 /// The name of an index that `put` creates.
 const DEFAULT_INDEX: &str = "main";
 
-/// Opens a pool to read: other readers may do the same, nothing is written.
+/// Opens a pool for reading: other readers may do so too, and nothing is written.
 pub(crate) fn read_only(path: &Path) -> Result<Arc<Pool>, CliError> {
     read_only_with(path, PoolOptions::new())
 }
@@ -36,15 +36,15 @@ pub(crate) fn read_only_with(path: &Path, options: PoolOptions) -> Result<Arc<Po
     Ok(Arc::new(Pool::open(path, &options.read_only(true))?))
 }
 
-/// Opens an index to read.
+/// Opens an index for reading.
 pub(crate) fn index_to_read(which: &Which) -> Result<Box<dyn Handle>, CliError> {
     let pool = read_only(&which.pool)?;
     let entry = find(&pool, which.index.as_deref())?;
     Ok(pmindex_named::open_any(&pool, &entry)?)
 }
 
-/// Opens an index to change it; with `create`, makes the pool and an index of that kind if they
-/// are missing.
+/// Opens an index for writing; with `create`, creates the pool and an index of that kind if they are
+/// missing.
 pub(crate) fn index_to_write(
     which: &Which,
     medium: MediumArgs,
@@ -53,7 +53,7 @@ pub(crate) fn index_to_write(
     let options = medium.apply(PoolOptions::new());
     let pool = match Pool::open(&which.pool, &options) {
         Err(OpenError::NotFound { .. }) if create.is_some() => {
-            // One zone, as large as in a pool that begins with many.
+            // A single zone, as large as the zones of a default pool.
             let small = options.size(1 << 20).zone_bytes(4 << 20).slot_bytes(4096);
             Pool::create(&which.pool, &small)?
         }
@@ -80,7 +80,7 @@ pub(crate) fn close(pool: Arc<Pool>, handle: Box<dyn Handle>) -> Result<(), CliE
     Ok(())
 }
 
-/// Returns the index of this name, or the only one.
+/// Returns the index of this name, or the only index.
 fn find(pool: &Pool, name: Option<&str>) -> Result<IndexEntry, CliError> {
     let names = || -> Result<Vec<String>, CliError> {
         Ok(store_log::indexes(pool)?.into_iter().map(|entry| entry.name).collect())

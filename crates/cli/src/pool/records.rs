@@ -1,4 +1,4 @@
-//! `pmindex get, put, del, scan`: single records by hand.
+//! `pmindex get, put, del, scan`: single records on the command line.
 
 use std::io::{self, BufWriter, Write};
 

@@ -1,4 +1,4 @@
-//! `pmindex check --repair`: copies what can be read of a damaged pool into a new one.
+//! `pmindex check --repair`: copies the readable records of a damaged pool into a new one.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -17,10 +17,10 @@ use crate::table::counted;
 use super::fresh::FreshPool;
 use super::store_log;
 
-/// Gaps that are listed of one index.
+/// The number of gaps that are listed for each index.
 const LISTED: usize = 20;
 
-/// What was saved of an index.
+/// The result of saving one index.
 pub(crate) struct Saved {
     name: String,
     outcome: Result<Rescue, CliError>,
@@ -30,12 +30,12 @@ struct Rescue {
     /// Records in the new pool.
     records: u64,
     keys: &'static Type,
-    /// What is wrong; `None`: nothing.
+    /// The error of the index; `None` if it is whole.
     damage: Option<IndexError>,
-    /// How many records the index says it has.
+    /// The number of records that the index claims to have.
     claimed: Option<u64>,
     gaps: Vec<Gap<Raw>>,
-    /// What is wrong with its nodes, if they were read one by one.
+    /// The errors of its nodes, if they were read one by one.
     nodes: Vec<PmError>,
 }
 
@@ -50,13 +50,13 @@ pub(crate) fn repair(pool: &Arc<Pool>, target: &Path) -> Result<Vec<Saved>, CliE
     for (at, entry) in entries.into_iter().enumerate() {
         let bar = progress::spinner("saving records");
         let others = owned.iter().enumerate().filter(|(other, _)| *other != at);
-        // What other indexes own, if all of them are whole.
+        // The blocks that other indexes own, if all of these are whole.
         let others: Option<HashSet<u64>> = others
             .map(|(_, blocks)| blocks.as_ref())
             .collect::<Option<Vec<_>>>()
             .map(|all| all.into_iter().flatten().copied().collect());
         let outcome = match save(pool, &entry, others.as_ref(), &fresh) {
-            // The new pool is at fault, not the old one: without it nothing is saved.
+            // The error is in the new pool, not in the old one: nothing can be saved without it.
             Err(Fault::Target(error)) => return Err(error),
             Err(Fault::Source(error)) => Err(error),
             Ok(rescue) => Ok(rescue),
@@ -68,14 +68,14 @@ pub(crate) fn repair(pool: &Arc<Pool>, target: &Path) -> Result<Vec<Saved>, CliE
     Ok(saved)
 }
 
-/// The blocks of an index, if it is whole.
+/// Returns the blocks of an index if it is whole.
 fn blocks_of_whole(pool: &Arc<Pool>, entry: &IndexEntry) -> Option<HashSet<u64>> {
     let index = pmindex_named::open_any(pool, entry).ok()?;
     index.check().ok()?;
     Some(index.blocks().ok()?.into_iter().collect())
 }
 
-/// Which side failed.
+/// The pool that failed.
 enum Fault {
     Source(CliError),
     Target(CliError),
@@ -131,12 +131,12 @@ fn save(
 }
 
 impl Saved {
-    /// Whether something was lost, or may have been.
+    /// Returns `true` if records are or may be lost.
     pub(crate) fn is_damaged(&self) -> bool {
         self.outcome.as_ref().map_or(true, |rescue| rescue.damage.is_some())
     }
 
-    /// For a person.
+    /// Returns the result as text.
     pub(crate) fn text(&self) -> String {
         let name = &self.name;
         let rescue = match &self.outcome {
@@ -175,7 +175,7 @@ impl Saved {
         text
     }
 
-    /// For a program.
+    /// Returns the result as JSON.
     pub(crate) fn json(&self) -> Value {
         let rescue = match &self.outcome {
             Ok(rescue) => rescue,

@@ -1,4 +1,4 @@
-//! The log of a store in a pool: it is no index of the user, and commands leave it alone.
+//! The log of a store in a pool. It is not an index of the user, so commands skip it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use pmindex::{STORE_LOG, Store, StoreError, StoreOptions};
 
 use crate::error::CliError;
 
-/// Whether this is the log of a store.
+/// Returns `true` if this is the log of a store.
 fn is_log(entry: &IndexEntry) -> bool {
     entry.kind == STORE_LOG
 }
 
-/// The indexes of a pool without the log of a store.
+/// Returns the indexes of a pool, without the log of a store.
 pub(crate) fn indexes(pool: &Pool) -> Result<Vec<IndexEntry>, PmError> {
     let mut entries = pool.indexes()?;
     entries.retain(|entry| !is_log(entry));
     Ok(entries)
 }
 
-/// The store of a pool, if it has one.
+/// Opens the store of a pool, if it has one.
 fn store(pool: &Arc<Pool>) -> Result<Option<Store>, StoreError> {
     if !pool.indexes()?.iter().any(is_log) {
         return Ok(None);
@@ -41,7 +41,7 @@ pub(crate) fn blocks(pool: &Arc<Pool>) -> Option<HashSet<u64>> {
     Some(blocks.into_iter().collect())
 }
 
-/// Refuses to write beside transactions that a crash has interrupted.
+/// Refuses to write to a store with transactions that a crash has interrupted.
 pub(crate) fn refuse_unfinished(pool: &Arc<Pool>) -> Result<(), CliError> {
     match check(pool).map_err(|error| CliError::StoreLog { error: error.to_string() })? {
         Some(transactions @ 1..) => Err(CliError::UnfinishedTransactions { transactions }),

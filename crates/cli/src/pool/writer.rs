@@ -1,8 +1,8 @@
 //! Finds the process that has a pool open for writing, and stops it for a while.
 //!
-//! A stopped process (SIGSTOP) stores nothing, and what it has stored so far is in the file's pages, where
-//! every process reads it: the file is the pool that a kill at this moment would leave, and every index
-//! recovers from that.
+//! A stopped process (SIGSTOP) stores nothing, and all its earlier stores are in the pages of the file,
+//! where every process can read them. So the file is the pool that a kill at this moment would leave, and
+//! every index recovers from that.
 
 use std::fmt;
 use std::fs;
@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 
 use crate::error::CliError;
 
-/// The hidden command that lets a stopped process go on when the one that stopped it is gone.
+/// The hidden command that continues a stopped process after the process that stopped it has died.
 pub(crate) const CONTINUER: &str = "continue-later";
 /// How long a process may take to stop.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,8 +37,8 @@ impl fmt::Display for Writer {
     }
 }
 
-/// Returns the process that holds the writer's lock on the pool, if the kernel shows it: not those of
-/// another namespace, nor of another user.
+/// Returns the process that holds the writer's lock on the pool, if the kernel shows it; it hides processes
+/// of another namespace or user.
 pub(crate) fn of(pool: &Path) -> Option<Writer> {
     let file = fs::metadata(pool).ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
@@ -49,7 +49,7 @@ pub(crate) fn of(pool: &Path) -> Option<Writer> {
         let [_, "FLOCK", _, "WRITE", process, place, ..] = fields[..] else { return None };
         place.ends_with(&inode).then(|| process.parse::<u32>().ok()).flatten()
     });
-    // Two file systems may have the same inode number: its open files tell.
+    // Two file systems may have the same inode number, so compare with the files that the process has open.
     let holds = |process: &u32| {
         let open = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
         open.filter_map(|entry| fs::metadata(entry.path()).ok())
@@ -63,7 +63,7 @@ pub(crate) fn of(pool: &Path) -> Option<Writer> {
 /// A process that is stopped until this is dropped.
 pub(crate) struct Stopped {
     process: OwnedFd,
-    /// Lets it go on if this program is killed meanwhile.
+    /// Continues the process if this program is killed meanwhile.
     continuer: Child,
 }
 
@@ -75,7 +75,7 @@ impl Stopped {
         let writer = of(pool).ok_or_else(unseen)?;
         let number = i32::try_from(writer.process).ok().and_then(Pid::from_raw);
         let refused = |e| fault(format!("{writer} cannot be stopped: {e}"));
-        // A handle: should it end now, its number may be another's.
+        // A handle: if the process ends now, its number may be given to another one.
         let process =
             pidfd_open(number.ok_or_else(unseen)?, PidfdFlags::empty()).map_err(refused)?;
         if of(pool).as_ref() != Some(&writer) {
@@ -85,7 +85,7 @@ impl Stopped {
             return Err(fault(format!("{writer} is stopped already; let it go on first")));
         }
         let mut continuer = Command::new(std::env::current_exe().map_err(CliError::Child)?);
-        // In a group of its own: Ctrl-C is for the backup.
+        // A process group of its own, so that Ctrl-C reaches only the backup.
         continuer.args([CONTINUER, &writer.process.to_string()]).process_group(0);
         continuer.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let continuer = continuer.spawn().map_err(CliError::Child)?;
@@ -104,36 +104,36 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // It may have ended.
+        // Fails if the process has ended, which is fine.
         let _ = pidfd_send_signal(&self.process, Signal::CONT);
         drop(self.continuer.stdin.take());
         let _ = self.continuer.wait();
     }
 }
 
-/// Whether every thread of a process is stopped.
+/// Returns `true` if every thread of a process is stopped.
 fn stands(process: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
     let mut states = threads.flatten().map(|thread| {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // The name before it is in parentheses and may contain anything.
+        // The name before it is in parentheses, and may contain any character.
         stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
     });
     states.all(|state| matches!(state, Some('T' | 't' | 'Z' | 'X')))
 }
 
-/// What the hidden command is told.
+/// The arguments of the hidden command.
 #[derive(clap::Args)]
 pub(crate) struct ContinuerArgs {
     /// The process
     process: i32,
 }
 
-/// Waits until standard input ends, and lets the process go on.
+/// Waits until standard input ends, then continues the process.
 pub(crate) fn continue_later(args: &ContinuerArgs) -> Result<(), CliError> {
     let ended = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     if let Some(process) = Pid::from_raw(args.process) {
-        // It may have ended.
+        // Fails if the process has ended, which is fine.
         let _ = kill_process(process, Signal::CONT);
     }
     ended.map(drop).map_err(CliError::Pipe)

@@ -1,4 +1,4 @@
-//! Every operation on a loaded index: how fast it is, and what it asks of the medium.
+//! Runs every operation on a loaded index, and measures its speed and its flushes and fences.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -25,14 +25,14 @@ pub(crate) enum Op {
     Update,
     /// Removes.
     Remove,
-    /// Adds what was removed.
+    /// Adds the removed records again.
     Insert,
     /// The same, 64 in a call.
     InsertMany,
 }
 
 impl Op {
-    /// All, in an order in which each finds the records it needs.
+    /// All operations, in an order in which each finds the records that it needs.
     pub(crate) const ALL: [Self; 7] = [
         Self::Get,
         Self::GetMany,
@@ -43,7 +43,7 @@ impl Op {
         Self::InsertMany,
     ];
 
-    /// Its name in tables.
+    /// Returns its name in tables.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -57,50 +57,50 @@ impl Op {
     }
 }
 
-/// What the operations of a kind took.
+/// Time and costs of the operations of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
-    /// How many there were.
+    /// The number of operations.
     pub(crate) ops: u64,
-    /// How long they took.
+    /// Their total time.
     pub(crate) time: Duration,
-    /// Lines they flushed.
+    /// The lines they flushed.
     pub(crate) lines: u64,
-    /// Fences they executed.
+    /// The fences they executed.
     pub(crate) fences: u64,
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 impl Spent {
-    /// Operations a second.
+    /// Returns the operations per second.
     pub(crate) fn rate(&self) -> f64 {
         self.ops as f64 / self.time.as_secs_f64().max(1e-9)
     }
 
-    /// Lines flushed by one operation.
+    /// Returns the flushed lines per operation.
     pub(crate) fn lines_per_op(&self) -> f64 {
         self.lines as f64 / self.ops.max(1) as f64
     }
 
-    /// Fences of one operation.
+    /// Returns the fences per operation.
     pub(crate) fn fences_per_op(&self) -> f64 {
         self.fences as f64 / self.ops.max(1) as f64
     }
 }
 
-/// When enough operations of a kind have run.
+/// The limit after which no more operations of a kind are run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Enough {
-    /// After this many operations.
+    /// The number of operations.
     pub(crate) ops: u64,
-    /// Or after this time.
+    /// The time.
     pub(crate) time: Duration,
 }
 
-/// Lines flushed and fences so far, where the medium counts them.
+/// Returns the lines flushed and fences so far, if the medium counts them.
 pub(crate) type Meter<'a> = &'a dyn Fn() -> (u64, u64);
 
-/// Exercises one index; `expected` is kept up to date.
+/// Runs operations on one index, and keeps `expected` up to date.
 pub(crate) struct Exercise<'a, I, K, V> {
     index: &'a I,
     universe: &'a Universe<K, V>,
@@ -110,11 +110,11 @@ pub(crate) struct Exercise<'a, I, K, V> {
     numbers: u64,
 }
 
-/// Operations between two looks at the clock.
+/// Operations between two readings of the clock.
 const CHUNK: usize = 8 * BATCH;
 
 impl<'a, K: Key, V: Value, I: Index<K, V>> Exercise<'a, I, K, V> {
-    /// Of an index that holds what is expected.
+    /// Exercises an index that holds `expected`.
     pub(crate) fn new(
         index: &'a I,
         universe: &'a Universe<K, V>,
@@ -124,11 +124,11 @@ impl<'a, K: Key, V: Value, I: Index<K, V>> Exercise<'a, I, K, V> {
         Self { index, universe, expected, random, removed: Vec::new(), numbers: 1 << 40 }
     }
 
-    /// Every operation in turn.
+    /// Runs every operation in turn.
     ///
     /// # Errors
-    /// What an operation failed with. One that has another effect than it should is found later,
-    /// when the index is verified.
+    /// The error of a failed operation. An operation with a wrong effect is found later, when the index is
+    /// verified.
     pub(crate) fn run(
         &mut self,
         enough: Enough,
@@ -149,10 +149,10 @@ impl<'a, K: Key, V: Value, I: Index<K, V>> Exercise<'a, I, K, V> {
         Ok(results)
     }
 
-    /// Where the next operations go: present records, or those removed before.
+    /// Returns the places of the next operations: of present records, or of those removed before.
     fn places(&mut self, op: Op, spent: &Spent) -> Vec<usize> {
         match op {
-            // What is left is for the batches; on a slow medium there is little to share.
+            // The rest is for the batches; on a slow medium few records have been removed.
             Op::Insert if self.removed.len() < 2 * CHUNK => {
                 let half = if spent.ops == 0 { self.removed.len() / 2 } else { 0 };
                 self.removed.split_off(self.removed.len() - half)
@@ -175,7 +175,7 @@ impl<'a, K: Key, V: Value, I: Index<K, V>> Exercise<'a, I, K, V> {
         }
     }
 
-    /// A random place that holds a record.
+    /// Returns a random place that holds a record.
     fn present(&mut self) -> Option<usize> {
         (0..1000).find_map(|_| {
             let at = self.random.below(self.universe.len() as u64);

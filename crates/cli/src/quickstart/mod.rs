@@ -1,11 +1,12 @@
-//! `pmindex quickstart`: real keys in a real file, a real kill, and a check that nothing was lost.
+//! `pmindex quickstart`: loads real keys into a real file, kills the writer, and verifies that nothing was
+//! lost.
 //!
 //! 1. Load a word list and a million integers into two indexes of one pool; time every operation.
-//! 2. A child process writes on from several threads, and acknowledges every write through a pipe.
+//! 2. A child process continues to write from several threads, and acknowledges every write.
 //! 3. At a random moment it is killed (SIGKILL).
-//! 4. Open the pool: recovery is part of it.
-//! 5. Compare both indexes with what the acknowledgements say: every acknowledged write must be
-//!    there, each one in flight wholly or not at all, and nothing else.
+//! 4. Open the pool, which recovers it.
+//! 5. Compare both indexes with the acknowledgements: every acknowledged write must be there, each write in
+//!    flight    completely or not at all, and nothing else.
 //!
 //! Steps 2 to 5 repeat with `--rounds`.
 
@@ -35,7 +36,7 @@ use crate::trial::universe::{self, Universe};
 
 use exercise::{Both, Enough};
 
-/// Room for the pool by default, in bytes.
+/// The size of the pool by default, in bytes.
 const ROOM: u64 = 1 << 30;
 
 /// What to try.
@@ -170,7 +171,8 @@ fn crash_round(
     bar: &indicatif::ProgressBar,
 ) -> Result<Round, CliError> {
     let script = random.random();
-    // A single round is to show a crash in the middle of writing; of many, some hit opening.
+    // A single round shows a crash in the middle of writing; of many rounds, some crash while the pool is
+    // opened.
     let moment = if args.rounds == 1 {
         Moment::AfterFirstWrite(Duration::from_micros(200_000 + random.below(1_300_000)))
     } else if random.below(4) == 0 {
@@ -185,8 +187,8 @@ fn crash_round(
     Ok(round)
 }
 
-/// Creates a pool to be loaded. Where each fence waits for the disk, loading does without: the pool is
-/// written back once, when it is loaded.
+/// Creates a pool for loading. In modes where each fence waits for the disk, loading does not wait; the
+/// pool is written back once, after loading.
 fn create_to_load(path: &Path, args: &Args) -> Result<Store, CliError> {
     let store = Store::create(path, &args.medium.apply(PoolOptions::new()), args.kind)?;
     if store.pool().durability() != Durability::Msync {
@@ -196,7 +198,7 @@ fn create_to_load(path: &Path, args: &Args) -> Result<Store, CliError> {
     Store::open_with(path, &PoolOptions::new().write_back(false))
 }
 
-/// Makes a loaded pool durable, and opens it as was asked for.
+/// Makes a loaded pool durable, and opens it in the requested mode.
 fn loaded_store(store: Store, path: &Path, args: &Args) -> Result<Store, CliError> {
     if store.pool().durability() != Durability::Process {
         return Ok(store);
@@ -206,7 +208,7 @@ fn loaded_store(store: Store, path: &Path, args: &Args) -> Result<Store, CliErro
     Store::open_with(path, &args.medium.apply(PoolOptions::new()))
 }
 
-/// Fills both indexes: all words, every other integer.
+/// Fills both indexes with all words and every other integer.
 fn load(
     store: &Store,
     universes: &Universes,
@@ -219,7 +221,7 @@ fn load(
     ])
 }
 
-/// Loads every `nth` key; `step` hears of each.
+/// Loads every `nth` key, and calls `step` for each.
 fn fill<K: Key, V: Value>(
     index: &impl Index<K, V>,
     universe: &Universe<K, V>,

@@ -1,4 +1,4 @@
-//! What a quickstart found, for a person and as JSON.
+//! Prints the results of a quickstart as text and as JSON.
 
 use std::fmt::Write;
 
@@ -38,13 +38,13 @@ pub(crate) fn text(summary: &Summary, kept: bool) -> String {
     text
 }
 
-/// A titled line; the title is as wide as the longest.
+/// Appends a titled line, padded to the longest title.
 fn line(text: &mut String, title: &str, what: &str) {
     let (gap, title) = title.strip_prefix('\n').map_or(("", title), |title| ("\n", title));
     let _ = writeln!(text, "{gap}{}  {what}", style::bold(&format!("{title:<9}")));
 }
 
-/// A row for each operation: rates on both indexes, lines flushed and fences.
+/// Returns a table with a row for each operation: rates on both indexes, flushed lines and fences.
 fn operations(speeds: &Both, costs: &Both) -> String {
     let heading = ["operation", "words/s", "lines", "fences", "integers/s", "lines", "fences"];
     let mut table = Table::new(heading);
@@ -94,7 +94,7 @@ fn many(text: &mut String, tally: &Tally) {
     }
 }
 
-/// What the last round found: the first one that does not hold is the last.
+/// Appends the verdict of the last round. (A round that fails is the last one.)
 fn verified(text: &mut String, summary: &Summary) {
     let Some(Round { verdict, .. }) = summary.rounds.last() else { return };
     if verdict.holds() {
@@ -127,7 +127,7 @@ fn promise(text: &mut String, summary: &Summary) {
     let _ = write!(text, "{}\n{}", wrapped(&promise.words), promise.lines());
 }
 
-/// The same as JSON.
+/// Returns the results as JSON.
 pub(crate) fn json(summary: &Summary) -> Value {
     let operations: Vec<Value> = ["words", "integers"]
         .into_iter()

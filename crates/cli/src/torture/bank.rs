@@ -1,8 +1,8 @@
-//! A bank in a store, under kills: money is neither made nor lost.
+//! A bank in a store, under kills: the total amount of money must not change.
 //!
-//! Tellers transfer between accounts of two maps and count their transfers in a third one, each transfer in
-//! one transaction; now and then a teller adds all money up, at one moment. After each kill all money must
-//! be there, every transfer that was acknowledged, and of each teller at most one more.
+//! Tellers transfer money between the accounts of two maps, and count their transfers in a third map; each
+//! transfer is one transaction. Now and then a teller adds up all money in one transaction. After each kill
+//! the total must be right, every acknowledged transfer must be there, and at most one more of each teller.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,25 +25,25 @@ use crate::trial::crash::{End, write_and_end};
 
 /// The hidden command of the process that is killed.
 pub(crate) const TELLER: &str = "trial-teller";
-/// What the command line calls a bank.
+/// The name of the bank on the command line.
 pub(super) const NAME: &str = "store";
 
-/// Accounts of each map, and the money that each has at first.
+/// The accounts of each map, and the initial money of each account.
 const ACCOUNTS: u64 = 50;
 const MONEY: u64 = 1000;
-/// All money, and the accounts of both maps.
+/// The total of money, and the number of accounts in both maps.
 const ALL: (u64, u64) = (2 * ACCOUNTS * MONEY, 2 * ACCOUNTS);
 /// Threads that transfer.
 const TELLERS: usize = 3;
-/// A teller adds all money up after so many transfers.
+/// The number of transfers after which a teller adds up all money.
 const SUM_AFTER: u64 = 64;
-/// Rounds after which a new bank begins.
+/// The number of rounds after which a new bank begins.
 const ROUNDS_OF_A_BANK: u64 = 20;
-/// The size of a new pool, and the room for it, in bytes.
+/// The size of a new pool, and its maximum size, in bytes.
 const SIZE: u64 = 4 << 20;
 const ROOM: u64 = 64 << 20;
 
-/// What the parent tells the process that is killed.
+/// The arguments of the process that is killed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The pool
@@ -57,20 +57,20 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-/// What a bank went through.
+/// The results of a bank.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Results {
-    /// Kills.
+    /// The number of kills.
     pub(super) kills: u64,
-    /// Kills before the first acknowledgement.
+    /// The kills before the first acknowledgement.
     pub(super) while_opening: u64,
-    /// Processes that ended properly.
+    /// The processes that ended cleanly.
     pub(super) closed: u64,
     /// Transfers that were acknowledged.
     pub(super) transfers: u64,
     /// Transfers that were durable and not yet acknowledged.
     pub(super) in_flight: u64,
-    /// What was wrong, if anything was.
+    /// What was wrong, if anything.
     pub(super) wrong: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl Bank {
         Ok(Self { store, accounts, transfers })
     }
 
-    /// Opens the accounts, all in one transaction.
+    /// Creates the accounts in one transaction.
     fn found(&self) -> Result<(), StoreError> {
         self.store.transaction(|tx| {
             for map in &self.accounts {
@@ -99,7 +99,8 @@ impl Bank {
         })
     }
 
-    /// Transfers between two accounts, if the one has enough; how many transfers the teller has made then.
+    /// Transfers money between two accounts if the source has enough; returns the teller's total of
+    /// transfers.
     fn transfer(
         &self,
         teller: u64,
@@ -120,7 +121,7 @@ impl Bank {
         })
     }
 
-    /// How much money there is, in how many accounts, at one moment.
+    /// Returns how much money is in how many accounts, in one transaction.
     fn money(&self) -> Result<(u64, u64), StoreError> {
         let now = self.store.snapshot()?;
         let (mut sum, mut accounts) = (0, 0);
@@ -133,8 +134,8 @@ impl Bank {
         Ok((sum, accounts))
     }
 
-    /// Compares with what each teller had `made` before, which is brought up to date, and with what was
-    /// acknowledged since: how many transfers more there are, and what is wrong.
+    /// Compares with `made`, the transfers of each teller before, which it updates, and with the transfers
+    /// acknowledged since. Returns the number of unacknowledged transfers, and what is wrong.
     fn compare(
         &self,
         made: &mut [u64; TELLERS],
@@ -165,7 +166,7 @@ impl Bank {
         Ok((in_flight, wrong))
     }
 
-    /// Ends properly.
+    /// Closes the store cleanly.
     fn close(self) -> Result<(), CliError> {
         let Self { store, accounts, transfers } = self;
         drop((accounts, transfers));
@@ -193,7 +194,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let asked_to_end = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&asked_to_end);
     thread::spawn(move || {
-        // Nothing is ever sent: this waits for the end.
+        // Nothing is ever sent: this waits until standard input is closed.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         asked.store(true, Relaxed);
     });
@@ -230,7 +231,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     bank.close()
 }
 
-/// How a bank is tortured.
+/// The settings of the torture of a bank.
 pub(super) struct Campaign<'a> {
     pub(super) medium: MediumArgs,
     pub(super) dir: Option<&'a Path>,
@@ -239,7 +240,7 @@ pub(super) struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    /// All rounds, or until something is wrong.
+    /// Runs all rounds, or until something is wrong.
     pub(super) fn run(&self, seed: u64, bar: &ProgressBar) -> Result<Results, CliError> {
         let mut random = KeySpace::new(seed);
         let mut results = Results::default();
@@ -264,7 +265,7 @@ impl Campaign<'_> {
         Ok(results)
     }
 
-    /// Has a process transfer, ends it, and compares. `made` are the transfers of each teller.
+    /// Runs a process that makes transfers, ends it, and compares. `made` has the transfers of each teller.
     fn round(
         &self,
         path: &Path,
@@ -287,7 +288,7 @@ impl Campaign<'_> {
         let (in_flight, wrong) = bank.compare(made, &done.steps, plan.end)?;
         results.in_flight += in_flight;
         results.wrong = wrong;
-        // The next round begins after a clean end, or after one more crash.
+        // The next round begins after a clean close, or after one more crash.
         if random.below(2) == 0 {
             bank.close()?;
         } else {
@@ -301,7 +302,7 @@ impl Campaign<'_> {
 mod tests {
     use super::*;
 
-    /// What a command line says.
+    /// The command line of a test.
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Rounds of writing, dying and verifying.
+//! Rounds of writing, ending and verifying.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,16 +18,16 @@ use crate::trial::source::Source;
 use crate::trial::store::Store;
 use crate::trial::universe;
 
-/// Integers of a trial; twice as many keys.
+/// The integers to load; the universe has twice as many keys.
 const INTEGERS: usize = 20_000;
-/// Rounds after which a new pool begins.
+/// The number of rounds after which a new pool begins.
 const ROUNDS_OF_A_POOL: u64 = 20;
-/// The size of a new pool in bytes: it has to grow.
+/// The size of a new pool in bytes: small, so that it has to grow.
 const FIRST_SIZE: u64 = 2 << 20;
-/// Room that a campaign wants, in bytes.
+/// The free space that a campaign needs, in bytes.
 const ROOM: u64 = 512 << 20;
 
-/// What one kind of index goes through.
+/// The settings of the torture of one kind of index.
 pub(super) struct Campaign<'a> {
     pub(super) kind: Kind,
     pub(super) medium: MediumArgs,
@@ -37,21 +37,21 @@ pub(super) struct Campaign<'a> {
     pub(super) seed: u64,
 }
 
-/// What it went through.
+/// Its results.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Results {
-    /// All rounds.
+    /// The sum of all rounds.
     pub(super) tally: Tally,
-    /// Pools made.
+    /// The number of pools created.
     pub(super) pools: u64,
-    /// Growths seen.
+    /// The number of growths seen.
     pub(super) grown: u64,
 }
 
 impl Campaign<'_> {
-    /// All rounds, or until something is wrong.
+    /// Runs all rounds, or until something is wrong.
     pub(super) fn run(&self, bar: &ProgressBar) -> Result<Results, CliError> {
-        // Fewer words than there are, in a file for the child: a round is to be short.
+        // A part of the words, in a file for the child, to keep rounds short.
         let keys = Place::new(self.dir, &format!("torture-keys-{}", self.kind), ROOM, false)?;
         let words = universe::words().sample(INTEGERS);
         std::fs::write(keys.path(), words.keys().join(&b'\n'))?;
@@ -88,7 +88,7 @@ impl Campaign<'_> {
     }
 }
 
-/// One round of a trial.
+/// Runs one round of a trial.
 fn round(
     trial: &mut Trial<'_>,
     random: &mut KeySpace,
@@ -99,7 +99,7 @@ fn round(
     let before = std::fs::metadata(trial.path)?.len();
     let (store, round) = trial.round(run, plan, &|_| ())?;
     results.tally.add(&round);
-    // The next round begins after a clean end, or after one more crash.
+    // The next round begins after a clean close, or after one more crash.
     if random.below(2) == 0 {
         store.close()?;
     } else {
@@ -109,7 +109,7 @@ fn round(
     Ok(())
 }
 
-/// How a round ends: one in ten properly, the others by a kill, one in four of them near opening.
+/// Plans the end of a round: one in ten is clean, the others are kills, one in four of them during opening.
 pub(super) fn plan(random: &mut KeySpace) -> Plan {
     let end = if random.below(10) == 0 { End::Close } else { End::Kill };
     let moment = if end == End::Kill && random.below(4) == 0 {

@@ -1,4 +1,4 @@
-//! What else can happen to a pool: each must end in a clear error, and lose nothing.
+//! Other faults of a pool and its medium: each must give a clear error, and lose nothing.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ use crate::trial::source::Source;
 use crate::trial::store::Store;
 use crate::trial::writer;
 
-/// What came of a fault.
+/// The outcome of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// As it should be; what was seen.
+    /// The pool behaved as it should; with what was seen.
     Held(String),
-    /// It cannot be tried here; why.
+    /// The fault cannot be tried here; with the reason.
     Skipped(String),
-    /// It went wrong; how.
+    /// Something went wrong; with the description.
     Failed(String),
 }
 
@@ -34,12 +34,12 @@ impl Outcome {
     }
 }
 
-/// Room for a pool here, in bytes.
+/// The size of a pool here, in bytes.
 const ROOM: u64 = 64 << 20;
-/// The disk that becomes full, in bytes.
+/// The size of the disk that becomes full.
 const SMALL_DISK: &str = "4M";
 
-/// Every fault on an index of this kind.
+/// Tries every fault on an index of this kind.
 pub(super) fn all(
     kind: Kind,
     medium: MediumArgs,
@@ -58,7 +58,7 @@ pub(super) fn all(
     ])
 }
 
-/// Inserts the keys from `from` on until the pool refuses one; how many it took, and the error.
+/// Inserts the keys from `from` on until the pool refuses one; returns how many it took, and the error.
 fn fill(index: &AnyIndex<u64, u64>, from: u64) -> (u64, IndexError) {
     let mut key = from;
     loop {
@@ -69,7 +69,7 @@ fn fill(index: &AnyIndex<u64, u64>, from: u64) -> (u64, IndexError) {
     }
 }
 
-/// How an index differs from these keys, each with its complement as value.
+/// Returns how an index differs from these keys, each of which has its complement as its value.
 fn differs(
     index: &AnyIndex<u64, u64>,
     keys: impl Iterator<Item = (u64, bool)>,
@@ -85,7 +85,7 @@ fn differs(
     Ok((records != count).then(|| format!("{records} records, there should be {count}")))
 }
 
-/// All keys below `count`.
+/// Returns all keys below `count`.
 fn all_below(count: u64) -> impl Iterator<Item = (u64, bool)> {
     (0..count).map(|key| (key, true))
 }
@@ -94,19 +94,19 @@ fn is_full(error: &IndexError) -> bool {
     matches!(error, IndexError::Pool(PmError::NoSpace { .. } | PmError::Full { .. }))
 }
 
-/// Whatever was found wrong, or what was seen.
+/// Returns what was found wrong, or else what was seen.
 fn judge(wrong: Option<String>, seen: String) -> Outcome {
     wrong.map_or(Outcome::Held(seen), Outcome::Failed)
 }
 
-/// A small file system of its own for a while.
+/// A small file system, mounted until this is dropped.
 struct Disk {
     dir: PathBuf,
     _registered: Registered,
 }
 
 impl Disk {
-    /// Makes it read-only from now on.
+    /// Makes it read-only.
     fn protect(&self) -> Result<(), String> {
         let mut mount = Command::new("mount");
         mount.args(["-o", "remount,ro"]).arg(&self.dir);
@@ -136,13 +136,13 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Not mounted if mounting failed; the folder goes in any case.
+        // Fails if mounting failed; the folder is removed in any case.
         let _ = Command::new("umount").arg(&self.dir).output();
         let _ = std::fs::remove_dir(&self.dir);
     }
 }
 
-/// A disk that fills up: an error at the write that does not fit, and everything before it is there.
+/// A disk that fills up: the write that does not fit gets an error, and everything before it is there.
 fn disk_full(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
     let disk = match Disk::mount(place.path().with_extension("disk")) {
         Ok(disk) => disk,
@@ -155,7 +155,7 @@ fn disk_full(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome
     if !is_full(&error) || count == 0 {
         return Ok(Outcome::Failed(format!("after {count} records the error was: {error}")));
     }
-    // Still usable; an index that copies nodes may refuse a removal too, and loses nothing by it.
+    // The index is still usable. An index that copies nodes may refuse a removal too, and loses nothing.
     let mut present = vec![true; count as usize];
     let mut refused = 0;
     for key in count - count / 4..count {
@@ -184,7 +184,7 @@ fn disk_full(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome
     Ok(judge(wrong, seen))
 }
 
-/// A file that is removed while the pool is open: the pool works to the end.
+/// A file that is removed while the pool is open: the pool works until it is closed.
 fn removed(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
     let store = Store::create(place.path(), options, kind)?;
     let insert = |keys: std::ops::Range<u64>| {
@@ -203,7 +203,7 @@ fn removed(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, 
     Ok(judge(wrong.or(gone), "used to the end, then gone".into()))
 }
 
-/// A file that is cut short: the process dies by SIGBUS, and the next one gets an error that says why.
+/// A file that is cut short: the process dies by SIGBUS, and the next opening gets an error that says why.
 fn cut_short(
     kind: Kind,
     medium: MediumArgs,
@@ -220,7 +220,7 @@ fn cut_short(
         if steps > 0 {
             cut.call_once(|| {
                 let file = std::fs::OpenOptions::new().write(true).open(&path);
-                // If this fails, the child is not killed, which is noticed.
+                // If this fails, the child is not killed, and the parent notices.
                 let _ = file.and_then(|file| file.set_len(4096 * 4));
             });
         }
@@ -241,7 +241,7 @@ fn cut_short(
     })
 }
 
-/// A thread that panics with a scan under way: the others go on, nothing stays locked.
+/// A thread that panics during a scan: other threads continue, and no lock is left.
 fn panics(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
     let store = Store::create(place.path(), options, kind)?;
     let index = &store.integers;
@@ -268,8 +268,8 @@ fn panics(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, C
     Ok(judge(wrong, "the others went on".into()))
 }
 
-/// A disk that is read-only when the pool of a killed process is opened: writing is refused by name,
-/// and reading recovers in memory.
+/// A disk that is read-only when the pool of a killed process is opened: opening for writing gets a clear
+/// error, and opening for reading recovers in memory.
 fn read_only_disk(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
     let disk = match Disk::mount(place.path().with_extension("disk")) {
         Ok(disk) => disk,
@@ -300,8 +300,8 @@ fn read_only_disk(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Ou
     Ok(judge(wrong.or(written), format!("\"{why}\", and readable all the same")))
 }
 
-/// A child process that was started while the pool was open, and lives on when it is closed: it holds
-/// neither the pool nor its lock.
+/// A child process that was started while the pool was open, and outlives it: it keeps neither the pool nor
+/// its lock.
 fn outlived(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
     let store = Store::create(place.path(), options, kind)?;
     store.integers.put(&0, &!0)?;

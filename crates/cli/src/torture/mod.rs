@@ -1,15 +1,15 @@
 //! `pmindex torture`: kills a writing process many times, and verifies after each kill that nothing was lost.
 //!
-//! Every round a child process opens the pool, writes from several threads, and ends: mostly by
-//! SIGKILL, while it writes or while it opens, sometimes by closing properly, sometimes stopped and
-//! continued meanwhile. Then the pool must hold every acknowledged write and nothing else. The
-//! acknowledgements are counted in this process, outside the pool. A pool begins small, so that it
-//! grows under the kills, and now and then a new one begins.
+//! In every round a child process opens the pool, writes from several threads, and ends: usually by
+//! SIGKILL, while it writes or while it opens the pool; sometimes by a clean close; sometimes it is stopped
+//! and continued in between. Then the pool must hold every acknowledged write and nothing else. The parent
+//! counts the acknowledgements outside the pool. A pool begins small, so that it grows under the kills;
+//! after some rounds a new pool begins.
 //!
 //! `--index store` does the same to a store, with transactions over its maps: [`bank`].
 //!
-//! After the kills, [`faults`]: a full disk, a file removed or cut short underneath, a panic, a disk
-//! that is read-only, a child process that outlives the pool.
+//! After the kills come other faults, in [`faults`]: a full disk, a file removed or cut short, a panic, a
+//! read-only disk, a child process that outlives the pool.
 
 pub(crate) mod bank;
 mod campaign;
@@ -32,8 +32,8 @@ use faults::Outcome;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Kinds of index, separated by commas; `store` for transactions over several maps; or `all` [kinds: see
-    /// `pmindex quickstart --help`]
+    /// Kinds of index, separated by commas; `store` for transactions over several maps; or `all` [kinds:
+    /// see `pmindex quickstart --help`]
     #[arg(long = "index", value_name = "KIND", default_value = "all", value_parser = which)]
     which: Which,
 
@@ -68,7 +68,7 @@ const EXAMPLES: &str = "Examples:
   pmindex torture --index store --durability journal --dir /mnt/disk
   pmindex torture --index all --kills 10000 --seconds 600 --dir /mnt/disk";
 
-/// Which kinds, and whether a bank in a store.
+/// The kinds of index, and whether to run the bank in a store.
 #[derive(Clone, Debug)]
 struct Which {
     kinds: Vec<Kind>,
@@ -96,7 +96,7 @@ fn which(name: &str) -> Result<Which, String> {
     Ok(Which { kinds, bank })
 }
 
-/// What one kind of index went through.
+/// The results of one kind of index.
 struct KindReport {
     kind: Kind,
     results: Results,

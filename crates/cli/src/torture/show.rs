@@ -1,4 +1,4 @@
-//! The report of a torture, for a person and as JSON.
+//! Prints the report of a torture as text and as JSON.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -92,7 +92,7 @@ fn kinds(reports: &[KindReport]) -> String {
     text
 }
 
-/// The same as JSON.
+/// Returns the report as JSON.
 pub(super) fn json(reports: &[KindReport], bank: Option<&bank::Results>, seed: u64) -> Value {
     let row = |report: &KindReport| {
         let Results { tally, pools, grown } = &report.results;

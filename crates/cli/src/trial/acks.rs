@@ -1,7 +1,7 @@
-//! Acknowledgements: how many steps of each thread have returned, in a file outside the pool.
+//! Acknowledgements: the number of completed steps of each thread, in a file outside the pool.
 //!
-//! What a process has written to a file is in the kernel's pages and outlives the process. A file on
-//! persistent memory outlives the machine too.
+//! What a process has written to a file is in the kernel's pages, and survives a kill of the process. A
+//! file on persistent memory also survives a crash of the machine.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
 
-/// Threads of a writer at most: each has a word in the file.
+/// The maximum number of writing threads: each has a word in the file.
 pub(crate) const MAX_THREADS: usize = 64;
 
 /// A file of acknowledgements: word `n` counts the steps of thread `n`.
@@ -18,7 +18,7 @@ pub(crate) const MAX_THREADS: usize = 64;
 pub(crate) struct Acks(File);
 
 impl Acks {
-    /// Makes a file without a name for a child process, which inherits it as standard output.
+    /// Creates a file without a name for a child process, which inherits it as standard output.
     pub(crate) fn anonymous() -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("pmindex-acks-{}", std::process::id()));
         let acks = Self::zeroed(&path)?;
@@ -26,13 +26,13 @@ impl Acks {
         Ok(acks)
     }
 
-    /// The file that this process has inherited.
+    /// Returns the file that this process has inherited.
     pub(crate) fn inherited() -> io::Result<Self> {
         Ok(Self(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
     }
 
-    /// Makes a file that survives the machine: it is durable with its name when this returns, and only
-    /// its words change later.
+    /// Creates a file that survives a crash of the machine: when this returns, the file and its name are
+    /// durable, and later only its words change.
     pub(crate) fn durable(path: &Path) -> io::Result<Self> {
         let acks = Self::zeroed(path)?;
         acks.0.sync_all()?;
@@ -42,17 +42,17 @@ impl Acks {
         Ok(acks)
     }
 
-    /// Opens a file to read it.
+    /// Opens a file for reading.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(File::open(path)?))
     }
 
-    /// The file as standard output of a child process.
+    /// Returns the file as standard output for a child process.
     pub(crate) fn to_stdout(&self) -> io::Result<Stdio> {
         Ok(self.0.try_clone()?.into())
     }
 
-    /// Says that `steps` steps of thread `thread` have returned.
+    /// Records that `steps` steps of thread `thread` have returned.
     pub(crate) fn acknowledge(&self, thread: usize, steps: u64) -> io::Result<()> {
         self.0.write_all_at(&steps.to_le_bytes(), 8 * thread as u64)
     }

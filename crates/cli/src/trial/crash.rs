@@ -1,4 +1,4 @@
-//! The parent's side: starts a writing process, watches its acknowledgements, ends it.
+//! The parent's side: starts a writing process, watches its acknowledgements, and ends it.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use super::acks::Acks;
 /// When to end the child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Moment {
-    /// This long after the first acknowledgement: certainly in the middle of writing.
+    /// This long after the first acknowledgement: always in the middle of writing.
     AfterFirstWrite(Duration),
-    /// This long after the start: perhaps in the middle of opening.
+    /// This long after the start: possibly while the pool is being opened.
     AfterStart(Duration),
 }
 
@@ -23,49 +23,49 @@ pub(crate) enum Moment {
 pub(crate) enum End {
     /// By SIGKILL.
     Kill,
-    /// It is asked to, finishes its steps, and closes the pool.
+    /// The parent asks it to end; it finishes its steps, and closes the pool.
     Close,
 }
 
 /// When and how the child ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// When.
+    /// When it ends.
     pub(crate) moment: Moment,
-    /// How.
+    /// How it ends.
     pub(crate) end: End,
-    /// Whether it is stopped and continued (SIGSTOP, SIGCONT) every now and then.
+    /// `true` if it is stopped and continued (SIGSTOP, SIGCONT) now and then.
     pub(crate) pauses: bool,
 }
 
 impl Plan {
-    /// A kill at a moment.
+    /// Plans a kill at a moment.
     pub(crate) fn kill(moment: Moment) -> Self {
         Self { moment, end: End::Kill, pauses: false }
     }
 }
 
-/// What a child got done before it ended.
+/// What a child had acknowledged when it ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Acknowledged {
     /// Steps of each thread.
     pub(crate) steps: Vec<u64>,
-    /// From the first acknowledgement to the end.
+    /// The time from the first acknowledgement to the end.
     pub(crate) writing: Duration,
 }
 
 impl Acknowledged {
-    /// Steps of all threads.
+    /// Returns the steps of all threads.
     pub(crate) fn total(&self) -> u64 {
         self.steps.iter().sum()
     }
 }
 
-/// Runs `command`, a writer with `threads` threads, and ends it as planned; `progress` hears how many
-/// steps were acknowledged so far.
+/// Runs `command`, a writer with `threads` threads, and ends it as planned; calls `progress` with the
+/// number of acknowledged steps.
 ///
 /// # Errors
-/// If the child ends by itself or in another way than planned: then it failed, and said why on
+/// If the child ends by itself, or in another way than planned: it failed, and printed the reason to
 /// standard error.
 pub(crate) fn write_and_end(
     mut command: Command,
@@ -86,7 +86,7 @@ pub(crate) fn write_and_end(
     Ok(Acknowledged { steps: acks.read(threads).map_err(CliError::Pipe)?, writing })
 }
 
-/// A process to be ended; if it is dropped before, it is killed.
+/// A process that is to be ended; it is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Victim(Child);
 
@@ -96,7 +96,7 @@ impl Victim {
         command.spawn().map(Self).map_err(CliError::Child)
     }
 
-    /// The process.
+    /// Returns the process.
     pub(crate) fn process(&mut self) -> &mut Child {
         &mut self.0
     }
@@ -104,7 +104,7 @@ impl Victim {
     /// Ends it.
     ///
     /// # Errors
-    /// [`CliError::ChildEnded`] if it ended otherwise.
+    /// [`CliError::ChildEnded`] if it ended in another way.
     pub(crate) fn end(mut self, end: End) -> Result<(), CliError> {
         match end {
             End::Kill => self.0.kill().map_err(CliError::Child)?,
@@ -118,8 +118,8 @@ impl Victim {
         if as_planned { Ok(()) } else { Err(CliError::ChildEnded { status }) }
     }
 
-    /// Waits for the moment; returns the time of the first acknowledgement, if there was one. `seen` says
-    /// how many there were.
+    /// Waits for the moment; returns the time of the first acknowledgement, if there was one. `seen`
+    /// returns the number of acknowledgements.
     fn wait_for(
         &mut self,
         plan: Plan,
@@ -147,7 +147,7 @@ impl Victim {
         }
     }
 
-    /// Stops it in the middle of whatever it does, and lets it go on.
+    /// Stops it, and continues it.
     fn pause(&self) -> Result<(), CliError> {
         let Some(pid) = Pid::from_raw(self.0.id().cast_signed()) else { return Ok(()) };
         for signal in [Signal::STOP, Signal::CONT] {
@@ -160,7 +160,7 @@ impl Victim {
 
 impl Drop for Victim {
     fn drop(&mut self) {
-        // Both do nothing if it has ended.
+        // Both fail if it has ended, which is fine.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -176,7 +176,7 @@ mod tests {
         command
     }
 
-    /// What acknowledges one step of thread 0 and writes on.
+    /// Acknowledges one step of thread 0, and continues to write.
     const WRITES: &str = "printf '\\001'; while :; do sleep 1; done";
 
     #[test]

@@ -11,45 +11,45 @@ use super::source::Universes;
 use super::store::Store;
 use super::universe::Universe;
 
-/// What an index should hold, by place in its universe: a number that stands for the value.
+/// What an index should hold: for each place of its universe, the number that stands for the value.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
     values: Vec<Option<u64>>,
-    /// Changes that had begun and were not acknowledged: each place may hold the old or the new.
+    /// Changes that had begun and were not acknowledged: each place may have the old or the new value.
     in_flight: Vec<(usize, Option<u64>)>,
 }
 
 impl Expected {
-    /// Nothing at any of `len` places.
+    /// Returns a model of `len` empty places.
     pub(crate) fn empty(len: usize) -> Self {
         Self { values: vec![None; len], in_flight: Vec::new() }
     }
 
-    /// What a place should hold.
+    /// Returns what a place should hold.
     pub(crate) fn at(&self, at: usize) -> Option<u64> {
         self.values[at]
     }
 
-    /// A place holds this from now on.
+    /// Sets what a place should hold.
     pub(crate) fn set(&mut self, at: usize, value: Option<u64>) {
         self.values[at] = value;
     }
 
-    /// An acknowledged change.
+    /// Applies an acknowledged change.
     fn apply(&mut self, change: &Change) {
         for (at, value) in change.effects(|at| self.values[at]) {
             self.values[at] = value;
         }
     }
 
-    /// A change that may or may not have happened.
+    /// Notes a change that may or may not have happened.
     fn attempt(&mut self, change: &Change) {
         let effects = change.effects(|at| self.values[at]);
         self.in_flight.extend(effects.into_iter().filter(|(at, new)| self.values[*at] != *new));
     }
 }
 
-/// Both indexes together.
+/// The models of both indexes.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     /// The byte strings.
@@ -59,7 +59,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Of empty indexes.
+    /// Returns the model of empty indexes.
     pub(crate) fn empty(universes: &Universes) -> Self {
         Self {
             words: Expected::empty(universes.words.len()),
@@ -67,8 +67,8 @@ impl Model {
         }
     }
 
-    /// Follows the scripts of this seed, each thread's for the steps that were acknowledged; after a kill,
-    /// one more had perhaps begun.
+    /// Follows the scripts of this seed, as far as each thread has acknowledged; after a kill, one more
+    /// step may have begun.
     pub(crate) fn follow(
         &mut self,
         universes: &Universes,
@@ -83,7 +83,7 @@ impl Model {
         }
     }
 
-    /// Compares both indexes of a pool with what they should hold; afterwards this is what was found.
+    /// Compares both indexes of a pool with the model, which then becomes what was found.
     pub(crate) fn verify(
         &mut self,
         store: &Store,
@@ -112,35 +112,35 @@ impl Model {
     }
 }
 
-/// Differences that are told in words.
+/// The number of differences that are described in words.
 const EXAMPLES: usize = 5;
 
-/// How indexes differ from what they should hold.
+/// How indexes differ from the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Verdict {
     /// Records found.
     pub(crate) records: u64,
-    /// In-flight changes found done.
+    /// The changes in flight that took effect.
     pub(crate) in_flight_done: u64,
-    /// In-flight changes in all.
+    /// All changes in flight.
     pub(crate) in_flight: u64,
     /// Acknowledged records that are missing.
     pub(crate) lost: u64,
     /// Records that no thread wrote, or that were removed.
     pub(crate) ghosts: u64,
-    /// Records with another value than was written last.
+    /// Records whose value is not the one written last.
     pub(crate) wrong: u64,
-    /// The first few, in words.
+    /// The first few differences, in words.
     pub(crate) examples: Vec<String>,
 }
 
 impl Verdict {
-    /// Whether every acknowledged write is there, and nothing else.
+    /// Returns `true` if every acknowledged write is there, and nothing else.
     pub(crate) fn holds(&self) -> bool {
         self.lost + self.ghosts + self.wrong == 0
     }
 
-    /// Adds what was found elsewhere.
+    /// Adds another verdict.
     pub(crate) fn add(&mut self, other: &Self) {
         self.records += other.records;
         self.in_flight_done += other.in_flight_done;
@@ -159,8 +159,8 @@ impl Verdict {
     }
 }
 
-/// Compares an index with what it should hold, by a full scan in both their orders; afterwards
-/// `expected` is what was found, in-flight changes decided.
+/// Compares an index with the model, by full scans in both directions. `expected` then becomes what was
+/// found, with the changes in flight decided.
 fn verify<K: Key, V: Value>(
     index: &impl Index<K, V>,
     universe: &Universe<K, V>,
@@ -217,7 +217,7 @@ fn verify<K: Key, V: Value>(
     Ok(verdict)
 }
 
-/// Looks every key up, present or not: a scan does not use the upper levels, lookups do.
+/// Looks up every key, present or not: unlike scans, lookups use the upper levels.
 fn look_up<K: Key, V: Value>(
     index: &impl Index<K, V>,
     universe: &Universe<K, V>,
@@ -246,7 +246,7 @@ mod tests {
     use super::super::universe;
     use super::*;
 
-    /// An index of integers that holds every other key of a universe, and what it should hold.
+    /// Returns an index that holds every other key of a universe, and its model.
     fn sample() -> (FpTree<u64, u64>, Universe<u64, u64>, Expected) {
         let pool = Arc::new(Pool::volatile(4 << 20).expect("memory"));
         let index = FpTree::create(&pool, "integers").expect("room");
@@ -298,7 +298,7 @@ mod tests {
             if holds {
                 assert_eq!(verdict.in_flight, 3);
                 assert_eq!(verdict.in_flight_done, if done { 3 } else { 0 });
-                // What was found is from now on what must be there.
+                // From now on the model is what was found.
                 let again = verify(&index, &universe, &mut expected).expect("readable");
                 assert!(again.holds(), "{again:?}");
             }

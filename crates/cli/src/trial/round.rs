@@ -1,4 +1,5 @@
-//! One round of a trial: a child writes and ends, the pool is opened and compared. And the sum of many.
+//! One round of a trial: a child writes and ends, then the parent opens and verifies the pool. Also the sum
+//! of many rounds.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::source::{Source, Universes};
 use super::store::{Opened, Store};
 use super::writer;
 
-/// A pool whose writers die, and what it must hold.
+/// A pool whose writers are ended, and its model.
 pub(crate) struct Trial<'a> {
     /// The pool.
     pub(crate) path: &'a Path,
@@ -29,22 +30,22 @@ pub(crate) struct Trial<'a> {
 /// The result of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
-    /// How the child was to end.
+    /// How the child was planned to end.
     pub(crate) plan: Plan,
-    /// What the child got done.
+    /// What the child acknowledged.
     pub(crate) acknowledged: Acknowledged,
-    /// What opening took.
+    /// What opening took and did.
     pub(crate) opened: Opened,
     /// What was found.
     pub(crate) verdict: Verdict,
 }
 
 impl Trial<'_> {
-    /// Lets a child perform `threads` scripts of the seed `script` and end as planned; `progress` hears
-    /// how many steps were acknowledged so far. Returns the pool too, open and compared.
+    /// Runs a child that performs `threads` scripts of the seed `script` and ends as planned; calls
+    /// `progress` with the number of acknowledged steps. Returns the pool too, open and verified.
     ///
     /// # Errors
-    /// If the child or the pool fails. A pool that holds something else is no error but a verdict.
+    /// If the child or the pool fails. Wrong contents are a verdict, not an error.
     pub(crate) fn round(
         &mut self,
         (threads, script): (usize, u64),
@@ -58,7 +59,8 @@ impl Trial<'_> {
         Ok((store, Round { plan, acknowledged, opened, verdict }))
     }
 
-    /// Opens the pool after `steps` of each thread's script were acknowledged, and compares.
+    /// Opens the pool after `steps` of each thread's script were acknowledged, and compares it with the
+    /// model.
     ///
     /// # Errors
     /// If the pool fails.
@@ -76,22 +78,22 @@ impl Trial<'_> {
     }
 }
 
-/// The results of rounds, added up.
+/// The sum of the results of rounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     /// Kills.
     pub(crate) kills: u64,
-    /// Kills before the first acknowledgement: in the middle of opening.
+    /// Kills before the first acknowledgement, during opening.
     pub(crate) while_opening: u64,
-    /// Proper ends.
+    /// Clean ends.
     pub(crate) closed: u64,
-    /// Rounds with stops and continuations.
+    /// Rounds in which the child was stopped and continued.
     pub(crate) paused: u64,
     /// Acknowledged writes.
     pub(crate) writes: u64,
-    /// What was found, all rounds added up.
+    /// The sum of all verdicts.
     pub(crate) verdict: Verdict,
-    /// How long openings after an end took, ascending.
+    /// The durations of all openings, ascending.
     openings: Vec<Duration>,
 }
 
@@ -111,12 +113,13 @@ impl Tally {
         self.openings.insert(at, round.opened.time);
     }
 
-    /// Whether there was a kill, every acknowledged write was there after each, and nothing else.
+    /// Returns `true` if there was a kill, and after each kill every acknowledged write was there, and
+    /// nothing else.
     pub(crate) fn holds(&self) -> bool {
         self.kills > 0 && self.verdict.holds()
     }
 
-    /// The time of an opening in the middle and of the slowest one, if there was any.
+    /// Returns the median and the longest duration of an opening, if there was any.
     pub(crate) fn openings(&self) -> Option<(Duration, Duration)> {
         let median = self.openings.get(self.openings.len() / 2)?;
         Some((*median, *self.openings.last()?))

@@ -1,8 +1,8 @@
 //! What the child writes: a script that parent and child derive from the same seed.
 //!
-//! So an acknowledgement needs no content: one byte says that a thread's next step returned. Each
-//! thread has the keys whose place, modulo the number of threads, is its own; the state after any
-//! number of steps of each thread is therefore known whatever the interleaving was.
+//! So an acknowledgement needs no content: a count says how many steps of a thread have returned. A thread
+//! owns the keys whose place, modulo the number of threads, is its number. So the state after any number of
+//! steps of each thread is known, whatever the interleaving was.
 
 use pmindex_pibench::KeySpace;
 
@@ -15,7 +15,7 @@ pub(crate) enum Side {
     Integers,
 }
 
-/// A change of one index, in places of its universe and numbers for values.
+/// A change of one index, by places in its universe and numbers that stand for values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Adds if missing.
@@ -26,12 +26,12 @@ pub(crate) enum Change {
     Upsert(usize, u64),
     /// Removes if present.
     Remove(usize),
-    /// Adds those that are missing, in one call.
+    /// Adds the missing ones of these records, in one call.
     InsertMany(Vec<(usize, u64)>),
 }
 
 impl Change {
-    /// The places it may change, and what each would hold afterwards given what it holds now.
+    /// Returns the places that it may change, and what each holds afterwards, given what it holds now.
     pub(crate) fn effects(&self, now: impl Fn(usize) -> Option<u64>) -> Vec<(usize, Option<u64>)> {
         match *self {
             Self::Insert(at, value) => vec![(at, now(at).or(Some(value)))],
@@ -51,7 +51,7 @@ impl Change {
     }
 }
 
-/// The steps of one thread, without end.
+/// The steps of one thread; it never ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     random: KeySpace,
@@ -66,7 +66,7 @@ pub(crate) struct Script {
 const BATCH: u64 = 16;
 
 impl Script {
-    /// The script of thread `thread` of `threads` over universes of these sizes.
+    /// Returns the script of thread `thread` of `threads`, over universes of these sizes.
     pub(crate) fn new(
         seed: u64,
         thread: usize,
@@ -80,13 +80,13 @@ impl Script {
     }
 
     fn place(&mut self, len: u64) -> usize {
-        // Places of this thread: thread, thread + threads, ... below len.
+        // The number of this thread's places: thread, thread + threads, ... below len.
         let mine = (len + self.threads - 1 - self.thread) / self.threads;
         let place = self.random.below(mine.max(1)) * self.threads + self.thread;
         usize::try_from(place.min(len - 1)).unwrap_or_default()
     }
 
-    /// A value no other step writes.
+    /// Returns a value that no other step writes.
     fn value(&self) -> u64 {
         (1 << 63) | (self.steps << 8) | self.thread
     }
@@ -98,7 +98,7 @@ impl Iterator for Script {
     fn next(&mut self) -> Option<Self::Item> {
         self.steps += 1;
         let value = self.value();
-        // A thread without keys of its own among few words writes integers only.
+        // With fewer words than threads, a thread without words writes only integers.
         let words = self.words > self.thread && self.random.below(3) == 0;
         let (side, len) =
             if words { (Side::Words, self.words) } else { (Side::Integers, self.integers) };

@@ -1,4 +1,4 @@
-//! Where a quickstart's keys come from; parent and child agree on it.
+//! The source of the keys of a trial, on which parent and child agree.
 
 use std::path::PathBuf;
 
@@ -13,13 +13,13 @@ pub(crate) struct Source {
     #[arg(long, value_name = "FILE")]
     pub(crate) keys: Option<PathBuf>,
 
-    /// How many integers to load besides the words
+    /// How many integers to load in addition to the words
     #[arg(long, value_name = "N", default_value_t = 1_000_000,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000_000))]
     pub(crate) integers: usize,
 }
 
-/// All keys there are.
+/// All keys of a trial.
 pub(crate) struct Universes {
     /// Byte strings.
     pub(crate) words: Universe<Vec<u8>, Vec<u8>>,
@@ -28,7 +28,7 @@ pub(crate) struct Universes {
 }
 
 impl Source {
-    /// Reads or makes the keys.
+    /// Reads or generates the keys.
     pub(crate) fn universes(&self) -> Result<Universes, CliError> {
         let words = match &self.keys {
             Some(path) => universe::lines_of(path)?,
@@ -37,7 +37,7 @@ impl Source {
         Ok(Universes { words, integers: universe::integers(self.integers, 1) })
     }
 
-    /// The same choice as arguments of a child process.
+    /// Returns the same choice as arguments for a child process.
     pub(crate) fn to_arguments(&self) -> Vec<std::ffi::OsString> {
         let mut arguments = vec!["--integers".into(), self.integers.to_string().into()];
         if let Some(path) = &self.keys {

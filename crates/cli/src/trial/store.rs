@@ -19,22 +19,22 @@ pub(crate) struct Store {
     pub(crate) integers: AnyIndex<u64, u64>,
 }
 
-/// What opening a store took.
+/// How long opening took, and what it did.
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
     /// From the call until both indexes were usable.
     pub(crate) time: Duration,
-    /// What each index had to do.
+    /// What recovery did in each index.
     pub(crate) reports: [RecoveryReport; 2],
 }
 
 impl Store {
-    /// A new pool in a new file.
+    /// Creates a pool in a new file.
     pub(crate) fn create(path: &Path, options: &PoolOptions, kind: Kind) -> Result<Self, CliError> {
         Self::create_in(Pool::create(path, options)?, kind)
     }
 
-    /// Opens the pool, recovering what a crash left.
+    /// Opens the pool, and recovers it.
     pub(crate) fn open(path: &Path, medium: MediumArgs) -> Result<(Self, Opened), CliError> {
         let started = Instant::now();
         let store = Self::open_with(path, &medium.apply(PoolOptions::new()))?;
@@ -67,24 +67,24 @@ impl Store {
         Ok(Self { pool, words, integers })
     }
 
-    /// What it promises.
+    /// Returns what the pool promises.
     pub(crate) fn promise(&self) -> Promise {
         Promise::of(&self.pool)
     }
 
-    /// The pool.
+    /// Returns the pool.
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Checks the structure of both indexes.
+    /// Verifies the structure of both indexes.
     pub(crate) fn check(&self) -> Result<(), CliError> {
         self.words.check()?;
         self.integers.check()?;
         Ok(())
     }
 
-    /// Ends properly.
+    /// Closes the indexes and the pool cleanly.
     pub(crate) fn close(self) -> Result<(), CliError> {
         self.words.close()?;
         self.integers.close()?;

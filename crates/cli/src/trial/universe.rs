@@ -1,4 +1,4 @@
-//! The keys a quickstart may ever use, known by their place in key order, and their values.
+//! All keys that a trial may use, by their place in key order, and their values.
 
 use std::fs;
 use std::path::Path;
@@ -11,46 +11,46 @@ use crate::error::CliError;
 /// The vendored word list, packed by `build.rs`; its licence lies beside the list in `data`.
 const WORDS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/words.bin"));
 
-/// All keys of one index, ascending, and how a number becomes a value.
+/// All keys of one index, ascending, and the function from a number to a value.
 pub(crate) struct Universe<K, V> {
     keys: Vec<K>,
     value: fn(u64) -> V,
 }
 
 impl<K: Key, V: Value> Universe<K, V> {
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// The key in this place of the order.
+    /// Returns the key at this place in key order.
     pub(crate) fn key(&self, at: usize) -> &K {
         &self.keys[at]
     }
 
-    /// All of them, ascending.
+    /// Returns all keys, ascending.
     pub(crate) fn keys(&self) -> &[K] {
         &self.keys
     }
 
-    /// About `count` of the keys, evenly.
+    /// Returns about `count` of the keys, evenly spread.
     pub(crate) fn sample(&self, count: usize) -> Self {
         let step = (self.len() / count.max(1)).max(1);
         Self { keys: self.keys.iter().step_by(step).cloned().collect(), value: self.value }
     }
 
-    /// Where a key is, if it is one of these.
+    /// Returns the place of a key, if it is one of these.
     pub(crate) fn find(&self, key: &K) -> Option<usize> {
         self.keys.binary_search(key).ok()
     }
 
-    /// The value that `number` stands for; different numbers are different values.
+    /// Returns the value that `number` stands for; different numbers give different values.
     pub(crate) fn value(&self, number: u64) -> V {
         (self.value)(number)
     }
 }
 
-/// Twice `count` integers all over `u64`, so that half of them can be missing.
+/// Returns twice `count` integers from all of `u64`, so that half of them can be missing.
 pub(crate) fn integers(count: usize, seed: u64) -> Universe<u64, u64> {
     let space = KeySpace::new(seed);
     let mut keys: Vec<u64> = (0..2 * count as u64).map(|i| space.key(i)).collect();
@@ -58,7 +58,7 @@ pub(crate) fn integers(count: usize, seed: u64) -> Universe<u64, u64> {
     Universe { keys, value: |number| number }
 }
 
-/// The vendored words.
+/// Returns the vendored words.
 pub(crate) fn words() -> Universe<Vec<u8>, Vec<u8>> {
     Universe { keys: unpack(WORDS), value: sentence }
 }
@@ -80,10 +80,10 @@ fn unpack(mut packed: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// The lines of a file, each once; empty ones are passed over.
+/// Reads the distinct lines of a file; skips empty ones.
 ///
 /// # Errors
-/// If the file cannot be read, has no line, or a line is longer than a key may be.
+/// If the file cannot be read, is empty, or has a line that is longer than a key may be.
 pub(crate) fn lines_of(path: &Path) -> Result<Universe<Vec<u8>, Vec<u8>>, CliError> {
     let bad = |what: String| CliError::Keys { path: path.into(), what };
     let text = fs::read(path).map_err(|e| bad(e.to_string()))?;
@@ -112,7 +112,7 @@ fn of_lines(mut keys: Vec<&[u8]>) -> Universe<Vec<u8>, Vec<u8>> {
     Universe { keys: keys.into_iter().map(<[u8]>::to_vec).collect(), value: sentence }
 }
 
-/// 8 to 71 bytes made from a number: a torn or mixed value equals no other number's.
+/// Returns 8 to 71 bytes made from a number, so that a torn or mixed value equals no other number's value.
 fn sentence(number: u64) -> Vec<u8> {
     let space = KeySpace::new(number);
     let len = 8 + usize::try_from(space.key(0) % 64).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Verifies a pool against the acknowledgements of a machine that is gone.
+//! Verifies a pool against the acknowledgements that survived a crash of the machine.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::model::Model;
 use super::round::Trial;
 use super::source::Source;
 
-/// What was written.
+/// What was written, and where.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The pool
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     acks: PathBuf,
 }
 
-/// Opens the pool and compares.
+/// Opens the pool, and compares.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let universes = args.source.universes()?;
     let acks = Acks::open(&args.acks).and_then(|acks| acks.read(args.threads));

@@ -21,7 +21,7 @@ use super::source::{Source, Universes};
 use super::store::Store;
 use super::universe::Universe;
 
-/// What the parent tells its child.
+/// The arguments of the child.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The pool
@@ -41,16 +41,16 @@ pub(crate) struct Args {
     #[arg(long)]
     script: u64,
 
-    /// Make the pool first, with indexes of this kind
+    /// Create the pool first, with indexes of this kind
     #[arg(long, value_name = "KIND", value_parser = kinds())]
     create: Option<Kind>,
 
-    /// Acknowledge in this new file instead of in standard output, which is a file too
+    /// Acknowledge in this new file instead of standard output, which must be a file too
     #[arg(long, value_name = "FILE")]
     acks: Option<PathBuf>,
 }
 
-/// The command that performs `threads` scripts of the seed `script` on a pool.
+/// Returns the command that performs `threads` scripts of the seed `script` on a pool.
 pub(crate) fn command(
     pool: &Path,
     source: &Source,
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let asked_to_end = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&asked_to_end);
     std::thread::spawn(move || {
-        // Nothing is ever sent: this waits for the end.
+        // Nothing is ever sent: this waits until standard input is closed.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         asked.store(true, Ordering::Relaxed);
     });
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             .map(|thread| {
                 threads.spawn(move || {
                     let written = write(shared, thread, args);
-                    // Whether asked to or failed: the others end too.
+                    // The thread was asked to end, or failed: the others end too.
                     shared.asked_to_end.store(true, Ordering::Relaxed);
                     written
                 })
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     store.close()
 }
 
-/// Returns what a thread returned, or goes on with its panic.
+/// Returns the result of a thread, or resumes its panic.
 fn ended<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -127,7 +127,7 @@ struct Shared<'a> {
     asked_to_end: &'a AtomicBool,
 }
 
-/// One thread's script.
+/// Performs the script of one thread.
 fn write(shared: Shared<'_>, thread: usize, args: &Args) -> Result<(), CliError> {
     let Shared { universes, store, acks, asked_to_end } = shared;
     let (words, integers) = (&universes.words, &universes.integers);
@@ -137,7 +137,7 @@ fn write(shared: Shared<'_>, thread: usize, args: &Args) -> Result<(), CliError>
             Side::Words => perform(&store.words, words, &change)?,
             Side::Integers => perform(&store.integers, integers, &change)?,
         }
-        // Acknowledged: from here on it must survive.
+        // The step is acknowledged: from here on it must survive.
         acks.acknowledge(thread, step).map_err(CliError::Pipe)?;
         if asked_to_end.load(Ordering::Relaxed) {
             break;
@@ -153,7 +153,7 @@ fn perform<K: Key, V: Value>(
 ) -> Result<(), IndexError> {
     let key = |at: usize| universe.key(at).borrowed();
     match change {
-        // A key that is there stays as it is, and one that is not stays away: the model says which.
+        // An insert of a present key and an update of a missing one change nothing; the model knows which.
         Change::Insert(at, number) => {
             let _ = index.try_insert(key(*at), universe.value(*number).borrowed())?;
         }
