@@ -41,43 +41,44 @@ struct Cli {
 enum Command {
     /// Generates the bindings to libpmem from its header
     Bindgen,
-    /// Rewrites the golden files (costs per operation) and shows what changed
+    /// Regenerates the golden files (costs per operation) and shows what changed
     Bless,
     /// Builds the guide as a book, in target/book
     Book(book::Args),
-    /// Everything continuous integration checks: format, lints, docs, tidiness, tests, crashes
+    /// Runs everything that continuous integration checks: format, lints, docs, tidiness, tests, crashes
     Ci(ci::Args),
     /// Explores crash states: every image that a crash may leave must recover
     Crash(crash::Args),
     /// Boots a virtual machine with an NVDIMM: detection, `MAP_SYNC`, kills of the whole machine
     DaxVm(dax_vm::Args),
-    /// Power failures and errors of a disk, under a real kernel's file systems, in a virtual machine
+    /// Simulates power failures and errors of a disk in a virtual machine, under file systems of a real
+    /// kernel
     DiskVm(disk_vm::Args),
-    /// The block cache under `SlateDB`, foyer and moka: tests and examples
+    /// Tests the block cache under `SlateDB`, foyer and moka, and runs its examples
     Engines(engines::Args),
-    /// Measures every index and peer here, and writes tables and a page of charts
+    /// Measures every index and peer on this machine, and writes tables and a page of charts
     Evidence(evidence::Args),
     /// Writes docs/format.md from the sources that define the on-media format
     Format,
-    /// Damages pool files as an enemy would, guided by coverage
+    /// Fuzzes with damaged pool files, guided by coverage
     Fuzz(fuzz::Args),
-    /// Writes what a paper claims and what is measured here side by side
+    /// Compares the claims of a paper with measurements on this machine
     Paper(evidence::PaperArgs),
-    /// Measures the allocator beside PMDK's, if that is installed
+    /// Compares the allocator with PMDK's, if that is installed
     Peers(peers::Args),
     /// Builds the package for Python, and runs its tests
     Python(python::Args),
-    /// Makes the tree the one of a version: manifests, lock file, CHANGELOG.md
+    /// Prepares a release: manifests, lock file, CHANGELOG.md
     Release(release::Args),
-    /// The server `rstore` beside Redis and memcached, and with their clients
+    /// Tests the server `rstore` with clients of Redis and memcached, and compares it with both servers
     Rstore(rstore::Args),
     /// Runs pm-core's attacks under `AddressSanitizer` and Miri, as far as nightly Rust has them
     Sanitize,
-    /// Kills writing processes for a long time, and shows that nothing is lost
+    /// Kills writing processes for a long time, and verifies that nothing is lost
     Torture(torture::Args),
     /// Fills the measured table of docs/book/src/which-index.md from a report of `pmindex bench --json`
     WhichIndex(which_index::Args),
-    /// House rules no compiler checks: file sizes, module docs, layers, links, wording
+    /// Checks the house rules that no compiler checks: file sizes, module docs, layers, links, wording
     Tidy,
 }
 
