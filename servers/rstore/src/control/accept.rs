@@ -11,7 +11,7 @@ use crate::Error;
 use crate::config::Settings;
 use crate::worker::{Common, Message, Post, Speaks, Stream};
 
-/// Whose clients come through a door.
+/// The kind of clients that connect to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Redis,
@@ -24,15 +24,15 @@ pub(super) enum Kind {
 pub(super) struct Door {
     pub(super) listener: TcpListener,
     kind: Kind,
-    /// The thread that serves its connections; all in turn if `None`.
+    /// The thread that serves its connections; `None`: all threads in turn.
     to: Option<usize>,
     address: SocketAddr,
 }
 
-/// All of them.
+/// All listening sockets.
 pub(super) struct Doors {
     pub(super) all: Vec<Door>,
-    /// For clients of Redis: one for each partition in a cluster, else one.
+    /// The sockets for clients of Redis: one for each partition in a cluster, else one.
     pub(super) addresses: Vec<SocketAddr>,
     next: usize,
     #[cfg(feature = "tls")]
@@ -90,7 +90,7 @@ impl Doors {
         self.all.iter().find(|door| door.kind == kind).map(|door| door.address)
     }
 
-    /// Takes the connections that wait at a door.
+    /// Accepts the connections that wait at a socket.
     pub(super) fn accept(&mut self, number: usize, common: &Arc<Common>, post: &Post) {
         loop {
             let door = &self.all[number];

@@ -2,10 +2,10 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Files that are open beside the connections: pools, listening sockets, polls.
+/// The number of open files in addition to the connections: pools, listening sockets, polls.
 const OTHERS: u64 = 128;
 
-/// Asks the system for as many open files as the connections need, and says so if it gives fewer.
+/// Raises the limit of open files to what the connections need; logs a warning if the system allows fewer.
 pub(super) fn raise(connections: usize) {
     let wanted = connections as u64 + OTHERS;
     let mut limit = getrlimit(Resource::Nofile);

@@ -8,12 +8,12 @@ use std::time::Duration;
 use crate::Error;
 use crate::worker::Common;
 
-/// How long a scraper may take to ask or to listen.
+/// The maximum time for reading a request or sending a response.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes of a request.
+/// The maximum length of a request in bytes.
 const MOST: u64 = 16 << 10;
 
-/// Serves `/metrics`; returns where.
+/// Serves `/metrics`; returns the address.
 pub(super) fn serve(address: &str, common: &Arc<Common>) -> Result<SocketAddr, Error> {
     let listener = TcpListener::bind(address).map_err(Error::io(address))?;
     let address = listener.local_addr().map_err(Error::io("the metrics socket"))?;

@@ -32,11 +32,11 @@ use accept::{Doors, Kind};
 const SIGNAL: Token = Token(usize::MAX - 1);
 const WAKE: Token = Token(usize::MAX - 2);
 
-/// Serves until a signal (SIGTERM, Ctrl-C) or a client's `SHUTDOWN`; then closes every pool cleanly.
-/// Prints where it listens and how long it took to be ready.
+/// Serves until a signal (SIGTERM, Ctrl-C) or a client's `SHUTDOWN`; then closes every pool cleanly. Prints
+/// the addresses, and how long it took to be ready.
 ///
 /// # Errors
-/// What prevented the start.
+/// The reason why it could not start.
 pub fn serve(settings: &Settings) -> Result<(), Error> {
     let started = Instant::now();
     let storage = settings.storage()?;
@@ -103,7 +103,7 @@ pub fn serve(settings: &Settings) -> Result<(), Error> {
 
 type Threads = (Vec<thread::JoinHandle<()>>, Post, Vec<Summary>);
 
-/// How a partition was opened.
+/// The result of opening a partition.
 #[derive(Debug)]
 struct Summary {
     number: usize,
@@ -115,7 +115,7 @@ struct Summary {
     took: Duration,
 }
 
-/// Starts a thread for each partition; each opens its own.
+/// Starts a thread for each partition, which opens the partition.
 fn start(
     common: &Arc<Common>,
     storage: &crate::config::Storage,
@@ -203,7 +203,7 @@ fn summarize(number: usize, opened: Opened) -> (Summary, crate::shard::Shard) {
     (summary, opened.shard)
 }
 
-/// Lines of `INFO persistence`.
+/// Returns the lines of `INFO persistence`.
 fn persistence(opened: &[Summary]) -> String {
     let durability = opened.first().map_or("", |summary| &summary.durability);
     let clean = opened.iter().all(|summary| summary.was_clean);

@@ -2,12 +2,12 @@
 
 use std::os::unix::net::UnixDatagram;
 
-/// It serves.
+/// Tells systemd that the server is ready.
 pub(super) fn ready() {
     say("READY=1");
 }
 
-/// It ends.
+/// Tells systemd that the server is stopping.
 pub(super) fn stopping() {
     say("STOPPING=1");
 }

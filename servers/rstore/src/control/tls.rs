@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::Error;
 
-/// TLS 1.2 and 1.3 with these certificates.
+/// Returns a configuration for TLS 1.2 and 1.3 with these certificates.
 pub(super) fn config(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>, Error> {
     let bad = |path: &Path, error: &dyn std::fmt::Display| {
         Error::Tls(format!("{}: {error}", path.display()))

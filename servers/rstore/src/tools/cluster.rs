@@ -14,12 +14,12 @@ use crate::client::{Client, Reply};
 use crate::config::Wanted;
 use crate::group::Member;
 
-/// The file that says which nodes there are.
+/// The file that lists the nodes.
 const NODES: &str = "nodes";
-/// How long a group may take to find a leader, or a node to answer.
+/// The maximum time until a group has a leader, or a node answers.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What to do with a group of nodes on this machine.
+/// A command for a group of nodes on this machine.
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum ClusterArgs {
     /// Create a group in a new folder, and start its nodes in the background
@@ -69,7 +69,7 @@ pub enum ClusterArgs {
     },
 }
 
-/// A node as the file has it.
+/// A node in the file.
 #[derive(Clone, Debug)]
 struct Node {
     id: u64,
@@ -92,15 +92,15 @@ impl Node {
 struct Group {
     dir: PathBuf,
     durability: Wanted,
-    /// How many nodes founded it: the first ones.
+    /// The number of founders, which are the first nodes.
     founders: usize,
     nodes: Vec<Node>,
 }
 
-/// Does it.
+/// Runs the command.
 ///
 /// # Errors
-/// What went wrong, with the node.
+/// The error, with the node.
 pub fn cluster(args: &ClusterArgs) -> Result<(), Error> {
     match args {
         ClusterArgs::Create { dir, nodes, port, durability } => {
@@ -230,7 +230,7 @@ impl Group {
         self.leader().map(drop)
     }
 
-    /// The members as the leader sees them: lines of `CLUSTER NODES`.
+    /// Returns the members as the leader sees them: lines of `CLUSTER NODES`.
     fn seen(&self) -> Result<Option<String>, Error> {
         for node in self.members() {
             let Ok(mut client) = node.client() else { continue };
@@ -243,7 +243,7 @@ impl Group {
         Ok(None)
     }
 
-    /// Waits for a leader that answers; its lines.
+    /// Waits for a leader that answers; returns its lines.
     fn leader(&self) -> Result<String, Error> {
         let started = Instant::now();
         loop {
@@ -260,7 +260,7 @@ impl Group {
         }
     }
 
-    /// Asks the leader, and waits until it leads and can do it.
+    /// Sends a command to the leader; waits until there is a leader that can execute it.
     fn ask(&self, request: &[&str]) -> Result<(), Error> {
         let started = Instant::now();
         loop {
@@ -315,7 +315,7 @@ impl Group {
         Ok(())
     }
 
-    /// Ends a node, and waits until it is gone.
+    /// Stops a node, and waits until its process is gone.
     fn end(node: &Node) {
         let started = Instant::now();
         while let Ok(mut client) = node.client() {

@@ -9,14 +9,14 @@ use crate::config::Wanted;
 use super::service::{Service, Store};
 use super::trial::{IN_FLIGHT, Outcome, VALUE_SIZE, attempt, millis};
 
-/// What to compare.
+/// The settings of the comparison.
 #[derive(clap::Args, Clone, Debug)]
 pub struct CompareArgs {
-    /// The folder for their files; nothing is left in it
+    /// The folder for the files of both servers; they are removed at the end
     #[arg(default_value = "/dev/shm", value_name = "DIR")]
     dir: PathBuf,
 
-    /// Records to write before the kill; the kill comes while writing goes on
+    /// Records to write before the kill, which comes while writing continues
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     records: u64,
 
@@ -29,10 +29,10 @@ pub struct CompareArgs {
     durability: Wanted,
 }
 
-/// Writes, kills, restarts and verifies each in turn, and prints a row for each.
+/// Writes, kills, restarts and verifies each server in turn, and prints a row for each.
 ///
 /// # Errors
-/// A server that cannot be started, or has lost what it acknowledged.
+/// A server cannot be started, or has lost acknowledged writes.
 pub fn compare(args: &CompareArgs) -> Result<(), Error> {
     let folder = tempfile::tempdir_in(&args.dir).map_err(Error::io(args.dir.display()))?;
     println!(

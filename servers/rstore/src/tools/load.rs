@@ -7,49 +7,49 @@ use hdrhistogram::Histogram;
 use crate::Error;
 use crate::client::{Client, Reply};
 
-/// What to send where.
+/// The settings of the load.
 #[derive(clap::Args, Clone, Debug)]
 pub struct LoadArgs {
-    /// The server
+    /// The address of the server
     #[arg(long, default_value = "127.0.0.1:6379", value_name = "ADDRESS")]
     pub connect: String,
 
-    /// Records in all
+    /// The total number of records
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     pub records: u64,
 
-    /// Connections, each with a thread
+    /// The number of connections, each with a thread
     #[arg(long, default_value_t = 4, value_name = "N")]
     pub connections: u64,
 
-    /// Requests in flight on each connection
+    /// The number of requests in flight on each connection
     #[arg(long, default_value_t = 16, value_name = "N")]
     pub pipeline: u64,
 
-    /// Bytes of a value
+    /// The length of a value in bytes
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     pub value_size: usize,
 }
 
-/// The key of record `number`.
+/// Returns the key of record `number`.
 pub(crate) fn key(number: u64) -> String {
     format!("key:{number:012}")
 }
 
-/// The value of record `number`: of its own, so that a mix-up is seen.
+/// Returns the value of record `number`, which differs for each record.
 pub(crate) fn value(number: u64, size: usize) -> Vec<u8> {
     let text = format!("{number:x}.");
     text.bytes().cycle().take(size).collect()
 }
 
-/// Numbers of one phase.
+/// The figures of one phase.
 struct Phase {
     elapsed: Duration,
-    /// Microseconds from a request's way out to its reply.
+    /// Microseconds from sending a request to its reply.
     latencies: Histogram<u64>,
 }
 
-/// Sends sets and gets, and prints rates and latencies.
+/// Sends SETs and GETs, and prints rates and latencies.
 pub fn load(args: &LoadArgs) -> Result<(), Error> {
     println!("{:<5} {:>12} {:>10} {:>10} {:>10}", "", "per second", "p50", "p99", "p99.9");
     for phase in ["SET", "GET"] {
@@ -61,7 +61,7 @@ pub fn load(args: &LoadArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// A rate.
+/// Formats a rate.
 #[expect(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub(crate) fn per_second(count: u64, elapsed: Duration) -> f64 {
     count as f64 / elapsed.as_secs_f64()
@@ -92,7 +92,7 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000, 3).expect("possible bounds")
 }
 
-/// Every `connections`-th record from `first` on.
+/// Returns every `connections`-th record number from `first` on.
 fn connection(args: &LoadArgs, first: u64, set: bool) -> Result<Histogram<u64>, Error> {
     let mut client = Client::connect(&args.connect)?;
     let mut latencies = histogram();

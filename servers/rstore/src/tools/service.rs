@@ -11,7 +11,7 @@ use crate::Error;
 use crate::client::{Client, Reply};
 use crate::config::Wanted;
 
-/// How to start this server.
+/// The settings with which this server is started.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Store {
     /// The folder of the pools
@@ -25,30 +25,30 @@ pub(crate) struct Store {
     #[arg(long, value_name = "DIR")]
     pub(crate) twin: Option<PathBuf>,
 
-    /// How many partitions
+    /// The number of partitions
     #[arg(long, default_value = "1", value_name = "N|auto")]
     pub(crate) partitions: String,
 }
 
-/// What to start, and where its state is.
+/// The server to start, and the folder of its state.
 #[derive(Clone, Debug)]
 pub(crate) enum Service {
     /// This program.
     Rstore(Store),
-    /// `redis-server` with an append-only file in this folder, synchronised as the word says.
+    /// `redis-server` with an append-only file in this folder, synchronised in this mode.
     Redis(PathBuf, &'static str),
 }
 
-/// How long a server may take to read its state.
+/// The maximum time until a server has read its state.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// A server process, killed when this is dropped.
 pub(crate) struct Server {
     pub(crate) process: Child,
     pub(crate) address: String,
-    /// From the start of the process to the reply to a first `PING`.
+    /// The time from the start of the process to the reply to the first `PING`.
     pub(crate) ready_in: Duration,
-    /// What it printed when it was ready.
+    /// The output of the server when it was ready.
     pub(crate) greeting: String,
 }
 
@@ -61,7 +61,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts a server and waits until it answers.
+    /// Starts a server, and waits until it answers.
     pub(crate) fn start(service: &Service) -> Result<Self, Error> {
         let started = Instant::now();
         let mut server = match service {
@@ -117,7 +117,7 @@ impl Server {
         Ok(Self { process, address, ready_in: Duration::ZERO, greeting: String::new() })
     }
 
-    /// Returns `true` if it is there and has read its state.
+    /// Returns `true` if the server answers and has read its state.
     fn answers(&self) -> Result<bool, Error> {
         let Ok(mut client) = Client::connect(&self.address) else { return Ok(false) };
         match client.call(&["PING"]) {

@@ -10,13 +10,13 @@ use super::service::{Server, Service, Store};
 use crate::Error;
 use crate::client::{Client, Reply};
 
-/// How to try it.
+/// The settings of the trial.
 #[derive(clap::Args, Clone, Debug)]
 pub struct TrialArgs {
     #[command(flatten)]
     store: Store,
 
-    /// Records to write before the kill; the kill comes while writing goes on
+    /// Records to write before the kill, which comes while writing continues
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     records: u64,
 
@@ -28,22 +28,22 @@ pub struct TrialArgs {
 pub(crate) const IN_FLIGHT: u64 = 64;
 pub(crate) const VALUE_SIZE: usize = 64;
 
-/// What a trial found.
+/// The results of a trial.
 pub(crate) struct Outcome {
-    /// Writes that were acknowledged before the kill, and how many a second.
+    /// Writes that were acknowledged before the kill, and their rate per second.
     pub(crate) acknowledged: u64,
     pub(crate) rate: f64,
-    /// From the start of the new process to the reply to a first `PING`.
+    /// The time from the start of the new process to the reply to the first `PING`.
     pub(crate) ready_in: Duration,
-    /// What the server said of itself, at first and when it was restarted.
+    /// The output of the server at its first start and at its restart.
     pub(crate) greetings: [String; 2],
-    /// Acknowledged writes that are not there, and how long it took to look.
+    /// Acknowledged writes that are missing, and the time of the verification.
     pub(crate) lost: u64,
     pub(crate) verified_in: Duration,
 }
 
-/// Writes through several connections, kills the server while they write, starts it again, and
-/// looks for every record whose write was acknowledged.
+/// Writes through several connections, kills the server meanwhile, restarts it, and verifies every record
+/// whose write was acknowledged.
 pub fn trial(args: &TrialArgs) -> Result<(), Error> {
     let outcome = attempt(&Service::Rstore(args.store.clone()), args.records, args.connections)?;
     let Outcome { acknowledged, lost, .. } = outcome;
@@ -61,7 +61,7 @@ pub fn trial(args: &TrialArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// The trial of any server.
+/// Runs the trial on any server.
 pub(crate) fn attempt(service: &Service, records: u64, connections: u64) -> Result<Outcome, Error> {
     let connections = connections.max(1);
     let mut server = Server::start(service)?;
@@ -119,7 +119,7 @@ fn write(address: &str, first: u64, step: u64, acknowledged: &AtomicU64) -> Resu
     Ok(())
 }
 
-/// How many of the first `count` records of a connection are not what was written.
+/// Counts the records, of the first `count` of a connection, that differ from what was written.
 fn verify(client: &mut Client, first: u64, step: u64, count: u64) -> Result<u64, Error> {
     let numbers: Vec<u64> = (0..count).map(|i| first + i * step).collect();
     let mut lost = 0;
