@@ -10,7 +10,7 @@ const MOST: usize = 8;
 /// Fewer parts are no work for several threads.
 const FEW: usize = 16;
 
-/// How many threads to open with, if there are so many parts of about a thousand leaves each.
+/// The number of threads for opening, if there are `parts` parts of about a thousand leaves each.
 pub(crate) fn threads_for(parts: usize) -> usize {
     if parts < FEW {
         return 1;

@@ -1,6 +1,6 @@
 //! Finding the leaf of a key, and reading it.
 //!
-//! A read pins nothing, writes nothing, waits for nobody. Every node it comes to was in the tree at
+//! A read pins nothing, writes nothing, waits for no thread. Every node it comes to was in the tree at
 //! some moment since it began: a node that leaves the tree is frozen, so its children were in the
 //! tree until then. A node that left is reused only after the pool's reuse stamp has changed, so a
 //! read during which it did not has read nothing but nodes; the others read again, pinned.

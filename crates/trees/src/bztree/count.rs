@@ -75,7 +75,7 @@ impl Count {
         Busy(Some(stripe))
     }
 
-    /// Notes so many records more (modulo 2^64), within the write that made them.
+    /// Adds `records` (modulo 2^64) to the number of records, within the write that adds them.
     #[inline(always)]
     pub(super) fn add(&self, records: u64) {
         self.mine().change.fetch_add(records, Relaxed);

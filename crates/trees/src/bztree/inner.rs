@@ -2,7 +2,7 @@
 //!
 //! Child `i` has the keys greater than separator `i - 1` and not greater than separator `i`. A new
 //! separator means a new node: only pointers to children are replaced in place, by an operation
-//! that changes the status too, so that nobody copies a node and misses a child that was replaced
+//! that changes the status too, so that no thread copies a node and misses a child that was replaced
 //! meanwhile.
 
 use std::cmp::Ordering;

@@ -2,7 +2,7 @@
 //! if need be.
 //!
 //! One child for one child is a change in place: the parent's pointer, and its status, so that
-//! nobody who is copying the parent misses it. Anything else means a new parent, which replaces the
+//! no thread that is copying the parent misses it. Anything else means a new parent, which replaces the
 //! old one in the same way one level higher; the old one is frozen by the same operation. So an
 //! inner node that is in the tree is never frozen, and a tree of any height changes at once.
 

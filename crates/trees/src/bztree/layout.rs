@@ -8,7 +8,7 @@
 //! # Pointers
 //!
 //! A pointer to a node is a word that operations change. It has 62 bits: besides the offset it
-//! says how high the node stands and how long it is, and whoever follows it need not look first.
+//! says how high the node stands and how long it is, and a thread that follows it need not look first.
 //!
 //! ```text
 //!  61      54 | 53   48 | 47       0
@@ -66,7 +66,7 @@ const FORMAT: u64 = 4;
 
 /// The most sorted records of a leaf: the bits of `dead`.
 pub(super) const MAX_LEAF: usize = 62;
-/// Entries for later records of a leaf with so many sorted ones. With 60 a leaf is 1536 bytes, a size
+/// Entries for later records of a leaf with `leaf` sorted ones. With 60 a leaf is 1536 bytes, a size
 /// of block; with 28 entries there were 37 bytes a record, not 28, and gets and scans were slower.
 pub(super) const fn later(leaf: usize) -> usize {
     leaf.div_ceil(3)
@@ -197,7 +197,7 @@ impl Status {
     pub(super) const fn is_frozen(self) -> bool {
         self.0 & Self::FROZEN != 0
     }
-    /// One version on: nobody changes the node any more.
+    /// One version on: the node changes no more.
     pub(super) const fn frozen(self) -> Self {
         Self(self.next().0 | Self::FROZEN)
     }

@@ -72,7 +72,7 @@ pub(super) struct Item<'p> {
     pub(super) changing: Option<(usize, u64)>,
 }
 
-/// The bit of the later record with this number; none if no leaf has so many.
+/// The bit of the later record with this number; none if no leaf has as many.
 #[inline(always)]
 const fn later_bit(number: usize) -> u64 {
     if number < MAX_LEAF + MOST_LATER { 1 << (number - MAX_LEAF) } else { 0 }

@@ -13,8 +13,8 @@
 //! Every operation on a node changes its status to a value it never had. So whatever was read under
 //! a status still holds when an operation that expects this status takes place. That replaces:
 //!
-//! * *waiting for earlier reservations* in the duplicate check: whoever shows a record has seen all
-//!   of the leaf at the status it replaces. Reservations of others are nobody's business;
+//! * *waiting for earlier reservations* in the duplicate check: a thread that shows a record has seen all
+//!   of the leaf at the status it replaces. Reservations of others do not matter;
 //! * *the entry as a third word* of an update;
 //! * *the durable reservation*: an entry is reserved by a plain compare-and-swap that need not
 //!   survive. Only threads of this opening respect it, told by the index epoch.
@@ -38,9 +38,9 @@
 //!
 //! * **B1** An inner node that is in the tree is not frozen: one operation freezes it and takes it
 //!   out. It cannot be copied and miss a change: every new child changes its status.
-//! * **B2** A frozen node's words change no more, but for its status, by whoever finishes or gives
+//! * **B2** A frozen node's words change no more, but for its status, by the thread that finishes or gives
 //!   up the change it was frozen for; both name it in their operation.
-//! * **B3** A leaf that is in the tree may be frozen (after a crash, by nobody). Every writer that
+//! * **B3** A leaf that is in the tree may be frozen (after a crash, by no living thread). Every writer that
 //!   comes to it restructures it first. Readers do not look.
 //! * **B4** A record, once shown, does not change, but for the pointer to its block, or its value if
 //!   that is one word that is not wide: by operations that change the status too.
@@ -65,8 +65,8 @@
 //! | split: freezing, installation | 1, 3 | 4 at once: leaf's status; parent's status, pointer, grandparent's status |
 //! | merge: freezing, installation | 2, 3 | 5 at once |
 //!
-//! Freezing rides on the installation while nobody is in the way, and is an operation of its own
-//! (of the paper's width) when somebody was. A split that goes up adds one word per level.
+//! Freezing is part of the installation while no other thread interferes, and an operation of its own
+//! (of the paper's width) when one did. A split that goes up adds one word per level.
 //!
 //! # Volatile mode
 //!

@@ -10,7 +10,7 @@
 //!
 //! Reservations of an earlier epoch count for nothing: the next writer takes the entry.
 //! Consolidation drops whatever room they took. The epoch has 32 bits; a reservation
-//! would have to stay in a leaf that nobody writes to for as many openings to be taken for a new
+//! would have to stay in a leaf without writes for as many openings to be taken for a new
 //! one.
 
 use std::marker::PhantomData;

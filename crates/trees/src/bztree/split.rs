@@ -6,9 +6,9 @@
 //! | P2   | one operation: the leaf frozen, the parent's pointer and status; or | return (DUR)   |
 //! |      | the parent frozen, its parent's pointer and status, and so on (LIN) |                |
 //!
-//! The leaf's status is part of P2, so nobody else has changed the leaf since it was read. If
-//! somebody has, it is frozen first, by an operation of its own, so that changing records cannot
-//! starve changing the structure; from then on whoever wants to write to the leaf does what is
+//! The leaf's status is part of P2, so no other thread has changed the leaf since it was read. If
+//! one has, it is frozen first, by an operation of its own, so that changing records cannot
+//! starve changing the structure; from then on every writer of the leaf does what is
 //! described here. A frozen leaf without anyone at work on it (after a crash, say) is no different.
 //! If there is no room for a new leaf, a frozen one is thawed.
 

@@ -125,7 +125,7 @@ fn bztree_without_the_parents_status_the_update_is_lost() {
 
 /// [P] Frozen bits persist and have no owner after a crash: every operation goes on.
 #[test]
-fn bztree_leaf_frozen_by_nobody_is_finished_by_whoever_comes() {
+fn bztree_leaf_frozen_before_a_crash_is_finished_by_the_next_writer() {
     let run = |write: &dyn Fn(&Words, u64)| {
         let pool = pool();
         let tree = tree(&pool);
@@ -153,9 +153,9 @@ fn bztree_leaf_frozen_by_nobody_is_finished_by_whoever_comes() {
     });
 }
 
-/// [P] Waiting for a reservation that never resolves, frozen or not: nobody waits.
+/// [P] Waiting for a reservation that never resolves, frozen or not: no thread waits.
 #[test]
-fn bztree_reservations_of_others_hold_nobody_up() {
+fn bztree_reservations_of_others_stop_no_thread() {
     let pool = pool();
     let tree = Words::create(&pool, "t").unwrap();
     for round in 0..40u64 {

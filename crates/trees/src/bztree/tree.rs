@@ -62,7 +62,7 @@ pub struct BzTree<K, V, M: Medium = Mapped, const LEAF: usize = 60, const INNER:
     pub(super) loader: Mutex<()>,
     pub(super) report: RecoveryReport,
     pub(super) types: PhantomData<fn() -> (K, V)>,
-    /// Last, so that the rest is gone when somebody else may open the index.
+    /// Last: another opening of the index may begin when this is dropped.
     pub(super) entry: OpenIndex,
 }
 

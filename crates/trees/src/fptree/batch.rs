@@ -264,7 +264,7 @@ struct Replacing {
 
 /// Records that will be committed together.
 ///
-/// Leaf locks are only tried, in any order: whoever cannot have one lets the others go.
+/// Leaf locks are only tried, so in any order: a stage that cannot have one ends, and unlocks the others.
 struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t FpTree<K, V, M, LEAF, INNER>,
     probes: &'r [Probe<'r, K>],
@@ -395,7 +395,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if self.planned.is_empty() && self.replacing.is_empty() {
             return Ok(());
         }
-        let doubt = self.tree.doubt();
+        let slots = self.tree.write_slots();
         let flushed = self.write()?;
         let is_done = self.planned.is_empty();
         let Self { tree, op, leaves, .. } = self;
@@ -420,7 +420,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 changed().for_each(uncount);
             }
             durable?;
-            doubt.dispel();
+            slots.end();
             return Ok(());
         };
         op.prepare(flushed)?;
@@ -435,7 +435,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             changed().for_each(uncount);
         }
         finished?;
-        doubt.dispel();
+        slots.end();
         Ok(())
     }
 }

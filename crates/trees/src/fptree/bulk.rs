@@ -8,7 +8,7 @@
 //!
 //! While the mark stands, whatever hangs off the first leaf, and what it holds, is not in the index:
 //! recovery discards it, and so does a load that fails. The first leaf is locked throughout, and it
-//! is the only one that the inner nodes know until P3, so nobody sees any of it.
+//! is the only one that the inner nodes have until P3, so no other thread sees the others.
 
 use std::slice::from_ref;
 
@@ -101,7 +101,7 @@ pub(super) fn discard_unfinished<K: Key, V: Value, M: Medium, const LEAF: usize>
     Err(PmError::Corrupt { what: "the list of leaves has no end", offset: head.offset() })
 }
 
-/// Empties a leaf that nobody sees, as many records at a time as an operation can free.
+/// Empties a leaf that no other thread sees, as many records at a time as an operation can free.
 fn discard_records<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,
     leaf: &Leaf<'_, K, V, LEAF>,
@@ -261,7 +261,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             op.prepare(filled)?; // durable before: the bits
             leaf.put_state(pm, state);
-            // What the blocks contain matters to nobody before P3.
+            // Nothing reads the blocks before P3.
             let mut contents = Flushed::nothing();
             for ((key, value), block) in staged.iter().zip(blocks) {
                 let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);

@@ -204,8 +204,8 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     /// Bytes of a leaf.
     pub(super) const BYTES: u64 = 8 * Self::WORDS as u64;
 
-    /// Two leaves beside each other with so many records at most become one. Few enough that the leaf
-    /// is not split soon; so many that leaves are more than three eighths full on average.
+    /// Two neighbours with at most this many records together become one. Few enough that the leaf
+    /// is not split soon; enough that leaves are more than three eighths full on average.
     pub(super) const MERGED: usize = LEAF * 3 / 4;
     /// Slots that share a line; 1 where slots straddle lines.
     const GROUP: usize = if (LINE / 8).is_multiple_of(Slot::<K, V>::WORDS) {

@@ -1,7 +1,7 @@
 //! A leaf: finding, placing, replacing and removing one record.
 //!
 //! Everything that persists here runs under the leaf's version lock, which is held until the last
-//! fence, so nobody sees what a crash could take back.
+//! fence, so no thread sees what a crash could take back.
 //!
 //! | operation | step | store | durable before |
 //! |-----------|------|-------|----------------|
@@ -16,7 +16,7 @@
 //! An insert of a record that lies in one line takes **one fence** (the paper: three flushes, each with
 //! its fence). Its two lines become durable in any order: without the header's nothing has happened;
 //! without the slot's the state names a record that is not there, which [`Pending`] tells exactly, so
-//! recovery clears the bit. The insert has not returned, and nobody has seen it: its lock was held.
+//! recovery clears the bit. The insert has not returned, and no thread has seen it: its lock was held.
 //!
 //! An update of an 8-byte value has no P1, nor has the removal of an inline record: one line, one
 //! fence.

@@ -125,7 +125,7 @@ fn the_bit_that_a_merge_leaves_survives_a_clean_shutdown_and_does_no_harm() {
 /// Threads remove and insert their own keys, so that leaves merge and split all the time, while others
 /// look for keys that are always there, and scan them in both directions.
 #[test]
-fn nobody_misses_a_key_while_its_leaf_merges() {
+fn no_search_misses_a_key_while_its_leaf_merges() {
     type Small = FpTree<u64, u64, Mapped, 6, 3>;
     const KEYS: u64 = 600;
     let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));

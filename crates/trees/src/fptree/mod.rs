@@ -42,7 +42,7 @@ mod batch;
 mod bulk;
 mod check;
 mod copy;
-mod doubt;
+mod dirty;
 mod image;
 mod inner;
 mod layout;

@@ -124,8 +124,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         counts[0].store(report.records, std::sync::atomic::Ordering::Relaxed);
         report.elapsed = started.elapsed();
         let value = std::marker::PhantomData;
-        let doubt = AtomicBool::new(false);
-        Ok(Self { pool: Arc::clone(pool), entry, inner, locks, counts, report, doubt, value })
+        let dirty_slots = AtomicBool::new(false);
+        Ok(Self { pool: Arc::clone(pool), entry, inner, locks, counts, report, dirty_slots, value })
     }
 
     /// The first leaf; makes it where a crash in `create` left none.

@@ -3,7 +3,7 @@
 //! A walk along the list is a chain of cache misses, each of which waits for the one before. So
 //! recovery starts walks at many leaves, some of them in turns on each thread, so that their misses
 //! overlap. Where a leaf may be the allocator knows ([`Pool::live_blocks`]); whether a block of that
-//! size is one of this list nobody knows before the walk from the head arrives at it: a [`Segment`]
+//! size is one of this list is not known before the walk from the head arrives at it: a [`Segment`]
 //! is only read, and counts from then on; it ends before the next start, and before a leaf that
 //! needs repair. What the walk from the head does not arrive at is forgotten.
 
@@ -111,7 +111,7 @@ impl Starts {
         self.sorted.get(self.taken.fetch_add(1, Relaxed)).copied()
     }
 
-    /// Whether so many more leaves may be read.
+    /// Takes `leaves` leaves from those that may still be read; returns whether there were as many.
     fn may_read(&self, leaves: usize) -> bool {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(leaves)).is_ok()
     }

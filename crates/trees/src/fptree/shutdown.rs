@@ -5,7 +5,7 @@
 //! root's `image`. Each says how many leaves it and those after it name, so an image counts when it
 //! is complete: an interrupted shutdown leaves none. Opening frees the pieces, the first one first
 //! and each durably, before the index can change; so an image that counts is never older than the
-//! index, whoever was killed when. A damaged one is ignored.
+//! index, even after kills. A damaged one is ignored.
 
 use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, Shape, Value};
@@ -236,7 +236,7 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     None
 }
 
-/// The words of a piece's body, if it may have so many.
+/// The words of a piece's body, if it may have as many.
 fn body_words(pm: &impl Medium, piece: &Piece) -> Option<usize> {
     usize::try_from(pm.load(&piece.words)).ok().filter(|words| *words <= PIECE_WORDS)
 }

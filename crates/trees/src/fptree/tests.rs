@@ -400,8 +400,8 @@ fn after_a_write_that_a_panic_cut_short_inserts_take_two_fences() {
         pool.pm().counts().fences - before
     };
     assert_eq!(fences(1), 1);
-    tree.doubt().dispel();
+    tree.write_slots().end();
     assert_eq!(fences(2), 1);
-    drop(tree.doubt());
+    drop(tree.write_slots());
     assert_eq!(fences(3), 2);
 }

@@ -51,10 +51,10 @@ pub struct FpTree<K, V, M: Medium = Mapped, const LEAF: usize = 54, const INNER:
     /// Records per leaf lock, changed under it, modulo 2^64.
     pub(super) counts: Box<[AtomicU64]>,
     pub(super) report: RecoveryReport,
-    /// Whether a write was cut short by a panic: what stands in a free slot may not be durable.
-    pub(super) doubt: AtomicBool,
+    /// Whether a panic interrupted a write: words in a free slot may not be durable.
+    pub(super) dirty_slots: AtomicBool,
     pub(super) value: std::marker::PhantomData<fn() -> V>,
-    /// Last, so that the rest is gone when somebody else may open the index.
+    /// Last: another opening of the index may begin when this is dropped.
     pub(super) entry: OpenIndex,
 }
 
@@ -103,7 +103,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// How many leaves there can be when the pool has grown as far as it may: room for inner nodes
-    /// is reserved for so many.
+    /// is reserved for as many.
     pub(super) fn most_leaves(pool: &Pool<M>) -> u64 {
         pool.max_size() / Geometry::<K, V, LEAF>::BYTES + 1
     }

@@ -19,7 +19,7 @@
 //!
 //! An empty leaf has nothing to copy: the ticket, then P3.
 //!
-//! Both leaves are locked until the inner nodes know, so nobody sees a copy that a crash could take
+//! Both leaves are locked until the inner nodes are changed, so no thread sees a copy that a crash could take
 //! back. A merge changes no record, and has no linearization point of its own: a reader that had found
 //! the leaf that goes either has read it all before it was locked, or finds its version changed and
 //! goes down again, to the left neighbour, with all the records.
@@ -134,7 +134,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let (places, merged) = self.places_for(left.state(pm), right)?;
         let mut op = free_behind(&self.pool, left, right)?;
         // P1: the copies, before any bit names them.
-        let doubt = self.doubt();
+        let slots = self.write_slots();
         let mut words = [0; 2 * MAX_INLINE_WORDS];
         let words = &mut words[..Slot::<K, V>::WORDS];
         let mut written = Vec::with_capacity(places.len());
@@ -153,7 +153,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             flushed = flushed.and(op.stage());
         }
         pm.fence(flushed)?;
-        doubt.dispel();
+        slots.end();
         // P2: the bits. The fingerprints precede them on the same line.
         for &(from, to) in &places {
             left.put_fingerprint(pm, to, right.fingerprint(pm, from));

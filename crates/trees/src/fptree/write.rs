@@ -122,9 +122,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.split(&leaf, state, guard, Some(record.probe))?;
             return Ok(false);
         };
-        let doubt = self.doubt();
-        leaf.insert(&self.pool, state, slot, record, doubt.is_none())?;
-        doubt.dispel();
+        let slots = self.write_slots();
+        leaf.insert(&self.pool, state, slot, record, slots.began_clean())?;
+        slots.end();
         self.count(leaf.offset(), 1);
         drop(guard);
         Ok(true)
@@ -160,9 +160,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<bool, IndexError> {
         let Held { leaf, state, slot, guard } = held;
         let Some(slot) = slot else { return Ok(false) };
-        let doubt = self.doubt();
+        let slots = self.write_slots();
         let done = leaf.update(&self.pool, state, slot, record)?;
-        doubt.dispel();
+        slots.end();
         if !done {
             self.split(&leaf, state, guard, None)?;
         }

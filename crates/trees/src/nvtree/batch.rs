@@ -133,7 +133,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
     ///
     /// # Cost
-    /// For up to 64 records 1 fence, with byte strings 2; 1 more where a leaf gets so many that they
+    /// For up to 64 records 1 fence, with byte strings 2; 1 more where the records of a leaf
     /// lie on several lines. 1 line for each record of a leaf of its own. Full leaves make room
     /// first, one by one.
     ///
@@ -276,7 +276,7 @@ struct Planned {
 
 /// Records that will be committed together.
 ///
-/// Leaf locks are only tried, in any order: whoever cannot have one lets the others go.
+/// Leaf locks are only tried, so in any order: a stage that cannot have one ends, and unlocks the others.
 struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t NvTree<K, V, M, LEAF, INNER>,
     probes: &'r [Probe<'r, K>],
@@ -363,7 +363,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(self.leaves.len() - 1)
     }
 
-    /// Writes the records and their fingerprints: nobody takes note of either before the marks. What
+    /// Writes the records and their fingerprints: nothing reads either before the marks. What
     /// must be durable before these is flushed (step P1).
     #[inline(always)]
     fn write(&self) -> Result<Flushed, IndexError> {

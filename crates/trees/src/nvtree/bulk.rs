@@ -8,7 +8,7 @@
 //!
 //! While the mark stands, whatever hangs off the first leaf, and what it holds, is not in the index:
 //! recovery discards it, and so does a load that fails. The first leaf is locked throughout, and it
-//! is the only one that the inner nodes know until P3, so nobody sees any of it.
+//! is the only one that the inner nodes have until P3, so no other thread sees the others.
 
 use std::slice::from_ref;
 
@@ -108,7 +108,7 @@ pub(super) fn discard_unfinished<K: Key, V: Value, M: Medium, const LEAF: usize>
     Err(PmError::Corrupt { what: "the list of leaves has no end", offset: head.offset() })
 }
 
-/// Makes a leaf that nobody sees blank.
+/// Clears a leaf that no other thread sees.
 fn discard_records<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,
     leaf: &Leaf<'_, K, V, LEAF>,
@@ -122,7 +122,7 @@ fn discard_records<K: Key, V: Value, M: Medium, const LEAF: usize>(
     overwrite(pool, leaf, LeafImage::new())
 }
 
-/// Overwrites the last leaf, which nobody sees.
+/// Overwrites the last leaf, which no other thread sees.
 fn overwrite<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,
     leaf: &Leaf<'_, K, V, LEAF>,
@@ -133,7 +133,7 @@ fn overwrite<K: Key, V: Value, M: Medium, const LEAF: usize>(
     Ok(())
 }
 
-/// Frees the blocks of the live records of a leaf that nobody sees.
+/// Frees the blocks of the live records of a leaf that no other thread sees.
 fn discard_blocks<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,
     leaf: &Leaf<'_, K, V, LEAF>,
@@ -263,7 +263,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             op.prepare(Flushed::nothing())?; // durable before: the marks
             rest = &rest[blocks.len()..];
             pm.store_word(counter, after);
-            // Nobody reads a block before the load has ended: it may follow its record.
+            // No thread reads a block before the load has ended: it may follow its record.
             let mut filled = Vec::with_capacity(blocks.len());
             for (probe, datum, block) in &blocks {
                 filled.push(Slot::<K, V>::fill_block(pool, *block, probe, datum)?);

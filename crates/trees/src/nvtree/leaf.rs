@@ -1,7 +1,7 @@
 //! A leaf: finding, appending and cancelling one record.
 //!
 //! Everything that persists here runs under the leaf's version lock, which is held until the last
-//! fence, so nobody sees what a crash could take back.
+//! fence, so no thread sees what a crash could take back.
 //!
 //! | operation | step | store | durable before |
 //! |-----------|------|-------|----------------|
@@ -432,7 +432,7 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
     }
 
     /// As [`refresh`](Self::refresh), after an operation that a panic interrupted: what it stored
-    /// becomes durable before anybody sees it.
+    /// becomes durable before any thread sees it.
     #[cold]
     pub(super) fn heal<M: Medium>(&self, pool: &Pool<M>) -> Result<(), PmError> {
         let flushed = pool.pm().flush_words(self.words);

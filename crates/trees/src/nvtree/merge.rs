@@ -42,7 +42,7 @@ struct Pair<'t, K, V, const LEAF: usize> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     NvTree<K, V, M, LEAF, INNER>
 {
-    /// Two leaves beside each other with so many records at most become one: fewer than a full leaf is
+    /// Two neighbours with at most this many records together become one: fewer than a full leaf is
     /// compacted with, so that a few more do not make it split again.
     pub(super) const MERGED: usize = LEAF * 5 / 8;
 

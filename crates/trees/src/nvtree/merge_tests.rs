@@ -94,7 +94,7 @@ fn a_merge_that_finds_no_room_changes_nothing_and_the_next_removal_looks_again()
 /// Threads remove and insert their own keys, so that leaves merge and split all the time, while others
 /// look for keys that are always there, and scan them in both directions.
 #[test]
-fn nobody_misses_a_key_while_its_leaf_merges() {
+fn no_search_misses_a_key_while_its_leaf_merges() {
     const KEYS: u64 = 600;
     let (pool, tree) = tree_of(0..KEYS);
     // One of ten stays.

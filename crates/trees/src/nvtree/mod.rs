@@ -16,7 +16,7 @@
 //! * **A split needs no log**: one link replaces the old leaf by the new ones ([`split`]), and the
 //!   allocator's tickets look at it. So does a merge ([`merge`]) of leaves with few records, which the
 //!   paper leaves alone.
-//! * **Rebuilding stops nobody** ([`inner`]): it goes on in steps, and a parent-to-leaf node that is
+//! * **Rebuilding stops no thread** ([`inner`]): it goes on in steps, and a parent-to-leaf node that is
 //!   full meanwhile splits behind a link.
 //! * **Locks are versions in DRAM.** The paper's prototype locks in PM, even to read. Here a crash
 //!   voids them, and reads write nothing.

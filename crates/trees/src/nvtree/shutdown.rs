@@ -5,7 +5,7 @@
 //! root's `image`. Each says how many leaves it and those after it name, so an image counts when it
 //! is complete: an interrupted shutdown leaves none. Opening frees the pieces, the first one first
 //! and each durably, before the index can change; so an image that counts is never older than the
-//! index, whoever was killed when. A damaged one is ignored.
+//! index, even after kills. A damaged one is ignored.
 
 use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Shape, Value};

@@ -168,7 +168,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[cold]
     #[inline(never)]
     pub(super) fn make_room_for(&self, record: &Incoming<'_, K, V>) -> Result<bool, IndexError> {
-        // A block would need tickets on words of a leaf that nobody can reach yet.
+        // A block would need tickets on words of a leaf that no other thread can reach yet.
         let with = (!Slot::<K, V>::HAS_BLOCK).then_some(record);
         self.make_room_with(record.probe, with)
     }

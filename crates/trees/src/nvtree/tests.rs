@@ -187,7 +187,7 @@ fn pitfall_reader_waits_for_what_a_crash_could_take_back() {
 }
 
 #[test]
-fn rebuilding_stops_nobody_and_gives_everything_back() {
+fn rebuilding_stops_no_thread_and_gives_everything_back() {
     let (pool, tree) = tree_of(0..2000); // ascending: parents split at the end of the list
     for step in 0..2000 {
         let rebuilt = tree.maintain().expect("memory");
@@ -325,7 +325,7 @@ fn waypoints_part_the_list_and_follow_its_leaves() {
 }
 
 #[test]
-fn waypoints_that_lead_nowhere_harm_nobody() {
+fn waypoints_that_lead_nowhere_do_no_harm() {
     let (pool, mut tree) = tree_of(0..300);
     let mut leaves = Vec::new();
     tree.walk(|leaf, _| {

@@ -65,7 +65,7 @@ pub struct NvTree<K, V, M: Medium = Mapped, const LEAF: usize = 42, const INNER:
     pub(super) spread: AtomicU64,
     pub(super) report: RecoveryReport,
     pub(super) value: std::marker::PhantomData<fn() -> V>,
-    /// Last, so that the rest is gone when somebody else may open the index.
+    /// Last: another opening of the index may begin when this is dropped.
     pub(super) entry: OpenIndex,
 }
 
@@ -114,7 +114,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// How many leaves there can be when the pool has grown as far as it may: room for inner nodes
-    /// is reserved for so many.
+    /// is reserved for as many.
     pub(super) fn most_leaves(pool: &Pool<M>) -> u64 {
         pool.max_size() / Geometry::<K, V, LEAF>::BYTES + 1
     }

@@ -140,7 +140,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.pm().keep_stores(); // what is done is done
             let mut stage = Stage::new(self);
             let mut results = Vec::with_capacity(probes.len() - next);
-            self.doubt(STRUCTURE);
+            self.put_unfinished(STRUCTURE);
             while next < probes.len() {
                 let Some(new) = stage.add(&probes[next], &records[next].1, leaves[next]) else {
                     break;
@@ -149,7 +149,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 next += 1;
             }
             stage.commit()?;
-            self.doubt(0);
+            self.put_unfinished(0);
             inserted.append(&mut results);
             if let Some((key, value)) = records[..probes.len()].get(next) {
                 inserted.push(self.do_try_insert(key.borrowed(), value.borrowed())?);

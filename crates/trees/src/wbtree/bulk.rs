@@ -71,7 +71,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !self.is_empty()? {
             return Err(IndexError::NotEmpty);
         }
-        self.doubt(STRUCTURE);
+        self.put_unfinished(STRUCTURE);
         let loaded = self.load(records).and_then(|loaded| {
             if loaded > 0 {
                 self.install()?; // P2
@@ -80,12 +80,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         });
         match loaded {
             Ok(loaded) => {
-                self.doubt(0);
+                self.put_unfinished(0);
                 self.count.store(loaded, std::sync::atomic::Ordering::Relaxed);
                 Ok(loaded)
             }
             Err(error) => {
-                self.settle_doubt()?;
+                self.finish_write()?;
                 Err(error)
             }
         }
@@ -368,7 +368,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(true)
     }
 
-    /// Frees everything below a node that nobody sees. Its bits say what is left; its order no longer
+    /// Frees everything below a node that no thread sees. Its bits say what is left; its order no longer
     /// matters.
     fn empty(&self, node: Child) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());

@@ -33,7 +33,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// one level below. Every leaf: valid state, each live slot once in the order, keys ascending and
     /// within the separators, fingerprints match, the way down leads each key here; one without
     /// records had some, unless it is the only one. No structural change or load under way; records
-    /// as many as counted, if anybody has.
+    /// as many as counted, if they were.
     ///
     /// # Cost
     /// Reads every node, and every record's block. No flush, no fence.
@@ -44,7 +44,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let (pm, root) = (self.pm(), self.root()?);
         let offset = self.entry.root::<Root>().offset();
         if pm.load(&root.loading) != 0 || pm.load(&root.log.armed) != 0 {
-            let what = "a structural change or a load that nobody finished";
+            let what = "a structural change or a load that is not finished";
             return Err(PmError::Corrupt { what, offset }.into());
         }
         let mut check = Check { steps: self.node_limit(), records: 0, greatest: None };

@@ -261,7 +261,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         pm.flush_together(&mut self.fill(pm, i, entry))
     }
 
-    /// Fills entry `i`, which no bit names, for whoever flushes it; returns the words filled.
+    /// Fills entry `i`, which no bit names; returns the words filled, which the caller flushes.
     pub(super) fn fill(&self, pm: &impl Medium, i: usize, entry: &Entry) -> [&'p [PmU64]; 3] {
         let child = &self.words[Geometry::<K, V, LEAF, INNER>::CHILDREN + i];
         let prefix = &self.words[Geometry::<K, V, LEAF, INNER>::PREFIXES + i];

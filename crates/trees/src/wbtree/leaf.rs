@@ -16,7 +16,7 @@
 //! with its fence). Three lines become durable in any order:
 //!
 //! * without line 0 nothing has happened: the bit is clear, and the order names a slot that is free;
-//! * without the order line its tag is not that of the state: whoever needs the order sorts;
+//! * without the order line its tag is not that of the state: a scan that needs the order sorts;
 //! * without the slot the state names a record that is not there. [`Pending`], on line 0, tells it
 //!   exactly, and everybody who reads the state takes the slot for free. The insert has not returned.
 //!
@@ -441,7 +441,7 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         let (pm, leaf) = (pool.pm(), &self.leaf);
         let left = self.slots() & !(1 << i);
         if !Slot::<K, V>::HAS_BLOCK {
-            // P2, LIN: the bit. The order goes on naming the slot, which whoever reads it skips.
+            // P2, LIN: the bit. The order goes on naming the slot, which its readers skip.
             pm.store_word(leaf.state_cell(), self.state.with_slots(left).into_word());
             persist(pm, leaf.line())?; // DUR
             return Ok(());
@@ -462,7 +462,7 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
     }
 }
 
-/// Fills the free slot `i` and a block with a record, under a ticket, for whoever flushes them; returns
+/// Fills the free slot `i` and a block with a record, under a ticket, without flushes; returns
 /// the words filled.
 pub(super) fn fill_record<'p, K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &'p Pool<M>,

@@ -12,7 +12,7 @@
 //! | P4 | the micro-log, idle | return |
 //!
 //! It is a [`shift`](super::shift) of all that a node has. Between P2 and P3 the left node does not yet
-//! name what the way down seeks there. Nobody sees that: there is one writer, readers beside it read
+//! name what a descent seeks there. No thread sees that: there is one writer, readers beside it read
 //! again, and [`log`](super::log) says who does P3 if we do not. Nothing is allocated, and no record is
 //! written twice: so a full pool merges, too.
 //!
@@ -56,9 +56,9 @@ pub(super) struct Adopted {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     WbTree<K, V, M, LEAF, INNER>
 {
-    /// Two leaves with so many records at most become one.
+    /// Two leaves with at most this many records together become one.
     pub(super) const MERGED: usize = LEAF * 3 / 4;
-    /// Two inner nodes with so many children at most become one.
+    /// Two inner nodes with at most this many children together become one.
     const INNERS_MERGED: usize = (INNER * 3).div_ceil(4);
 
     /// Gives back what the leaf of a key, from which a record was removed, does not need: itself, if it is
@@ -85,15 +85,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         change: impl FnOnce() -> Result<(), PmError>,
     ) -> Result<(), PmError> {
-        self.doubt(STRUCTURE);
+        self.put_unfinished(STRUCTURE);
         match change() {
             Ok(()) => {
-                self.doubt(0);
+                self.put_unfinished(0);
                 Ok(())
             }
             // Nothing was committed, or the medium failed.
             Err(error) => {
-                self.settle_doubt()?;
+                self.finish_write()?;
                 Err(error)
             }
         }

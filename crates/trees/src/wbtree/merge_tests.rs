@@ -46,7 +46,7 @@ fn nodes_with_little_in_them_merge_and_take_the_keys_that_come_back() {
     pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
 }
 
-/// Leaves with so many records each, which nobody has looked at; the keys that stay.
+/// Leaves with few records each, not counted yet; and the keys that stay.
 fn sparse(records: u64) -> (Arc<Pool>, Tree, Vec<u64>) {
     let (pool, tree) = tree_of(0..100);
     let (mut keys, mut before, mut taken) = (Vec::new(), 0, 0);
@@ -61,7 +61,7 @@ fn sparse(records: u64) -> (Arc<Pool>, Tree, Vec<u64>) {
             found.remove(&pool, found.slot.expect("there")).expect("intact");
         }
     }
-    let tree = reopen(&pool, tree); // nobody has counted
+    let tree = reopen(&pool, tree); // the records are not counted yet
     (pool, tree, keys)
 }
 
@@ -76,7 +76,7 @@ fn lonely() -> (Arc<Pool>, Tree, Vec<u64>) {
     (pool, tree, keys)
 }
 
-/// What may merge on the way to a key: leaves, or inner nodes so many levels above.
+/// The nodes that may merge on the path to a key: leaves, or inner nodes some levels above.
 fn pair_at(tree: &Tree, key: u64, level: usize) -> Option<Pair> {
     let probe = Probe::<u64>::new(&key).expect("a key");
     let path = tree.trace(tree.top().expect("a node"), &Route::to(&probe)).expect("intact");
@@ -176,7 +176,7 @@ fn a_merge_cut_short_has_not_happened_before_the_link_and_is_finished_after_it()
 /// A thread removes and inserts, so that nodes merge and split all the time, while others look for keys
 /// that are always there, and scan them in both directions.
 #[test]
-fn nobody_misses_a_key_while_its_leaf_merges() {
+fn no_search_misses_a_key_while_its_leaf_merges() {
     const KEYS: u64 = 600;
     let (pool, tree) = tree_of(0..KEYS);
     let tree = SharedWbTree::new(tree);

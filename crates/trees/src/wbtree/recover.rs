@@ -78,7 +78,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             pool: Arc::clone(pool),
             entry,
             count: AtomicU64::new(UNKNOWN),
-            doubt: AtomicU64::new(0),
+            unfinished: AtomicU64::new(0),
             redo: Redo::default(),
             report: RecoveryReport {
                 clean: pool.was_clean(),
@@ -142,7 +142,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Errors
     /// [`DurabilityLost`](pmindex_core::DurabilityLost).
     pub fn close(self) -> Result<(), IndexError> {
-        if self.pool.is_read_only() || self.is_in_doubt() {
+        if self.pool.is_read_only() || self.is_unfinished() {
             return Ok(());
         }
         let count = self.count.load(Relaxed);

@@ -7,11 +7,11 @@
 //!
 //! The entries take turns in a ring. An update's own words are flushed by the update after it, whose
 //! entry may be durable before they are: so the last *two* entries count, and recovery stores what
-//! they say, the older one first. That must not hit a slot that has another record by then: whoever
+//! they say, the older one first. That must not hit a slot that has another record by then: an operation that
 //! frees a slot that one of the two names, or moves records, first makes the log
 //! [void](WbTree::void_redo). Other writes leave it alone.
 //!
-//! Who writes flushes the words of the update before, whoever made it: a fence orders the flushes of
+//! A writer flushes the words of the update before, of any thread: a fence orders the flushes of
 //! its own thread only.
 
 use std::sync::atomic::AtomicU64;

@@ -5,7 +5,7 @@
 //! pointer is checked, and believe what they found only if no write came between. A reader that has
 //! lost too often takes the lock.
 //!
-//! A writer holds the lock until its last fence, so nobody sees what a crash could take back. It takes
+//! A writer holds the lock until its last fence, so no thread sees what a crash could take back. It takes
 //! the lock after it has found its leaf, as a reader does: the locked instruction waits for the
 //! write-backs of the writes before, and the way down need not.
 
@@ -90,7 +90,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let pm = self.tree.pm();
         for _ in 0..TRIES {
             let version = self.lock.begin_read(pm);
-            if self.tree.is_in_doubt() {
+            if self.tree.is_unfinished() {
                 break; // a write panicked
             }
             let found = read(&self.tree);
@@ -117,7 +117,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         tree.pool.check_writable()?;
         for _ in 0..TRIES {
             let version = self.lock.begin_read(pm);
-            if tree.is_in_doubt() {
+            if tree.is_unfinished() {
                 break; // a write panicked
             }
             let found = seek(tree);
@@ -165,8 +165,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         read: impl FnOnce(&WbTree<K, V, M, LEAF, INNER>) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
         self.write(|tree| {
-            if tree.is_in_doubt() {
-                tree.settle_doubt()?;
+            if tree.is_unfinished() {
+                tree.finish_write()?;
             }
             read(tree)
         })

@@ -10,7 +10,7 @@
 //! | P3 | the neighbour's order and state, with what came; the full leaf's state, without what went | P4 |
 //! | P4 | the micro-log, idle | return |
 //!
-//! Between P2 and P3 the neighbour does not yet name what the way down seeks there. Nobody sees that:
+//! Between P2 and P3 the neighbour does not yet name what a descent seeks there. No thread sees that:
 //! there is one writer, readers beside it read again, and [`log`](super::log) says who does P3 if we
 //! do not.
 

@@ -10,7 +10,7 @@
 //! The top node has no parent: a new top with two entries is P1, the root's `top` is P2. A full
 //! parent splits before its child does, from the top down, each split complete in itself.
 //!
-//! Between P2 and P3 the old node still has what moved. Nobody finds it there, as the way down leads
+//! Between P2 and P3 the old node still has what moved. No search finds it there, as the descent leads
 //! to the new node; [`log`](super::log) says who takes it away if we do not.
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Reserved, Word};

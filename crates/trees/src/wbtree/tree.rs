@@ -47,18 +47,18 @@ pub struct WbTree<K, V, M: Medium = Mapped, const LEAF: usize = 52, const INNER:
     pub(super) pool: Arc<Pool<M>>,
     /// How many records there are, or [`UNKNOWN`].
     pub(super) count: AtomicU64,
-    /// What a write that panicked left in doubt: 0, [`STRUCTURE`], or a leaf.
-    pub(super) doubt: AtomicU64,
+    /// What an interrupted write left unfinished: 0 (nothing), [`STRUCTURE`], or a leaf.
+    pub(super) unfinished: AtomicU64,
     pub(super) redo: Redo,
     pub(super) report: RecoveryReport,
     pub(super) types: std::marker::PhantomData<fn() -> (K, V)>,
-    /// Last, so that the rest is gone when somebody else may open the index.
+    /// Last: another opening of the index may begin when this is dropped.
     pub(super) entry: OpenIndex,
 }
 
-/// Nobody has counted.
+/// The number of records is not known.
 pub(super) const UNKNOWN: u64 = u64::MAX;
-/// A structural change is in doubt.
+/// A structural change is unfinished.
 pub(super) const STRUCTURE: u64 = 1;
 
 impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> std::fmt::Debug
@@ -98,7 +98,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Child::from_word(self.pm().load(&self.root()?.top)))
     }
 
-    /// Notes `change` (modulo 2^64) records, if anybody has counted.
+    /// Adds `change` (modulo 2^64) to the number of records, if it is known.
     #[inline(always)]
     pub(super) fn count(&self, change: u64) {
         let count = self.count.load(Relaxed);

@@ -85,45 +85,45 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             .noted(&self.pool)
     }
 
-    /// Starts a write: refuses if the pool does, and settles what a panic left in doubt.
+    /// Begins a write: refuses if the pool does, and finishes what a panic left unfinished.
     #[inline(always)]
     pub(super) fn begin(&self) -> Result<(), PmError> {
         self.pool.check_writable()?;
-        if self.doubt.load(Relaxed) == 0 { Ok(()) } else { self.settle_doubt() }
+        if self.unfinished.load(Relaxed) == 0 { Ok(()) } else { self.finish_write() }
     }
 
-    /// Whether a write was cut short by a panic.
+    /// Whether a panic interrupted a write.
     #[inline(always)]
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.doubt.load(Relaxed) != 0
+    pub(super) fn is_unfinished(&self) -> bool {
+        self.unfinished.load(Relaxed) != 0
     }
 
-    /// Settles what a write that panicked, or was refused by a failed fence, left: makes a leaf durable as it is, and finishes a
-    /// structural change as recovery would.
+    /// Finishes a write that a panic or a failed fence interrupted: makes a leaf durable as it is, and finishes
+    /// a structural change as recovery would.
     #[cold]
     #[inline(never)]
-    pub(super) fn settle_doubt(&self) -> Result<(), PmError> {
+    pub(super) fn finish_write(&self) -> Result<(), PmError> {
         // Of a pool that lost its disk in memory alone, so that it can be read.
         let _recovery = self.pool.recovery();
-        let doubt = self.doubt.load(Relaxed);
+        let unfinished = self.unfinished.load(Relaxed);
         self.redo_after_panic()?;
-        if doubt == STRUCTURE {
+        if unfinished == STRUCTURE {
             Self::finish_change(&self.pool, self.root()?)?;
             self.discard_loading()?;
-        } else if doubt != 0 {
-            // What stands in a free slot must be what is durable there: `Pending` relies on it.
-            let flushed = self.pm().flush_words(self.leaf(doubt)?.words());
+        } else if unfinished != 0 {
+            // The words of a free slot must be durable: `Pending` relies on it.
+            let flushed = self.pm().flush_words(self.leaf(unfinished)?.words());
             self.pm().fence(flushed)?;
         }
         self.count.store(super::tree::UNKNOWN, Relaxed);
-        self.doubt.store(0, Relaxed);
+        self.unfinished.store(0, Relaxed);
         Ok(())
     }
 
-    /// From here on a leaf, or the structure, is in doubt if the write does not end.
+    /// Notes the leaf, or the structure, that stays unfinished if the write is interrupted; 0 at its end.
     #[inline(always)]
-    pub(super) fn doubt(&self, what: u64) {
-        self.doubt.store(what, Relaxed);
+    pub(super) fn put_unfinished(&self, what: u64) {
+        self.unfinished.store(what, Relaxed);
     }
 
     /// The leaf of a key and what it holds of it.
@@ -148,9 +148,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         found: &Found<'_, K, V, LEAF>,
         record: Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
-        self.doubt(found.leaf.offset());
+        self.put_unfinished(found.leaf.offset());
         let done = found.insert(&self.pool, record)?;
-        self.doubt(0);
+        self.put_unfinished(0);
         if done {
             self.count(1);
         } else {
@@ -166,13 +166,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         slot: usize,
         record: Incoming<'_, K, V>,
     ) -> Result<(), IndexError> {
-        self.doubt(found.leaf.offset());
+        self.put_unfinished(found.leaf.offset());
         if Slot::<K, V>::ONE_WORD_UPDATE {
             found.update(&self.pool, slot, record)?;
         } else {
             self.update_in_place(&found.leaf, slot, record.datum)?;
         }
-        self.doubt(0);
+        self.put_unfinished(0);
         Ok(())
     }
 
@@ -232,10 +232,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !wanted(&value) {
             return Ok(None);
         }
-        self.doubt(found.leaf.offset());
+        self.put_unfinished(found.leaf.offset());
         self.redo_leaves_slot(&found.leaf, slot)?;
         found.remove(&self.pool, slot)?;
-        self.doubt(0);
+        self.put_unfinished(0);
         self.count(u64::MAX);
         if found.may_be_last(self.pm(), slot)
             || is_time_to_look(LEAF, Self::MERGED, found.len_without(slot))

@@ -77,7 +77,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// Whether so many leaves have nodes between them and the root.
+    /// Whether an index of `leaves` leaves has nodes between them and the root.
     pub(in crate::fptree) fn has_levels(leaves: u64) -> bool {
         leaves > F as u64 + 1
     }

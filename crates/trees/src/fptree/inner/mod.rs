@@ -17,7 +17,7 @@
 //! take nothing: each node has a version lock, held while the node changes, and a reader takes the
 //! child's version before it validates the node it came from.
 //!
-//! Lock order: leaf locks, then `writer`, then node locks. Whoever holds `writer` waits for nothing.
+//! Lock order: leaf locks, then `writer`, then node locks. The holder of `writer` waits for nothing.
 
 mod build;
 mod check;

@@ -190,7 +190,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Contents { separators, children }
     }
 
-    /// Fills a node; its lock is held, or nobody can reach it.
+    /// Fills a node; its lock is held, or no other thread can reach it.
     pub(super) fn write(&self, index: u32, contents: &Contents) {
         let Contents { separators, children } = contents;
         debug_assert!(!children.is_empty() && children.len() == separators.len() + 1);

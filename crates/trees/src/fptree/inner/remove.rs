@@ -9,7 +9,7 @@ use super::node::{Child, InnerTree, ROOT, Target};
 use pmindex_record::Route;
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
-    /// Two nodes beside each other with so many children at most become one.
+    /// Two neighbours with at most this many children together become one.
     const MERGED: usize = (F + 1) * 3 / 4;
 
     /// Removes `leaf`, to which `route` leads and which is not the first: keys on its way go to its

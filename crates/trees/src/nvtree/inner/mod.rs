@@ -8,14 +8,14 @@
 //! changes; it is rebuilt ([`rebuild`]).
 //!
 //! A parent that is full splits in two, and only a link from the left half leads to the right one
-//! until a rebuilt top names both. So a full parent does not stop anybody, and the top is a hint: it
-//! never leads too far right, and whoever it leads too far left goes on along the links.
+//! until a rebuilt top names both. So a full parent stops no thread, and the top is a hint: it
+//! never leads too far right, and a search that it leads too far left goes on along the links.
 //!
 //! # Rebuilding
 //!
 //! In steps, each a bounded piece of work that a writer does when it changes the structure anyway:
 //! the parents are visited in order, small neighbours are merged, and each one's greatest key is
-//! appended to the spare one of two buffers; at the end the buffers change roles. Nobody waits for
+//! appended to the spare one of two buffers; at the end the buffers change roles. No thread waits for
 //! a whole rebuild, neither readers nor writers, and there is no thread for it.
 //!
 //! # Concurrency

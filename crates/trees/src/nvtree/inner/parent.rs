@@ -326,7 +326,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// Fills a node; its lock is held, or nobody can reach it.
+    /// Fills a node; its lock is held, or no other thread can reach it.
     pub(super) fn write(&self, index: u32, contents: &Contents) {
         let Contents { separators, leaves, high, links } = contents;
         debug_assert!(!leaves.is_empty() && leaves.len() == separators.len() + 1);

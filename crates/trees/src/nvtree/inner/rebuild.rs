@@ -193,7 +193,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         true
     }
 
-    /// Puts the new top to use, and gives back what nobody can reach any more.
+    /// Puts the new top to use, and frees what no thread can reach any more.
     fn finish(
         &self,
         pm: &impl Medium,
