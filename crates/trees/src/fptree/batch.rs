@@ -402,7 +402,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let (pool, pm) = (&*tree.pool, tree.pm());
         if is_done {
             pm.fence(flushed)?; // DUR
-            doubt.dispel();
+            slots.end();
             return Ok(());
         }
         let changed = || leaves.iter().filter(|staged| staged.records > 0);
