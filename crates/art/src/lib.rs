@@ -78,7 +78,7 @@ pub use find_many::Search;
 pub use image::{Named, Part, Restore, Saved, Share};
 pub use leaves::{KeyBuf, Leaves};
 pub use node::Nodes;
-pub use remove::Way;
+pub use remove::LeafPath;
 pub use scratch::Scratch;
 pub use tree::{Place, Root, Spot, Tree};
 pub use walk::Direction;

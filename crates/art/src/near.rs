@@ -23,7 +23,7 @@ enum Side {
 }
 
 /// The state of a search.
-struct Way<'t> {
+struct Descent<'t> {
     at: At<'t>,
     child: Child,
     side: Side,
@@ -41,19 +41,19 @@ impl<L: Leaves> Tree<'_, L> {
     #[inline]
     pub fn near(&self, pm: &impl Medium, key: &[u8]) -> Option<u64> {
         loop {
-            let mut way = self.nodes.set_out(pm, self.root);
+            let mut descent = self.nodes.begin_descent(pm, self.root);
             loop {
-                match way.child.target() {
+                match descent.child.target() {
                     Target::Leaf(leaf) => return Some(leaf),
-                    Target::Nothing if way.at.depth == 0 => {
-                        if way.at.holds(pm) {
+                    Target::Nothing if descent.at.depth == 0 => {
+                        if descent.at.holds(pm) {
                             return None;
                         }
                         break;
                     }
                     Target::Nothing => break,
                     Target::Node(..) => {
-                        if self.nodes.go_on(pm, key, &mut way).is_err() {
+                        if self.nodes.step_down(pm, key, &mut descent).is_err() {
                             break;
                         }
                     }
@@ -72,29 +72,29 @@ impl<L: Leaves> Tree<'_, L> {
         mut found: impl FnMut(usize, Option<u64>),
     ) {
         let count = keys.len();
-        let mut ways: Vec<(usize, &[u8], Way<'_>)> = Vec::with_capacity(count);
+        let mut descents: Vec<(usize, &[u8], Descent<'_>)> = Vec::with_capacity(count);
         for (i, key) in keys.enumerate() {
-            ways.push((i, key, self.nodes.set_out(pm, self.root)));
+            descents.push((i, key, self.nodes.begin_descent(pm, self.root)));
         }
-        while !ways.is_empty() {
-            ways.retain_mut(|(i, key, way)| match way.child.target() {
+        while !descents.is_empty() {
+            descents.retain_mut(|(i, key, descent)| match descent.child.target() {
                 Target::Leaf(leaf) => {
                     found(*i, Some(leaf));
                     false
                 }
-                Target::Nothing if way.at.depth == 0 && way.at.holds(pm) => {
+                Target::Nothing if descent.at.depth == 0 && descent.at.holds(pm) => {
                     found(*i, None);
                     false
                 }
-                Target::Node(..) if self.nodes.go_on(pm, key, way).is_ok() => {
-                    if let Target::Node(kind, index) = way.child.target() {
-                        self.nodes.prefetch(kind, index, key.get(way.at.depth).copied());
+                Target::Node(..) if self.nodes.step_down(pm, key, descent).is_ok() => {
+                    if let Target::Node(kind, index) = descent.child.target() {
+                        self.nodes.prefetch(kind, index, key.get(descent.at.depth).copied());
                     }
                     true
                 }
                 _ => {
                     pm.spin();
-                    *way = self.nodes.set_out(pm, self.root);
+                    *descent = self.nodes.begin_descent(pm, self.root);
                     true
                 }
             });
@@ -104,25 +104,30 @@ impl<L: Leaves> Tree<'_, L> {
 
 impl Nodes {
     #[inline(always)]
-    fn set_out<'t>(&self, pm: &impl Medium, root: &'t Root) -> Way<'t> {
+    fn begin_descent<'t>(&self, pm: &impl Medium, root: &'t Root) -> Descent<'t> {
         let (at, child) = self.start(pm, root);
-        Way { at, child, side: Side::Key }
+        Descent { at, child, side: Side::Key }
     }
 
     /// Enters the current child, a node, and chooses one of its children.
     #[inline(always)]
-    fn go_on<'t>(&'t self, pm: &impl Medium, key: &[u8], way: &mut Way<'t>) -> Result<(), Changed> {
-        let Target::Node(kind, index) = way.child.target() else { return Err(Changed) };
+    fn step_down<'t>(
+        &'t self,
+        pm: &impl Medium,
+        key: &[u8],
+        descent: &mut Descent<'t>,
+    ) -> Result<(), Changed> {
+        let Target::Node(kind, index) = descent.child.target() else { return Err(Changed) };
         let node = self.get(kind, index);
         let lock = &node.head().lock;
         let version = lock.begin_read(pm);
-        if !way.at.holds(pm) {
+        if !descent.at.holds(pm) {
             return Err(Changed);
         }
-        let at = At { lock, version, depth: way.at.depth };
-        (way.child, way.side) = self.beside(node, key, at.depth, way.side);
+        let at = At { lock, version, depth: descent.at.depth };
+        (descent.child, descent.side) = self.beside(node, key, at.depth, descent.side);
         let len = self.meta(node).prefix_len();
-        way.at = At { depth: at.depth + len + 1, ..at };
+        descent.at = At { depth: at.depth + len + 1, ..at };
         Ok(())
     }
 

@@ -28,7 +28,7 @@ struct Step<'t> {
 
 /// The path to a leaf, from the last fork on: the input of its removal.
 #[derive(Default)]
-pub struct Way<'t> {
+pub struct LeafPath<'t> {
     root: Option<At<'t>>,
     /// The last node with two or more children (a leaf that ends there counts).
     fork: Option<Step<'t>>,
@@ -84,15 +84,15 @@ impl<'t, L: Leaves> Tree<'t, L> {
         key: &[u8],
         wanted: impl Fn(u64) -> Result<bool, PmError>,
     ) -> Result<Option<u64>, PmError> {
-        let mut way = Way::default();
+        let mut path = LeafPath::default();
         loop {
-            let Some(place) = self.find_way(pm, key, &mut way) else { return Ok(None) };
+            let Some(place) = self.find_path(pm, key, &mut path) else { return Ok(None) };
             let same = wanted(place.leaf);
             if place.validate(pm) {
                 if !same? {
                     return Ok(None);
                 }
-                if self.remove_way(pm, &way, || Ok(()))?.is_some() {
+                if self.remove_path(pm, &path, || Ok(()))?.is_some() {
                     return Ok(Some(place.leaf));
                 }
             }
@@ -100,27 +100,32 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// As [`find`](Self::find); `way` gets the path to the leaf, for [`remove_way`](Self::remove_way).
+    /// As [`find`](Self::find); `path` gets the path to the leaf, for [`remove_path`](Self::remove_path).
     #[inline(always)]
-    pub fn find_way(&self, pm: &impl Medium, key: &[u8], way: &mut Way<'t>) -> Option<Place<'t>> {
+    pub fn find_path(
+        &self,
+        pm: &impl Medium,
+        key: &[u8],
+        path: &mut LeafPath<'t>,
+    ) -> Option<Place<'t>> {
         loop {
-            if let Ok(found) = self.try_find_way(pm, key, way) {
+            if let Ok(found) = self.try_find_path(pm, key, path) {
                 return found;
             }
         }
     }
 
     #[inline(always)]
-    fn try_find_way(
+    fn try_find_path(
         &self,
         pm: &impl Medium,
         key: &[u8],
-        way: &mut Way<'t>,
+        path: &mut LeafPath<'t>,
     ) -> Result<Option<Place<'t>>, Changed> {
         let (mut at, mut child) = self.start(pm);
         let mut cell = &self.root.child;
-        (way.root, way.fork) = (Some(at), None);
-        way.single.clear();
+        (path.root, path.fork) = (Some(at), None);
+        path.single.clear();
         self.nodes.prefetch_child(child, key, 0);
         // Whether nodes were passed since the noted fork; each of these had a single child.
         let mut passed = false;
@@ -151,13 +156,13 @@ impl<'t, L: Leaves> Tree<'t, L> {
                 return if here.holds(pm) { Ok(None) } else { Err(Changed) };
             };
             if meta.count() + usize::from(self.ends(node)) > 1 {
-                way.fork = Some(Step { above: at, cell, here, node, kind, index, meta, byte });
-                way.single.clear();
+                path.fork = Some(Step { above: at, cell, here, node, kind, index, meta, byte });
+                path.single.clear();
                 passed = false;
             } else if passed {
                 return Err(Changed); // it was a fork when it was looked at
             } else {
-                way.single.push((here, kind, index));
+                path.single.push((here, kind, index));
             }
             at = At { depth: here.depth + 1, ..here };
             cell = next;
@@ -189,14 +194,14 @@ impl<'t, L: Leaves> Tree<'t, L> {
     /// # Errors
     /// Those of `commit`; nothing has changed then.
     #[inline(always)]
-    pub fn remove_way(
+    pub fn remove_path(
         &self,
         pm: &impl Medium,
-        way: &Way<'t>,
+        path: &LeafPath<'t>,
         commit: impl FnOnce() -> Result<(), PmError>,
     ) -> Result<Option<()>, PmError> {
-        let Some(step) = way.fork.as_ref().filter(|_| way.single.is_empty()) else {
-            return self.remove_single(pm, way, commit);
+        let Some(step) = path.fork.as_ref().filter(|_| path.single.is_empty()) else {
+            return self.remove_single(pm, path, commit);
         };
         let lock = |at: &At<'t>| at.lock.try_upgrade(pm, at.version);
         let left = step.meta.count() - usize::from(step.byte.is_some());
@@ -252,13 +257,13 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// As [`remove_way`](Self::remove_way), for the only leaf, or a leaf that some nodes lead to alone: they
+    /// As [`remove_path`](Self::remove_path), for the only leaf, or a leaf that some nodes lead to alone: they
     /// are removed too.
     #[inline(never)]
     fn remove_single(
         &self,
         pm: &impl Medium,
-        way: &Way<'t>,
+        path: &LeafPath<'t>,
         commit: impl FnOnce() -> Result<(), PmError>,
     ) -> Result<Option<()>, PmError> {
         let lock = |at: &At<'t>| at.lock.try_upgrade(pm, at.version);
@@ -270,9 +275,9 @@ impl<'t, L: Leaves> Tree<'t, L> {
             merged: None,
             gone: None,
         };
-        let mut tops = [way.root, None];
+        let mut tops = [path.root, None];
         let mut collapses = false;
-        if let Some(step) = &way.fork {
+        if let Some(step) = &path.fork {
             let left = step.meta.count() - usize::from(step.byte.is_some());
             let ends = step.byte.is_some() && self.ends(step.node);
             collapses = left == 0 || (left == 1 && !ends);
@@ -280,25 +285,25 @@ impl<'t, L: Leaves> Tree<'t, L> {
             tops = [collapses.then_some(step.above), Some(step.here)];
         }
         // The nodes to be removed are locked so that no other thread adds to them.
-        let single = way.single.iter().map(|(at, _, _)| at);
+        let single = path.single.iter().map(|(at, _, _)| at);
         for at in tops.iter().flatten().chain(single) {
             let Some(guard) = lock(at) else { return Ok(None) };
             guards.push(guard);
         }
-        if let Some(step) = way.fork.as_ref().filter(|_| collapses) {
+        if let Some(step) = path.fork.as_ref().filter(|_| collapses) {
             self.collapse(pm, step, &mut removal, &mut below);
         }
         commit()?;
         self.apply(&removal); // LIN
         drop((guards, below)); // with new versions, before the nodes are anything else
-        let single = way.single.iter().map(|&(_, kind, index)| (kind, index));
+        let single = path.single.iter().map(|&(_, kind, index)| (kind, index));
         for (kind, index) in removal.gone.into_iter().chain(single) {
             self.nodes.free(kind, index);
         }
         Ok(Some(()))
     }
 
-    /// As [`remove_way`](Self::remove_way), replacing the node by a smaller one without the leaf. If there is
+    /// As [`remove_path`](Self::remove_path), replacing the node by a smaller one without the leaf. If there is
     /// no memory for one, the node keeps its size.
     #[cold]
     #[inline(never)]

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use pmindex_art::{Direction, KeyBuf, Nodes, Root, Scratch, Search, Sorted, Tree, Way};
+use pmindex_art::{Direction, KeyBuf, LeafPath, Nodes, Root, Scratch, Search, Sorted, Tree};
 use pmindex_core::{Arena, Mapped, PmError, Pool};
 use proptest::prelude::*;
 
@@ -141,7 +141,7 @@ fn run(steps: Vec<Step>) {
     compare_all(&tree, pm, &nodes, &roots, &model);
     for (key, leaf) in std::mem::take(&mut model) {
         if leaf % 2 == 0 {
-            remove_by_its_way(&tree, pm, &key, leaf);
+            remove_by_its_path(&tree, pm, &key, leaf);
         } else {
             assert_eq!(tree.remove(pm, &key).unwrap(), Some(leaf));
         }
@@ -235,24 +235,24 @@ fn scan<L: pmindex_art::Leaves>(tree: &Tree<'_, L>, pm: &Mapped, model: &Model, 
 
 /// A removal whose `commit` fails leaves everything as it was; one with an outdated path does nothing, and
 /// does not call `commit`.
-fn remove_by_its_way<L: pmindex_art::Leaves>(
+fn remove_by_its_path<L: pmindex_art::Leaves>(
     tree: &Tree<'_, L>,
     pm: &Mapped,
     key: &[u8],
     leaf: u64,
 ) {
     let before = walk_unbounded(tree, pm, 1000);
-    let mut way = Way::default();
-    assert_eq!(tree.find_way(pm, key, &mut way).map(|place| place.leaf), Some(leaf));
-    let refused = tree.remove_way(pm, &way, || Err(PmError::ReadOnly));
+    let mut path = LeafPath::default();
+    assert_eq!(tree.find_path(pm, key, &mut path).map(|place| place.leaf), Some(leaf));
+    let refused = tree.remove_path(pm, &path, || Err(PmError::ReadOnly));
     assert_eq!(refused, Err(PmError::ReadOnly));
     assert_eq!(tree.get(pm, key).unwrap(), Some(leaf));
     assert_eq!(walk_unbounded(tree, pm, 1000), before);
     assert_eq!(tree.check().unwrap(), before.len() as u64);
     // The first path led through nodes that were locked meanwhile.
-    assert_eq!(tree.find_way(pm, key, &mut way).map(|place| place.leaf), Some(leaf));
-    assert_eq!(tree.remove_way(pm, &way, || Ok(())), Ok(Some(())));
-    assert_eq!(tree.remove_way(pm, &way, || panic!("of a way that is gone")), Ok(None));
+    assert_eq!(tree.find_path(pm, key, &mut path).map(|place| place.leaf), Some(leaf));
+    assert_eq!(tree.remove_path(pm, &path, || Ok(())), Ok(Some(())));
+    assert_eq!(tree.remove_path(pm, &path, || panic!("of a way that is gone")), Ok(None));
     assert_eq!(tree.get(pm, key).unwrap(), None);
     assert_eq!(tree.check().unwrap(), before.len() as u64 - 1);
 }

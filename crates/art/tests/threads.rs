@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use pmindex_art::{Direction, KeyBuf, Nodes, Root, Tree, Way};
+use pmindex_art::{Direction, KeyBuf, LeafPath, Nodes, Root, Tree};
 use pmindex_core::trace::Space;
 use pmindex_core::{Arena, Medium, PmError, Pool};
 use pmindex_testkit::crash::interleave;
@@ -80,9 +80,9 @@ fn one_call(
                     return tree.remove(pm, &bytes).map(value);
                 }
                 // The actions of other threads while the nodes are locked.
-                let mut way = Way::default();
+                let mut path = LeafPath::default();
                 loop {
-                    let Some(place) = tree.find_way(pm, &bytes, &mut way) else {
+                    let Some(place) = tree.find_path(pm, &bytes, &mut path) else {
                         return Ok(value(None));
                     };
                     let same = key(place.leaf % KEYS) == bytes;
@@ -93,7 +93,7 @@ fn one_call(
                         };
                         if !same {
                             return Ok(value(None));
-                        } else if tree.remove_way(pm, &way, commit)?.is_some() {
+                        } else if tree.remove_path(pm, &path, commit)?.is_some() {
                             return Ok(value(Some(place.leaf)));
                         }
                     }
@@ -276,8 +276,8 @@ fn nobody_sees_a_leaf_gone_before_its_commit_has_ended() {
     for n in 0..KEYS {
         seen.iter_mut().zip(nodes.counts()).for_each(|(seen, count)| *seen += count);
         let (key, committed) = (key(n), AtomicBool::new(false));
-        let mut way = Way::default();
-        assert_eq!(tree.find_way(pm, &key, &mut way).unwrap().leaf, n);
+        let mut path = LeafPath::default();
+        assert_eq!(tree.find_path(pm, &key, &mut path).unwrap().leaf, n);
         std::thread::scope(|scope| {
             let commit = || {
                 scope.spawn(|| {
@@ -288,7 +288,7 @@ fn nobody_sees_a_leaf_gone_before_its_commit_has_ended() {
                 committed.store(true, SeqCst);
                 Ok(())
             };
-            assert_eq!(tree.remove_way(pm, &way, commit), Ok(Some(())));
+            assert_eq!(tree.remove_path(pm, &path, commit), Ok(Some(())));
         });
         assert_eq!(tree.check().unwrap(), KEYS - n - 1);
     }

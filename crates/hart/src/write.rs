@@ -3,7 +3,7 @@
 //! All of a write runs under its key's lock, which is held until the last fence; see the table of
 //! steps in [the crate's page](crate).
 
-use pmindex_art::{Spot, Way};
+use pmindex_art::{LeafPath, Spot};
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{DurabilityLost, Flushed, Medium, PmError, PmU64, Rmw, Word, words_of};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
@@ -197,10 +197,10 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let key = KeyBytes::of(&probe);
         let home = Self::home(key.bytes());
         let (tree, lock) = (self.tree(home.entry), self.lock_of(probe.hash()));
-        let mut way = Way::default();
+        let mut path = LeafPath::default();
         let (slot, guard) = loop {
             let version = lock.begin_read(pm);
-            let Some(place) = tree.find_way(pm, home.rest, &mut way) else { return Ok(None) };
+            let Some(place) = tree.find_path(pm, home.rest, &mut path) else { return Ok(None) };
             let slot = SlotRef::from_number(place.leaf);
             let same = self.records.key_is(slot, &probe);
             if place.validate(pm) {
@@ -228,7 +228,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             pm.fence(cleared)?; // durable before: reuse
             Ok(())
         };
-        if tree.remove_way(pm, &way, commit)?.is_none() {
+        if tree.remove_path(pm, &path, commit)?.is_none() {
             commit()?;
             // Without another look at the record, whose line has left the cache.
             tree.remove_leaf(pm, home.rest, slot.number())?; // LIN

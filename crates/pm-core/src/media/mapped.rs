@@ -22,13 +22,13 @@ use super::{Durable, Flushed, Medium, Permit, Rmw, sealed::Sealed};
 
 /// What a flush and a fence do: one byte, at which each of them looks once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+enum FlushStrategy {
     /// Neither does anything but keep the compiler's order.
-    Nothing,
+    NoOp,
     /// What [`Slow`] says: a flush notes pages, a fence writes them back; or a fence is refused.
     Slow,
     /// As [`Slow`](Self::Slow), and no fence fails: nothing is noted of a store.
-    Noted,
+    SlowInfallible,
     /// No flush, a store fence.
     Fence,
     /// A flush with the medium's instruction, a store fence.
@@ -40,7 +40,7 @@ enum Way {
 /// A mapped file or anonymous memory.
 #[derive(Debug)]
 pub struct Mapped {
-    way: Way,
+    strategy: FlushStrategy,
     level: Level,
     durability: Durability,
     instruction: FlushInstruction,
@@ -54,15 +54,17 @@ impl Mapped {
     pub(crate) fn new(durability: Durability, instruction: FlushInstruction) -> Self {
         let msync = durability == Durability::Msync;
         let slow = msync.then(|| Box::new(Slow::Msync(WriteBack::new(DriveCache::none()))));
-        let way = match durability {
-            Durability::Volatile | Durability::Process | Durability::Periodic => Way::Nothing,
-            Durability::Msync | Durability::Journal => Way::Slow,
-            Durability::Fence => Way::Fence,
-            Durability::Flush if instruction == FlushInstruction::Clwb => Way::Clwb,
-            Durability::Flush => Way::Flush,
+        let strategy = match durability {
+            Durability::Volatile | Durability::Process | Durability::Periodic => {
+                FlushStrategy::NoOp
+            }
+            Durability::Msync | Durability::Journal => FlushStrategy::Slow,
+            Durability::Fence => FlushStrategy::Fence,
+            Durability::Flush if instruction == FlushInstruction::Clwb => FlushStrategy::Clwb,
+            Durability::Flush => FlushStrategy::Flush,
         };
         Self {
-            way,
+            strategy,
             level: Level::detect(),
             durability,
             instruction,
@@ -85,7 +87,7 @@ impl Mapped {
     pub fn dram() -> Self {
         let instruction = FlushInstruction::Clflush; // never used, and costs no CPUID to find
         Self {
-            way: Way::Nothing,
+            strategy: FlushStrategy::NoOp,
             level: Level::detect(),
             durability: Durability::Volatile,
             instruction,
@@ -100,10 +102,14 @@ impl Mapped {
     /// the medium are counted, stores are not; a non-temporal store is a store and a flush.
     #[must_use]
     pub fn counted(self, per_line: Duration) -> Self {
-        let way = if self.way == Way::Slow { Way::Slow } else { Way::Noted };
+        let strategy = if self.strategy == FlushStrategy::Slow {
+            FlushStrategy::Slow
+        } else {
+            FlushStrategy::SlowInfallible
+        };
         let Self { level, durability, instruction, streams_words, .. } = self;
         let slow = Slow::Counted(Box::new(Counting::new(self).with_delay(per_line)));
-        Self { way, level, durability, instruction, streams_words, slow: Some(Box::new(slow)) }
+        Self { strategy, level, durability, instruction, streams_words, slow: Some(Box::new(slow)) }
     }
 
     /// What counts the flushes and fences of a medium made by [`counted`](Self::counted).
@@ -136,11 +142,13 @@ impl Mapped {
     /// The same, through PMDK's library.
     #[cfg(feature = "libpmem")]
     pub(crate) fn through(self, pmem: pmindex_pmem_rs::Pmem) -> Self {
-        match self.way {
-            Way::Fence | Way::Flush | Way::Clwb => {
-                Self { way: Way::Slow, slow: Some(Box::new(Slow::Libpmem(Box::new(pmem)))), ..self }
-            }
-            Way::Nothing | Way::Slow | Way::Noted => self,
+        match self.strategy {
+            FlushStrategy::Fence | FlushStrategy::Flush | FlushStrategy::Clwb => Self {
+                strategy: FlushStrategy::Slow,
+                slow: Some(Box::new(Slow::Libpmem(Box::new(pmem)))),
+                ..self
+            },
+            FlushStrategy::NoOp | FlushStrategy::Slow | FlushStrategy::SlowInfallible => self,
         }
     }
 
@@ -180,19 +188,24 @@ impl Mapped {
     /// The same, with a journal: in `Journal` mode.
     pub(crate) fn with_journal(self, journal: Arc<Journal>) -> Self {
         let slow = Some(Box::new(Slow::Journal(journal)));
-        Self { way: Way::Slow, slow, durability: Durability::Journal, ..self }
+        Self { strategy: FlushStrategy::Slow, slow, durability: Durability::Journal, ..self }
     }
 
     /// The same, with a twin: in mode `Periodic`.
     pub(crate) fn with_twin(self, twin: Arc<Twin>) -> Self {
         let slow = Some(Box::new(Slow::Twin(twin)));
-        Self { way: Way::Noted, slow, durability: Durability::Periodic, ..self }
+        Self {
+            strategy: FlushStrategy::SlowInfallible,
+            slow,
+            durability: Durability::Periodic,
+            ..self
+        }
     }
 
     /// What was stored before each fence, where a fence may fail.
     #[inline(always)]
     pub(super) fn undo(&self) -> Option<&Undo> {
-        if self.way != Way::Slow {
+        if self.strategy != FlushStrategy::Slow {
             return None;
         }
         core::hint::cold_path();
@@ -202,10 +215,18 @@ impl Mapped {
     /// The flush of the less common ways.
     #[inline(never)]
     fn flush_otherwise(&self, words: &[PmU64]) {
-        match (self.way, &self.slow) {
-            (Way::Clwb | Way::Flush, _) => arch::flush_words(self.instruction, words),
-            (Way::Slow | Way::Noted, Some(slow)) => slow.flush(words),
-            (Way::Nothing | Way::Fence | Way::Slow | Way::Noted, _) => {}
+        match (self.strategy, &self.slow) {
+            (FlushStrategy::Clwb | FlushStrategy::Flush, _) => {
+                arch::flush_words(self.instruction, words)
+            }
+            (FlushStrategy::Slow | FlushStrategy::SlowInfallible, Some(slow)) => slow.flush(words),
+            (
+                FlushStrategy::NoOp
+                | FlushStrategy::Fence
+                | FlushStrategy::Slow
+                | FlushStrategy::SlowInfallible,
+                _,
+            ) => {}
         }
     }
 
@@ -271,12 +292,12 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn flush_words(&self, words: &[PmU64]) -> Flushed {
-        if self.way == Way::Clwb {
+        if self.strategy == FlushStrategy::Clwb {
             arch::flush_words(FlushInstruction::Clwb, words);
             return Flushed::new();
         }
         core::hint::cold_path(); // one comparison before the usual instruction
-        if self.way != Way::Nothing {
+        if self.strategy != FlushStrategy::NoOp {
             self.flush_otherwise(words);
         }
         Flushed::new()
@@ -284,12 +305,12 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn flush<T: PmType>(&self, target: &T) -> Flushed {
-        if self.way == Way::Clwb {
+        if self.strategy == FlushStrategy::Clwb {
             arch::flush(FlushInstruction::Clwb, target); // knows the alignment: no loop
             return Flushed::new();
         }
         core::hint::cold_path();
-        if self.way != Way::Nothing {
+        if self.strategy != FlushStrategy::NoOp {
             self.flush_otherwise(words_of(target));
         }
         Flushed::new()
@@ -297,12 +318,12 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn fence(&self, _flushed: Flushed) -> Result<Durable, DurabilityLost> {
-        if self.way >= Way::Fence {
+        if self.strategy >= FlushStrategy::Fence {
             arch::store_fence();
             return Ok(Durable::new());
         }
         core::hint::cold_path();
-        if self.way != Way::Nothing {
+        if self.strategy != FlushStrategy::NoOp {
             return self.slow_fence();
         }
         cpu_fence(Release);
@@ -315,7 +336,7 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn may_write(&self) -> bool {
-        if self.way != Way::Slow {
+        if self.strategy != FlushStrategy::Slow {
             return true;
         }
         core::hint::cold_path();
@@ -401,7 +422,7 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn stream_words(&self, dst: &[PmU64], src: &[u64]) -> Flushed {
-        if self.way >= Way::Flush {
+        if self.strategy >= FlushStrategy::Flush {
             if !(self.streams_words && arch::stream_line(dst, src)) {
                 arch::stream_words(self.level, self.instruction, dst, src);
             }
@@ -413,7 +434,7 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn store_nt_word(&self, cell: &PmU64, value: u64) -> Flushed {
-        if self.way >= Way::Flush && self.streams_words {
+        if self.strategy >= FlushStrategy::Flush && self.streams_words {
             arch::stream_word(self.instruction, cell, value);
             return Flushed::new();
         }

@@ -52,7 +52,7 @@ use super::{Facts, Pool};
 const MEMORY: &str = "(memory)";
 
 /// The parts that a pool is assembled from: its memory, its file, and the facts found about them.
-pub(super) struct Ground {
+pub(super) struct PoolParts {
     pub(super) region: Region,
     pub(super) path: PathBuf,
     pub(super) durability: Durability,
@@ -64,7 +64,7 @@ pub(super) struct Ground {
     pub(super) permit: Permit,
 }
 
-impl Ground {
+impl PoolParts {
     pub(super) fn memory(region: Region, emulated: bool) -> Self {
         let durability = if emulated { Durability::Flush } else { Durability::Volatile };
         let (path, origin) = (MEMORY.into(), Origin::Memory);
@@ -130,7 +130,7 @@ impl Pool<Mapped> {
             Mapped::dram().store_word(word, u64::from_le_bytes(*bytes));
         }
         let mapped = Mapped::new(Durability::Volatile, arch::best_flush());
-        let opened = Self::open_on(Ground::memory(region, false), mapped, opts);
+        let opened = Self::open_on(PoolParts::memory(region, false), mapped, opts);
         opened.map_err(|fault| fault.at(Path::new(MEMORY)))
     }
 }
@@ -176,9 +176,9 @@ impl<M: Medium> Pool<M> {
         if flushes && !arch::has_flush(instruction) {
             return Err(PmError::NoInstruction { instruction });
         }
-        let ground = Ground::memory(region, opts.emulate_pm);
-        let medium = wrap(Mapped::new(ground.durability, instruction));
-        Self::create_on(ground, medium, opts).map_err(|fault| match fault {
+        let parts = PoolParts::memory(region, opts.emulate_pm);
+        let medium = wrap(Mapped::new(parts.durability, instruction));
+        Self::create_on(parts, medium, opts).map_err(|fault| match fault {
             OpenFault::Pool(error) => error,
             other => PmError::Os {
                 what: "creating a pool in memory",
@@ -193,8 +193,8 @@ impl<M: Medium> Pool<M> {
         medium: M,
         opts: &PoolOptions,
     ) -> Result<Self, OpenError> {
-        let ground = Ground::memory(region, true);
-        Self::create_on(ground, medium, opts).map_err(|fault| fault.at(Path::new(MEMORY)))
+        let parts = PoolParts::memory(region, true);
+        Self::create_on(parts, medium, opts).map_err(|fault| fault.at(Path::new(MEMORY)))
     }
 
     /// Opens the pool in `region`.
@@ -203,17 +203,17 @@ impl<M: Medium> Pool<M> {
         medium: M,
         opts: &PoolOptions,
     ) -> Result<Self, OpenError> {
-        let ground = Ground::memory(region, true);
-        Self::open_on(ground, medium, opts).map_err(|fault| fault.at(Path::new(MEMORY)))
+        let parts = PoolParts::memory(region, true);
+        Self::open_on(parts, medium, opts).map_err(|fault| fault.at(Path::new(MEMORY)))
     }
 
     pub(super) fn create_on(
-        ground: Ground,
+        parts: PoolParts,
         medium: M,
         opts: &PoolOptions,
     ) -> Result<Self, OpenFault> {
         let size = opts.created_size()?;
-        let len = ground.region.len() as u64;
+        let len = parts.region.len() as u64;
         if size > len {
             return Err(OpenFault::Truncated { len, expected: size });
         }
@@ -224,12 +224,12 @@ impl<M: Medium> Pool<M> {
             shape: opts.shape(),
             clean: false,
             uuid: opts.uuid.unwrap_or_default(),
-            dirty_shutdowns: ground.dirty_shutdowns,
+            dirty_shutdowns: parts.dirty_shutdowns,
             entries: DIRECTORY_ENTRIES as u64,
-            journal: ground.stamp(),
+            journal: parts.stamp(),
         };
         let found = Found { superblock, copy: 0, damaged: false };
-        let pool = Self::assemble(ground, medium, opts, found, true)?;
+        let pool = Self::assemble(parts, medium, opts, found, true)?;
         // S1: everything but the magic. A directory of zeros is an empty one.
         let bodies = superblock.write_bodies(&pool.medium, &pool.region)?;
         let durable = pool.medium.fence(bodies)?;
@@ -242,28 +242,28 @@ impl<M: Medium> Pool<M> {
     }
 
     pub(super) fn open_on(
-        ground: Ground,
+        parts: PoolParts,
         medium: M,
         opts: &PoolOptions,
     ) -> Result<Self, OpenFault> {
-        let _opening = opts.read_only.then(|| ground.permit.take()); // it is recovery
-        let found = Superblock::read(&medium, &ground.region)?;
+        let _opening = opts.read_only.then(|| parts.permit.take()); // it is recovery
+        let found = Superblock::read(&medium, &parts.region)?;
         let superblock = found.superblock;
         let was_clean = superblock.clean && !found.damaged;
-        let (recorded, counted) = (superblock.dirty_shutdowns, ground.dirty_shutdowns);
+        let (recorded, counted) = (superblock.dirty_shutdowns, parts.dirty_shutdowns);
         if counted != recorded && !was_clean && !opts.accept_dirty_shutdown {
             return Err(OpenFault::DirtyShutdown { recorded, found: counted });
         }
         // S0, durable before: S3, and everything that is read from now on.
         if was_clean {
-            let read = Superblock::flush(&medium, &ground.region)?;
+            let read = Superblock::flush(&medium, &parts.region)?;
             medium.fence(read)?;
         } else {
-            ground.write_back(&medium, opts)?;
+            parts.write_back(&medium, opts)?;
         }
-        ground.read_ahead();
-        let stamp = ground.stamp();
-        let mut pool = Self::assemble(ground, medium, opts, found, was_clean)?;
+        parts.read_ahead();
+        let stamp = parts.stamp();
+        let mut pool = Self::assemble(parts, medium, opts, found, was_clean)?;
         pool.facts.generation = superblock.generation.wrapping_add(1);
         // S3, S4: state of the last generation is void from here on.
         pool.update_superblock(|next| {
@@ -280,7 +280,7 @@ impl<M: Medium> Pool<M> {
 
     /// Assembles the pool as the superblock describes it; its parts are not yet formatted or recovered.
     fn assemble(
-        ground: Ground,
+        parts: PoolParts,
         medium: M,
         opts: &PoolOptions,
         found: Found,
@@ -292,15 +292,15 @@ impl<M: Medium> Pool<M> {
         if found.superblock.entries != DIRECTORY_ENTRIES as u64 {
             return Err(OpenFault::Damaged { what: "number of directory entries", offset: 0 });
         }
-        let len = ground.region.len() as u64;
+        let len = parts.region.len() as u64;
         if size > len {
             return Err(OpenFault::Truncated { len, expected: size });
         }
         // A longer file is legal: growth was interrupted before it published the size.
-        ground.region.shorten(size as usize);
-        let room = ground.region.capacity() as u64;
+        parts.region.shorten(size as usize);
+        let room = parts.region.capacity() as u64;
         let facts = Facts {
-            path: ground.path,
+            path: parts.path,
             uuid: found.superblock.uuid,
             generation: found.superblock.generation,
             was_clean,
@@ -308,12 +308,12 @@ impl<M: Medium> Pool<M> {
             read_only: opts.read_only,
             grow: opts.grow,
             max_size: shape.fit(opts.max_size.unwrap_or(room).min(room)),
-            durability: ground.durability,
-            emulated: ground.emulated,
-            origin: ground.origin,
+            durability: parts.durability,
+            emulated: parts.emulated,
+            origin: parts.origin,
         };
         Ok(Self {
-            region: ground.region,
+            region: parts.region,
             medium,
             heap: Heap::new(geometry),
             directory: Directory::default(),
@@ -324,9 +324,9 @@ impl<M: Medium> Pool<M> {
             superblock: Mutex::new(found),
             growing: Mutex::new(()),
             facts,
-            permit: ground.permit,
+            permit: parts.permit,
             ended: AtomicBool::new(false),
-            backing: ground.backing,
+            backing: parts.backing,
         })
     }
 

@@ -15,7 +15,7 @@ use crate::region::{MapKind, Region};
 use crate::trace::Space;
 
 use super::Pool;
-use super::create::Ground;
+use super::create::PoolParts;
 use super::describe::Origin;
 use super::detect;
 use super::file::{FileKind, PoolFile, is_full};
@@ -174,17 +174,17 @@ impl<M: Medium> Pool<M> {
             twin::check_absent(&opts)?;
             PoolFile::create(path, opts.mode)?
         };
-        let (ground, mapped) = match file.kind {
+        let (parts, mapped) = match file.kind {
             FileKind::Regular => new_file(file, &opts)?,
             FileKind::Device => whole_device(file, &mut opts)?,
         };
-        Self::create_named(ground, wrap(mapped), &opts)
+        Self::create_named(parts, wrap(mapped), &opts)
     }
 
     /// Makes a pool in a new file and then gives the file its name.
-    fn create_named(ground: Ground, medium: M, opts: &PoolOptions) -> Result<Self, OpenError> {
-        let path = ground.path.clone();
-        let mut pool = Self::create_on(ground, medium, opts).map_err(|fault| fault.at(&path))?;
+    fn create_named(parts: PoolParts, medium: M, opts: &PoolOptions) -> Result<Self, OpenError> {
+        let path = parts.path.clone();
+        let mut pool = Self::create_on(parts, medium, opts).map_err(|fault| fault.at(&path))?;
         if let Some(backing) = &mut pool.backing {
             backing.file.finish()?;
         }
@@ -217,8 +217,8 @@ impl<M: Medium> Pool<M> {
             }
             FileKind::Device => (len, None),
         };
-        let (ground, mapped) = prepare(file, size, found, standing, opts)?;
-        Self::open_on(ground, wrap(mapped), opts).map_err(|fault| fault.at(path))
+        let (parts, mapped) = prepare(file, size, found, standing, opts)?;
+        Self::open_on(parts, wrap(mapped), opts).map_err(|fault| fault.at(path))
     }
 
     /// Starts the threads of the journal or of the twin, if the pool has one.
@@ -286,18 +286,18 @@ impl Pool<Traced> {
         let path = Path::new(SIMULATED);
         let file = PoolFile::open_simulated(space.file(), path)?;
         let size = check_head(&file, space.file().len())?.superblock.size;
-        let ground = simulated(file, space, size);
-        Self::open_on(ground, space.medium(), opts).map_err(|fault| fault.at(path))
+        let parts = simulated(file, space, size);
+        Self::open_on(parts, space.medium(), opts).map_err(|fault| fault.at(path))
     }
 }
 
 /// The name of a simulated file.
 const SIMULATED: &str = "(simulated)";
 
-fn simulated(file: PoolFile, space: &Space, size: u64) -> Ground {
+fn simulated(file: PoolFile, space: &Space, size: u64) -> PoolParts {
     let region = space.file().region();
     region.shorten(to_usize(size));
-    let ground = Ground::memory(region, true);
+    let parts = PoolParts::memory(region, true);
     let backing = Some(Backing {
         file,
         kind: MapKind::Shared,
@@ -307,11 +307,11 @@ fn simulated(file: PoolFile, space: &Space, size: u64) -> Ground {
         locks: Vec::new(),
         synced: Synced::default(),
     });
-    Ground { path: SIMULATED.into(), backing, ..ground }
+    PoolParts { path: SIMULATED.into(), backing, ..parts }
 }
 
 /// Allocates a new file and maps it.
-fn new_file(file: PoolFile, opts: &PoolOptions) -> Result<(Ground, Mapped), OpenError> {
+fn new_file(file: PoolFile, opts: &PoolOptions) -> Result<(PoolParts, Mapped), OpenError> {
     let size = allocate_new(&file, opts)?;
     prepare(file, size, None, None, opts)
 }
@@ -327,7 +327,7 @@ fn allocate_new(file: &PoolFile, opts: &PoolOptions) -> Result<u64, OpenError> {
 }
 
 /// Maps a device that holds no pool, clears it, and makes the pool as large as fits.
-fn whole_device(file: PoolFile, opts: &mut PoolOptions) -> Result<(Ground, Mapped), OpenError> {
+fn whole_device(file: PoolFile, opts: &mut PoolOptions) -> Result<(PoolParts, Mapped), OpenError> {
     let path = file.path.clone();
     let fault = |fault: OpenFault| fault.at(&path);
     let len = file.len().map_err(|e| file.error("asking for the device's size", e))?;
@@ -336,20 +336,20 @@ fn whole_device(file: PoolFile, opts: &mut PoolOptions) -> Result<(Ground, Mappe
     shape.check().map_err(|bad| fault(PmError::from(bad).into()))?;
     (opts.size, opts.zone_bytes) = (shape.fit(len), Some(shape.zone_bytes));
     (opts.slots, opts.slot_bytes) = (Some(shape.slots), Some(shape.slot_bytes));
-    let (ground, mapped) = prepare(file, len, None, None, opts)?;
-    match Superblock::read(&mapped, &ground.region) {
+    let (parts, mapped) = prepare(file, len, None, None, opts)?;
+    match Superblock::read(&mapped, &parts.region) {
         Err(OpenFault::NotAPool) => {}
         _ => return Err(OpenError::AlreadyExists { path }),
     }
     // Durable before: anything of the new pool. A crash meanwhile leaves no pool, as before.
     let zeros = vec![0; 1 << 16];
-    let words = ground.region.words(0, ground.region.len() / 8).unwrap_or_default();
+    let words = parts.region.words(0, parts.region.len() / 8).unwrap_or_default();
     let mut cleared = Flushed::nothing();
     for part in words.chunks(zeros.len()) {
         cleared = cleared.and(mapped.stream_words(part, &zeros[..part.len()]));
     }
     mapped.fence(cleared).map_err(|lost| fault(lost.into()))?;
-    Ok((ground, mapped))
+    Ok((parts, mapped))
 }
 
 /// Reads the superblock of the pool in a regular file of `len` bytes, and checks it against the file.
@@ -384,7 +384,7 @@ fn prepare(
     found: Option<Found>,
     standing: Option<twin::Standing>,
     opts: &PoolOptions,
-) -> Result<(Ground, Mapped), OpenError> {
+) -> Result<(PoolParts, Mapped), OpenError> {
     let path = file.path.clone();
     let fault = |fault: OpenFault| fault.at(&path);
     let may_grow = opts.grow && !opts.read_only && file.kind == FileKind::Regular;
@@ -448,7 +448,7 @@ fn prepare(
     } else {
         mapped
     };
-    let ground = Ground {
+    let parts = PoolParts {
         region,
         path,
         durability,
@@ -466,7 +466,7 @@ fn prepare(
         }),
         permit,
     };
-    Ok((ground, mapped))
+    Ok((parts, mapped))
 }
 
 /// Refuses an instruction that this CPU does not have.

@@ -3,7 +3,7 @@
 use crate::cell::words_of;
 use crate::error::{OpenError, OpenFault, PmError};
 use crate::media::{Medium, Traced};
-use crate::pool::create::Ground;
+use crate::pool::create::PoolParts;
 use crate::pool::{Pool, PoolOptions};
 use crate::ptr::PPtr;
 use crate::trace::Space;
@@ -199,8 +199,8 @@ fn options_no_pool_can_have_are_refused() {
 fn a_dirty_shutdown_of_a_pool_in_use_is_refused_unless_accepted() {
     let space = space();
     let counted = |dirty_shutdowns, opts: &PoolOptions| {
-        let ground = Ground { dirty_shutdowns, ..Ground::memory(space.region(), true) };
-        Pool::open_on(ground, space.medium(), opts)
+        let parts = PoolParts { dirty_shutdowns, ..PoolParts::memory(space.region(), true) };
+        Pool::open_on(parts, space.medium(), opts)
     };
     create(&space).close().unwrap();
     counted(3, &tiny()).unwrap().close().unwrap(); // closed before the power failed: harmless
