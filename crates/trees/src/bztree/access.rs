@@ -103,7 +103,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(leaf)
     }
 
-    /// The way to a leaf, for writers who change the structure: pinned.
+    /// Returns the path to a leaf, for writers that change the structure; the thread is pinned.
     pub(super) fn path<'t>(
         &'t self,
         anchor: &'t PmU64,

@@ -30,8 +30,8 @@ struct Pending<K, V> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     BzTree<K, V, M, LEAF, INNER>
 {
-    /// Fills an empty index from strictly ascending records, all or (after an error or a crash)
-    /// none; returns how many. Other threads may read meanwhile; who writes makes it fail.
+    /// Fills an empty index from strictly ascending records, all or (after an error or a crash) none; returns
+    /// their number. Other threads may read meanwhile; a concurrent write makes it fail.
     ///
     /// # Errors
     /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`]; the index stays as it was.

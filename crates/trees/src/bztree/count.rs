@@ -91,8 +91,8 @@ impl Count {
         Some(start.wrapping_add(self.sum(|stripe| &stripe.change)))
     }
 
-    /// The number; `count` counts them if it is not known. What was counted while nobody wrote is
-    /// kept.
+    /// Returns the number; `count` counts the records if it is unknown. A count during which no thread wrote
+    /// is kept.
     pub(super) fn len(
         &self,
         pm: &impl Medium,

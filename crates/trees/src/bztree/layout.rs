@@ -216,8 +216,8 @@ impl Status {
     pub(super) const fn live_words(self) -> usize {
         (self.0 >> Self::WORDS & 0x1fff) as usize
     }
-    /// One version on: at least `used` entries shown, so many live records and their words more,
-    /// so many less.
+    /// Returns the status one version later: at least `used` entries shown, with these numbers of live
+    /// records and their words added and removed.
     pub(super) const fn changed(
         self,
         used: usize,

@@ -195,8 +195,8 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
 
     /// The live record with the probe's key. `status` was read before.
     ///
-    /// Every entry and the bits of dead records are read at some moment after that, and whatever
-    /// comes out was so at one moment in between: who replaces a record does so by one entry.
+    /// Every entry and the bits of dead records are read after that, so the result was true at one moment in
+    /// between: a writer replaces a record by one entry.
     #[inline(always)]
     pub(super) fn find<M: Medium>(
         &self,
@@ -464,7 +464,7 @@ impl Draft {
         Self { words, total }
     }
 
-    /// Words of a leaf of so many records of so many words in all, with room as usual.
+    /// Returns the words of a leaf with this many records of this many words in all, with the usual room.
     pub(super) fn total_of<K: Key, V: Value, const LEAF: usize, const INNER: usize>(
         sorted: usize,
         live: usize,

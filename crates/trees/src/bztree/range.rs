@@ -22,7 +22,7 @@ use super::tree::BzTree;
 pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 60, const INNER: usize = 64> =
     Scan<Leaves<'t, K, V, M, LEAF, INNER>>;
 
-/// What a [`Range`] reads. Its bounds move to the separators, so there is nothing else to keep.
+/// The source of a [`Range`]. Its bounds move to the separators, so it keeps no other state.
 pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t BzTree<K, V, M, LEAF, INNER>,
 }

@@ -174,9 +174,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// Writes to a leaf. Every attempt sees all of it at one status, and takes place at that status
-    /// or not at all; so no two records of one key are ever there, and no thread waits for the
-    /// reservations of others.
+    /// Writes to a leaf. Every attempt sees all of the leaf at one status, and takes effect at that status or
+    /// not at all; so there are never two records of one key, and no thread waits for the reservations of
+    /// others.
     #[inline(always)]
     fn put_in<T>(
         &self,

@@ -12,7 +12,7 @@
 //! | P1 | all slots (and blocks, with their tickets); 8-byte values that are replaced (LIN) | P2 |
 //! | P2 | for each leaf: fingerprints, then the state (LIN of all its new records) | return (DUR) |
 //!
-//! A stage that only replaces 8-byte values ends with P1. The locks are held to the end, so nobody sees a
+//! A stage that only replaces 8-byte values ends with P1. The locks are held to the end, so no thread sees a
 //! record before its last fence.
 //!
 //! A stage ends early at a record that cannot join it (its leaf is full now or has changed): what is

@@ -374,7 +374,7 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
         let counter = self.counter(first);
         let mut after = pm.load_word(counter);
         let mut left = hint.cancelling();
-        // P1: nothing else will tell that the hint is behind, so it says so itself. Once is enough.
+        // P1: no other word will tell that the hint is behind, so the hint says so itself. Once is enough.
         let mut distrusted = Flushed::nothing();
         self.put_hint(pm, hint.cancelling());
         if !hint.is_distrusted() {

@@ -10,14 +10,14 @@
 //!
 //! * **One flush, one fence.** Each line of a leaf has its own counter, so that a record and the
 //!   counter that commits it share the line ([`layout`]). The paper flushes both.
-//! * **Consistency is more selective.** Which records of a leaf are live, and their fingerprints, are
-//!   summed up in its header for readers, who need not scan a leaf backwards. The header is never
-//!   flushed: recovery finds out where it is behind ([`recover`]).
+//! * **Consistency is more selective.** A leaf's header sums up which of its records are live, and their
+//!   fingerprints, so that readers need not scan the leaf backwards. The header is never flushed: recovery
+//!   finds out where it is behind ([`recover`]).
 //! * **A split needs no log**: one link replaces the old leaf by the new ones ([`split`]), and the
-//!   allocator's tickets look at it. So does a merge ([`merge`]) of leaves with few records, which the
-//!   paper leaves alone.
-//! * **Rebuilding stops no thread** ([`inner`]): it goes on in steps, and a parent-to-leaf node that is
-//!   full meanwhile splits behind a link.
+//!   allocator's tickets name that link. So does a merge ([`merge`]) of leaves with few records, which the
+//!   paper does not merge.
+//! * **Rebuilding stops no thread** ([`inner`]): it proceeds in steps, and a parent-to-leaf node that fills
+//!   up meanwhile splits behind a link.
 //! * **Locks are versions in DRAM.** The paper's prototype locks in PM, even to read. Here a crash
 //!   voids them, and reads write nothing.
 //!

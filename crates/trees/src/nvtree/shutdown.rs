@@ -65,7 +65,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn save(&self, root: &Root) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let pairs = self.inner.pairs();
-        // Who opens with the image does not look at the leaves: their hints must be right.
+        // An opening with the image does not read the leaves: their hints must be right.
         let mut hints = Flushed::nothing();
         for [_, leaf] in &pairs {
             hints = hints.and(pm.flush_words(self.leaf(*leaf)?.header()));

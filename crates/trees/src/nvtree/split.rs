@@ -39,8 +39,8 @@ pub(super) struct Linked<'t, K, V, const LEAF: usize> {
 }
 
 impl<K: Key, V: Value, const LEAF: usize> Linked<'_, K, V, LEAF> {
-    /// Whether the link leads to the leaf, as the inner nodes say. Its line may have to come first,
-    /// so this is asked only when nothing else is left to be done.
+    /// Whether the link leads to the leaf, as the inner nodes say. Its line may have to come first, so this
+    /// is asked only when no other work is left.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].

@@ -71,7 +71,7 @@ fn hint_that_a_crash_left_behind_is_derived_anew_from_any_point() {
     for behind in 0..6 {
         let (pool, tree) = tree_of(0..6);
         let leaf = leaf_of(&tree, 0);
-        // Of the header's stores those after the first so many appends were lost.
+        // The header's stores after the first few appends were lost.
         let old = (0..behind).fold(Hint::default(), |hint, i| hint.appended(i, Mark::POSITIVE));
         leaf.put_hint(tree.pm(), old);
         (behind..6).for_each(|i| leaf.put_fingerprint(tree.pm(), i, 0));

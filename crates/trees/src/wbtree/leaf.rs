@@ -17,10 +17,10 @@
 //!
 //! * without line 0 nothing has happened: the bit is clear, and the order names a slot that is free;
 //! * without the order line its tag is not that of the state: a scan that needs the order sorts;
-//! * without the slot the state names a record that is not there. [`Pending`], on line 0, tells it
-//!   exactly, and everybody who reads the state takes the slot for free. The insert has not returned.
+//! * without the slot the state names a record that is not there. [`Pending`], on line 0, detects this
+//!   exactly, and every reader of the state treats the slot as free. The insert has not returned.
 //!
-//! A removal clears a bit and leaves the order alone: who reads the order skips free slots, and the
+//! A removal clears a bit and leaves the order unchanged: a reader of the order skips free slots, and the
 //! next insert drops them. So bitmap and order never contradict each other, whatever a crash leaves.
 
 use std::marker::PhantomData;

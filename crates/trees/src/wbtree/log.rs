@@ -51,8 +51,8 @@ pub(super) fn arm(pm: &impl Medium, log: &Log, note: &Note) -> Flushed {
 }
 
 fn fill(pm: &impl Medium, log: &Log, note: &Note) {
-    // It is not armed: the change before this one has ended, or was finished by who found it. One line,
-    // stored in this order, so what is armed is whole.
+    // It is not armed: the change before this one has ended, or recovery has finished it. One line, stored in
+    // this order, so an armed log is complete.
     debug_assert_eq!(pm.load(&log.armed), 0, "a change while another is under way");
     pm.store(&log.parent, note.parent.into_word());
     pm.store(&log.mask, note.mask);

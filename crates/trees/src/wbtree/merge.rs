@@ -11,10 +11,10 @@
 //! | P3 | the left node's order and state, with what came | P4 |
 //! | P4 | the micro-log, idle | return |
 //!
-//! It is a [`shift`](super::shift) of all that a node has. Between P2 and P3 the left node does not yet
-//! name what a descent seeks there. No thread sees that: there is one writer, readers beside it read
-//! again, and [`log`](super::log) says who does P3 if we do not. Nothing is allocated, and no record is
-//! written twice: so a full pool merges, too.
+//! It is a [`shift`](super::shift) of a node's whole contents. Between P2 and P3 the left node does not yet
+//! name the children that a descent seeks there. No thread sees that: there is one writer, readers beside it
+//! read again, and if the writer does not reach P3, [`log`](super::log) says which code does it. Nothing is
+//! allocated, and no record is written twice: so a merge also works in a full pool.
 //!
 //! What separated two leaves goes with the right one. What separated two inner nodes separates their
 //! children, and comes down with its block.

@@ -7,27 +7,26 @@
 //! and searches are binary; nothing is in DRAM, so opening after a crash rebuilds nothing. Splits
 //! are micro-logged ([`log`]), in leaves and inner nodes alike ([`split`]). What differs:
 //!
-//! * **One fence per insert** instead of four flushes with a fence each. Bitmap and order each lie on
-//!   a line with what makes them valid, and the bitmap's line can tell exactly whether the record
-//!   became durable too ([`leaf`]); so all three lines go out under one fence.
-//! * **Order and bitmap never get out of step.** The order says for which state it was made; who
-//!   reads it skips free slots; who finds it invalid sorts ([`order`]). The paper's bitmap-only delete
-//!   and three-flush update leave an array that names what is gone.
-//! * **Fingerprints** in the bitmap's line spare a point lookup the binary search: it reads that line
-//!   and mostly one slot. The search through the order is for ranges, and where prefixes of
-//!   separators tie.
-//! * **The way down is branch-free**: one pass over the separators counts those less than the key
-//!   ([`inner`]); a node's lines are fetched at once.
-//! * **No links between leaves.** A scan goes on by the parent, which also names the leaves to fetch
-//!   ahead. A split, a removal commits with one word of the parent.
-//! * **A full leaf gives to a neighbour that has room** rather than split ([`shift`]): leaves are 75 %
-//!   full under random keys, not 69 %.
-//! * **Nodes merge**: leaves with few records, and inner nodes with few children ([`merge`]); the paper
-//!   gives back only what is empty.
+//! * **One fence per insert** instead of four flushes with a fence each. Bitmap and order each share a line
+//!   with the word that validates them, and the bitmap's line tells exactly whether the record became durable
+//!   too ([`leaf`]); so all three lines are flushed under one fence.
+//! * **Order and bitmap never get out of step.** The order names the state it was made for; a reader skips
+//!   free slots in it, and sorts if it is invalid ([`order`]). The paper's bitmap-only delete and three-flush
+//!   update leave an array that names removed records.
+//! * **Fingerprints** in the bitmap's line spare a point lookup the binary search: it reads that line and
+//!   usually one slot. The search through the order is for ranges, and for separators whose prefixes tie.
+//! * **The descent is branch-free**: one pass over the separators counts those less than the key ([`inner`]);
+//!   a node's lines are prefetched at once.
+//! * **No links between leaves.** A scan continues through the parent, which also names the leaves to
+//!   prefetch. A split and a removal each commit with one word of the parent.
+//! * **A full leaf moves records to a neighbour that has room** instead of splitting ([`shift`]): leaves are
+//!   75 % full under random keys, not 69 %.
+//! * **Nodes merge**: leaves with few records, and inner nodes with few children ([`merge`]); the paper frees
+//!   only empty nodes.
 //! * **A value of several words is replaced in place**, under one fence, through a ring of redo entries
-//!   ([`redo`]); the paper writes the record anew, its bitmap and its array.
-//! * **8-byte offsets** where the paper's evaluation has 16-byte pointers: those cannot be swung by
-//!   an 8-byte store.
+//!   ([`redo`]); the paper rewrites the record, its bitmap and its array.
+//! * **8-byte offsets** in place of the 16-byte pointers of the paper's evaluation, which an 8-byte store
+//!   cannot swing.
 //!
 //! A leaf has at most 54 slots rather than 63, an inner node 56: so commit word, fingerprints and
 //! order lie on two lines.

@@ -70,7 +70,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Self { tree, lock: VersionLock::new() }
     }
 
-    /// The tree, for the one who has it alone.
+    /// Returns the tree, for a caller that owns it exclusively.
     pub fn get_mut(&mut self) -> &mut WbTree<K, V, M, LEAF, INNER> {
         &mut self.tree
     }
@@ -102,8 +102,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.alone(read)
     }
 
-    /// What `apply` makes, with the lock, of what `seek` found without it. `None`: there was no
-    /// agreement on what is there, or more to do; nothing is half done.
+    /// Returns the result of `apply`, under the lock, on what `seek` found without it. `None` if the two
+    /// disagree, or more is to be done; then nothing has changed.
     #[inline(always)]
     fn find_and_write<'t, T>(
         &'t self,

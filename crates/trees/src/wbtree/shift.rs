@@ -10,9 +10,9 @@
 //! | P3 | the neighbour's order and state, with what came; the full leaf's state, without what went | P4 |
 //! | P4 | the micro-log, idle | return |
 //!
-//! Between P2 and P3 the neighbour does not yet name what a descent seeks there. No thread sees that:
-//! there is one writer, readers beside it read again, and [`log`](super::log) says who does P3 if we
-//! do not.
+//! Between P2 and P3 the neighbour does not yet name the children that a descent seeks there. No thread sees
+//! that: there is one writer, readers beside it read again, and if the writer does not reach P3,
+//! [`log`](super::log) says which code does it.
 
 use pmindex_core::{Flushed, Medium, Op, PmError, Pool, Word};
 use pmindex_index::{Key, MAX_INLINE_WORDS, Value};

@@ -10,8 +10,8 @@
 //! The top node has no parent: a new top with two entries is P1, the root's `top` is P2. A full
 //! parent splits before its child does, from the top down, each split complete in itself.
 //!
-//! Between P2 and P3 the old node still has what moved. No search finds it there, as the descent leads
-//! to the new node; [`log`](super::log) says who takes it away if we do not.
+//! Between P2 and P3 the old node still has the moved entries. No search finds them there, as the descent
+//! leads to the new node; if the writer does not remove them, [`log`](super::log) says which code does.
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Reserved, Word};
 use pmindex_index::{IndexError, Key, Shape, Value};

@@ -35,10 +35,10 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         if at > 0 {
             self.tails.free(contents.separators.remove(at - 1).tail);
         } else {
-            // The keys now belong to the last leaf of the node to the left: the separator that
-            // stood between the removed child and the next replaces the one further up. The nodes
-            // between the two keep their contents, not their range: who is on the way down through
-            // them with one of those keys must not arrive.
+            // The keys now belong to the last leaf of the node to the left: the separator that stood between
+            // the removed child and the next replaces the one further up. The nodes between the two keep
+            // their contents, but not their range: a search on its way through them with one of those keys
+            // must not arrive.
             let separator = contents.separators.remove(0);
             let (above, at) = loop {
                 let Some((index, at)) = path.pop() else {

@@ -26,8 +26,8 @@
 //! parents, separators that the top may still name) is reused only after the top that names it has
 //! been replaced.
 //!
-//! Lock order: leaf locks, then `writer`, then locks of parents and of the top. Whoever holds
-//! `writer` waits for nothing.
+//! Lock order: leaf locks, then `writer`, then locks of parents and of the top. The holder of `writer` waits
+//! for no lock.
 
 mod build;
 mod change;

@@ -202,7 +202,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         self.dram.prefetch(&node.high);
     }
 
-    /// Fetches what says where a node ends and who is beside it. A hint.
+    /// Prefetches the words that say where a node ends and which node is next. A hint.
     #[inline(always)]
     pub(super) fn prefetch_links(&self, node: &Parent<F>) {
         self.dram.prefetch(&node.high);

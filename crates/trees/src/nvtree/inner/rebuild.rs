@@ -31,8 +31,8 @@ pub(super) struct Rebuild {
 }
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
-    /// Whether so many nodes without a place in the top, or a way of so many links, call for a
-    /// rebuild. A rebuild visits every parent, so it waits until a share of them is new.
+    /// Whether this many nodes without a place in the top, or a path of this many links, call for a rebuild.
+    /// A rebuild visits every parent, so it waits until a share of them is new.
     pub(super) fn is_rebuild_due(&self, unnamed: u64, hops: u32) -> bool {
         hops >= MOST_HOPS || unnamed > 4 + self.parents.len() as u64 / 32
     }
