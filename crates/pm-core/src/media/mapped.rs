@@ -1,4 +1,4 @@
-//! The production medium: a mapping, in whichever durability mode it really has.
+//! The production medium: a mapping, in the durability mode that was detected.
 
 use core::cmp::Ordering;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -20,14 +20,14 @@ use super::undo::Undo;
 use super::writeback::{Cutter, Slow, WriteBack};
 use super::{Durable, Flushed, Medium, Permit, Rmw, sealed::Sealed};
 
-/// What a flush and a fence do: one byte, at which each of them looks once.
+/// How a flush and a fence are executed: one byte, which each of them tests once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FlushStrategy {
-    /// Neither does anything but keep the compiler's order.
+    /// Both only keep the compiler's order.
     NoOp,
-    /// What [`Slow`] says: a flush notes pages, a fence writes them back; or a fence is refused.
+    /// As [`Slow`] says: a flush notes pages and a fence writes them back; or a fence is refused.
     Slow,
-    /// As [`Slow`](Self::Slow), and no fence fails: nothing is noted of a store.
+    /// As [`Slow`](Self::Slow), but no fence fails, so stores need no undo log.
     SlowInfallible,
     /// No flush, a store fence.
     Fence,
@@ -73,8 +73,8 @@ impl Mapped {
         }
     }
 
-    /// The same, of a file above a drive that may cache what it is given. If that fails, `cutter` cuts
-    /// the mapping off the file, and only who holds `permit` may still write.
+    /// Makes the medium of a file on a drive whose cache may be volatile. If a write-back fails, `cutter`
+    /// cuts the mapping off the file, and then only a thread with `permit` may write.
     pub(crate) fn above(mut self, drive: DriveCache, cutter: Cutter, permit: Permit) -> Self {
         if let Some(Slow::Msync(writeback)) = self.slow.as_deref_mut() {
             *writeback = WriteBack::new(drive).with_cutter(cutter, permit);
@@ -96,10 +96,10 @@ impl Mapped {
         }
     }
 
-    /// Has every flush and fence pass through a [`Counting`], and lets each flushed line take longer by
-    /// `per_line`: so a program counts, or emulates a slower medium, with the code of its indexes as it is,
-    /// where `Counting` as the medium of a pool has all of it compiled once more. Lines, fences and bytes of
-    /// the medium are counted, stores are not; a non-temporal store is a store and a flush.
+    /// Makes every flush and fence pass through a [`Counting`], and adds `per_line` to the time of each
+    /// flushed line. So a program counts, or emulates a slower medium, with the compiled code of its indexes;
+    /// `Counting` as the medium of a pool would compile all of it once more. Lines, fences and bytes of the
+    /// medium are counted, stores are not; a non-temporal store is a store and a flush.
     #[must_use]
     pub fn counted(self, per_line: Duration) -> Self {
         let strategy = if self.strategy == FlushStrategy::Slow {
@@ -112,7 +112,7 @@ impl Mapped {
         Self { strategy, level, durability, instruction, streams_words, slow: Some(Box::new(slow)) }
     }
 
-    /// What counts the flushes and fences of a medium made by [`counted`](Self::counted).
+    /// Returns the counter of a medium made by [`counted`](Self::counted).
     #[must_use]
     pub fn counter(&self) -> Option<&Counting<Self>> {
         match self.slow.as_deref() {
@@ -121,25 +121,25 @@ impl Mapped {
         }
     }
 
-    /// What a completed fence means.
+    /// Returns the durability that a completed fence provides.
     #[must_use]
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// The instruction of a flush.
+    /// Returns the instruction of a flush.
     #[must_use]
     pub fn instruction(&self) -> FlushInstruction {
         self.instruction
     }
 
-    /// The medium of a private copy of a file: fences fail but for who holds `permit`.
+    /// Makes the medium of a private copy of a file: fences fail except for a thread with `permit`.
     pub(crate) fn private(instruction: FlushInstruction, permit: Permit) -> Self {
         let slow = Some(Box::new(Slow::Private { permit }));
         Self { slow, ..Self::new(Durability::Msync, instruction) }
     }
 
-    /// The same, through PMDK's library.
+    /// Makes flushes and fences go through PMDK's library.
     #[cfg(feature = "libpmem")]
     pub(crate) fn through(self, pmem: pmindex_pmem_rs::Pmem) -> Self {
         match self.strategy {
@@ -152,8 +152,8 @@ impl Mapped {
         }
     }
 
-    /// Makes a write-back fail after `succeed` more that do not, as if the device had failed. For
-    /// tests; nothing in modes other than `Msync` and `Journal`.
+    /// Makes a write-back fail after `succeed` more that succeed, as if the device had failed. For tests; has
+    /// an effect only in modes `Msync` and `Journal`.
     #[doc(hidden)]
     pub fn fail_write_back_after(&self, succeed: u64) {
         match self.slow.as_deref() {
@@ -163,8 +163,8 @@ impl Mapped {
         }
     }
 
-    /// Has `watch` told of each step of the journal, and of each flush before it, or of the twin, by the
-    /// thread that does it. For tests; nothing in modes other than `Journal` and `Periodic`.
+    /// Calls `watch` at each step of the journal, and at each flush before it, or of the twin, on the thread
+    /// that executes it. For tests; has an effect only in modes `Journal` and `Periodic`.
     #[doc(hidden)]
     pub fn watch_journal(&self, watch: impl Fn(JournalMoment) + Send + Sync + 'static) {
         match self.slow.as_deref() {
@@ -174,7 +174,7 @@ impl Mapped {
         }
     }
 
-    /// What has reached the disk at least, page by page, of a pool whose write-back is
+    /// Returns the words that have at least reached the disk, page by page, in a pool whose write-back is
     /// [made to fail](Self::fail_write_back_after). For tests.
     #[doc(hidden)]
     #[must_use]
@@ -185,13 +185,13 @@ impl Mapped {
         }
     }
 
-    /// The same, with a journal: in `Journal` mode.
+    /// Adds a journal: mode `Journal`.
     pub(crate) fn with_journal(self, journal: Arc<Journal>) -> Self {
         let slow = Some(Box::new(Slow::Journal(journal)));
         Self { strategy: FlushStrategy::Slow, slow, durability: Durability::Journal, ..self }
     }
 
-    /// The same, with a twin: in mode `Periodic`.
+    /// Adds a twin: mode `Periodic`.
     pub(crate) fn with_twin(self, twin: Arc<Twin>) -> Self {
         let slow = Some(Box::new(Slow::Twin(twin)));
         Self {
@@ -202,7 +202,7 @@ impl Mapped {
         }
     }
 
-    /// What was stored before each fence, where a fence may fail.
+    /// Returns the undo log, on a medium whose fences may fail.
     #[inline(always)]
     pub(super) fn undo(&self) -> Option<&Undo> {
         if self.strategy != FlushStrategy::Slow {
@@ -212,7 +212,7 @@ impl Mapped {
         self.slow.as_deref().and_then(Slow::undo)
     }
 
-    /// The flush of the less common ways.
+    /// Flushes by the less common strategies.
     #[inline(never)]
     fn flush_otherwise(&self, words: &[PmU64]) {
         match (self.strategy, &self.slow) {
@@ -230,7 +230,7 @@ impl Mapped {
         }
     }
 
-    /// The fence of a mode that needs more than an instruction.
+    /// Executes the fence of a mode that needs more than an instruction.
     #[cold]
     #[inline(never)]
     fn slow_fence(&self) -> Result<Durable, DurabilityLost> {
