@@ -79,6 +79,8 @@ kinds! {
     Woart: "woart", Woart;
     /// A radix tree wholly in PM whose nodes are copied to change them; for comparison with WOART.
     ArtCow: "artcow", ArtCow;
+    /// A skip list: nodes of several records in PM, its towers in DRAM: one line, one fence for a write.
+    SkipList: "skiplist", SkipList;
 }
 
 impl Kind {
@@ -105,6 +107,8 @@ impl Kind {
             }
             #[cfg(feature = "hart")]
             Self::Hart => Some(crate::Hart::<A, B, M>::salvage(pool, name, foreign, each)?),
+            #[cfg(feature = "skiplist")]
+            Self::SkipList => Some(crate::SkipList::<A, B, M>::salvage(pool, name, foreign, each)?),
             _ => {
                 let _ = (pool, name, foreign, each); // a build may have no other kinds
                 None

@@ -30,6 +30,7 @@ mod pools;
 mod registry;
 mod rstore;
 mod shared_pool;
+mod skiplist;
 mod sptree;
 mod sptree_buffered;
 mod sptree_log;

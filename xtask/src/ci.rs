@@ -96,6 +96,7 @@ fn features() -> Result<Duration, String> {
         "hart",
         "nvtree",
         "sptree",
+        "skiplist",
         "sptree-buffered",
         "wbtree",
         "woart",

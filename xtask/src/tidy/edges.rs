@@ -13,7 +13,14 @@ const LAYERS: &[&[&str]] = &[
     &["pmindex-core"],
     &["pmindex-index", "pmindex-log"],
     &["pmindex-record"],
-    &["pmindex-pmwcas", "pmindex-art", "pmindex-fastfair", "pmindex-cceh", "pmindex-woart"],
+    &[
+        "pmindex-pmwcas",
+        "pmindex-art",
+        "pmindex-fastfair",
+        "pmindex-cceh",
+        "pmindex-woart",
+        "pmindex-skiplist",
+    ],
     &[
         "pmindex-trees",
         "pmindex-hart",

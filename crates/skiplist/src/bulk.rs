@@ -1,0 +1,273 @@
+//! Filling an empty index from sorted records, all or nothing.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | the root's `bulk_load` mark | P2 |
+//! | P2 | the first node's records; full nodes behind it, each linked by one store | P3 |
+//! | P3 | the mark is cleared (LIN) | return (DUR) |
+//!
+//! While the mark stands, whatever hangs off the first node, and what it holds, is not in the index:
+//! opening discards it, and so does a load that fails. The first node is locked throughout, and it is the
+//! only one that towers lead to until P3, so no thread sees any of it.
+
+use std::slice::from_ref;
+
+use pmindex_core::{Flushed, Medium, Owner, PPtr, PmError, PmU64, Pool};
+use pmindex_index::{IndexError, Key, Noted, Value};
+use pmindex_record::{Loader, Pair, RecordBlock, Route, bulk_load, link};
+
+use crate::layout::{Geometry, LINE_PAIRS, Root, Sought, State, has_block};
+use crate::list::SkipList;
+use crate::node::{Image, Node, separator};
+use crate::replace::unlink;
+use crate::towers::{Built, Tower};
+use crate::write::owner_by_state;
+
+impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
+    /// Fills an empty index from strictly ascending records; returns how many.
+    ///
+    /// Nodes are filled until a record finds no place. Operations of other threads wait until it returns.
+    ///
+    /// # Panics
+    /// If `records` waits for this index, which waits for it: the index stays as it was.
+    ///
+    /// # Errors
+    /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
+    /// stays as it was.
+    pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        self.bulk_load_inner(records).noted(&self.pool)
+    }
+
+    fn bulk_load_inner(
+        &self,
+        records: &mut dyn Iterator<Item = (K, V)>,
+    ) -> Result<u64, IndexError> {
+        self.pool.check_writable()?;
+        if !self.is_empty()? {
+            return Err(IndexError::NotEmpty);
+        }
+        // Nodes without records may have stayed.
+        while self.merge(&Route::LEAST)? {}
+        let pm = self.pm();
+        let first = self.towers.node_for(pm, &Route::LEAST);
+        let guard = self.lock_of(first).lock(pm);
+        let head = self.node(first)?;
+        if self.towers.node_for(pm, &Route::LEAST) != first
+            || head.len(pm) > 0
+            || head.next(pm) != 0
+        {
+            return Err(IndexError::NotEmpty);
+        }
+        let load = Load::<K, V, M, LINES> {
+            list: self,
+            root: self.root()?,
+            head,
+            tail: head,
+            image: Image::new(0),
+            used: false,
+            last: None,
+            towers: Vec::new(),
+            built: None,
+        };
+        let loaded = bulk_load(load, &[from_ref(self.lock_of(first))], records)?;
+        drop(guard);
+        Ok(loaded)
+    }
+}
+
+/// Stores the mark, durably.
+#[track_caller]
+fn mark<M: Medium>(pool: &Pool<M>, root: &Root, word: u64) -> Result<(), PmError> {
+    let pm = pool.pm();
+    pm.store(&root.bulk_load, word);
+    pm.persist(&root.bulk_load)?;
+    Ok(())
+}
+
+/// Discards what an unfinished load left, if there is any. Idempotent, and may be interrupted.
+pub(crate) fn discard_unfinished<K: Key, V: Value, M: Medium, const LINES: usize>(
+    pool: &Pool<M>,
+    root: &Root,
+) -> Result<bool, PmError> {
+    let pm = pool.pm();
+    if pm.load(&root.bulk_load) == 0 {
+        return Ok(false);
+    }
+    let head = Node::<LINES>::at(pool, pm.load(&root.head).offset())?;
+    for _ in 0..=pool.len() / Geometry::<K, V, LINES>::BYTES {
+        let next = head.next(pm);
+        if next == 0 {
+            discard_records::<K, V, M, LINES>(pool, &head)?;
+            mark(pool, root, 0)?; // durable before: records that are to stay
+            return Ok(true);
+        }
+        let node = Node::<LINES>::at(pool, next)?;
+        if has_block::<K, V>() {
+            discard_records::<K, V, M, LINES>(pool, &node)?;
+        }
+        unlink(pool, head.next_cell(), &node, node.next(pm))?;
+    }
+    Err(PmError::Corrupt { what: "the list of nodes has no end", offset: head.offset() })
+}
+
+/// Empties a node that no thread sees.
+fn discard_records<K: Key, V: Value, M: Medium, const LINES: usize>(
+    pool: &Pool<M>,
+    node: &Node<'_, LINES>,
+) -> Result<(), PmError> {
+    let pm = pool.pm();
+    for line in 0..LINES {
+        let state = node.state(pm, line);
+        if state.live() == 0 {
+            continue;
+        }
+        if !has_block::<K, V>() {
+            pm.store_word(node.state_cell(line), 0);
+            continue;
+        }
+        let mut op = pool.op()?;
+        for pair in (0..LINE_PAIRS).filter(|&pair| state.live() & State::bit(pair) != 0) {
+            let place = LINE_PAIRS * line + pair;
+            let block = PPtr::<PmU64>::new(pm.load_word(node.other_cell(place)));
+            op.free(block, owner_by_state(node, place))?;
+        }
+        op.prepare(Flushed::nothing())?;
+        link(pool, op, node.state_cell(line), 0)?;
+    }
+    if !has_block::<K, V>() {
+        let cleared = pm.flush_words(node.words());
+        pm.fence(cleared)?;
+    }
+    Ok(())
+}
+
+/// A load under way.
+struct Load<'t, K: Key, V: Value, M: Medium, const LINES: usize> {
+    list: &'t SkipList<K, V, M, LINES>,
+    root: &'t Root,
+    head: Node<'t, LINES>,
+    /// The last node of the list.
+    tail: Node<'t, LINES>,
+    /// What the tail will have (of records without blocks), or has.
+    image: Image<LINES>,
+    /// Whether the image has a record.
+    used: bool,
+    /// The greatest key so far.
+    last: Option<K>,
+    /// Those of the nodes behind the first.
+    towers: Vec<Tower>,
+    built: Option<Built>,
+}
+
+impl<K: Key, V: Value, M: Medium, const LINES: usize> Load<'_, K, V, M, LINES> {
+    /// Puts the records of the image into the tail.
+    fn fill_tail(&mut self) -> Result<(), PmError> {
+        if !has_block::<K, V>() && std::mem::take(&mut self.used) {
+            let pm = self.list.pm();
+            let filled = pm.stream_words(self.tail.words(), self.image.words());
+            pm.fence(filled)?; // durable before: P3
+        }
+        Ok(())
+    }
+
+    /// A new, empty tail for keys not less than `key`.
+    fn next_tail(&mut self, key: &K) -> Result<(), PmError> {
+        self.fill_tail()?;
+        let (list, tail) = (self.list, self.tail);
+        let Some(before) = &self.last else {
+            return Err(PmError::Corrupt { what: "a node without room", offset: tail.offset() });
+        };
+        let low = separator::<K>(before.borrowed(), key.borrowed(), tail.offset())?;
+        let pool = &*list.pool;
+        let mut op = pool.op()?;
+        let block = op.reserve_bytes(Geometry::<K, V, LINES>::BYTES, 64)?;
+        let made = list.node(block.ptr().offset())?;
+        let cell = tail.next_cell();
+        let filled = list.pm().stream_words(made.words(), Image::<LINES>::new(0).words());
+        op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: made.offset() })?;
+        op.prepare(filled)?; // durable before: the link
+        link(pool, op, cell, made.offset())?;
+        self.towers.push(list.towers.tower(&low.route::<K>(), made.offset())?);
+        (self.tail, self.image) = (made, Image::new(0));
+        Ok(())
+    }
+
+    /// Puts a record with a block into a place of the tail.
+    fn put_block(&self, place: usize, key: &Sought<'_, K>, value: &[u8]) -> Result<(), PmError> {
+        let (pool, tail) = (&*self.list.pool, &self.tail);
+        let mut op = pool.op()?;
+        let size = RecordBlock::size_for(key.bytes().len(), value.len());
+        let block = op.reserve_bytes(size, 8)?;
+        let words = RecordBlock::fill(pool, block.ptr(), key.bytes(), value)?;
+        op.allocate(&block, owner_by_state(tail, place))?;
+        op.changes(tail.other_cell(place));
+        op.prepare(pool.pm().flush_words(words))?;
+        tail.store(pool.pm(), place, key.mark(), [key.id(), block.ptr().offset()]);
+        let stored = pool.pm().flush_words(tail.line(place));
+        let sealed = op.seal();
+        let durable = pool.pm().fence(stored.and(sealed))?;
+        op.finish(durable);
+        Ok(())
+    }
+}
+
+impl<K: Key, V: Value, M: Medium, const LINES: usize> Loader for Load<'_, K, V, M, LINES> {
+    type Key = K;
+    type Value = V;
+    const PART: usize = 64;
+
+    /// Step P1.
+    fn begin(&mut self) -> Result<(), PmError> {
+        mark(&self.list.pool, self.root, 1)
+    }
+
+    fn add(&mut self, part: &[(K, V)], _: Option<&K>) -> Result<(), IndexError> {
+        for (key, value) in part {
+            let sought = Sought::<K>::new(key.borrowed())?;
+            let value = Pair::<K, V>::encode(value.borrowed())?;
+            let pair = [sought.id(), value.word];
+            let place = if let Some(place) = self.image.add(sought.mark(), pair) {
+                place
+            } else {
+                self.next_tail(key)?;
+                self.image.add(sought.mark(), pair).unwrap_or(0) // an empty node has room
+            };
+            if has_block::<K, V>() {
+                self.put_block(place, &sought, &value.bytes)?;
+            }
+            self.used = true;
+            self.last = Some(key.clone());
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<(), PmError> {
+        self.fill_tail()?;
+        let (list, made) = (self.list, std::mem::take(&mut self.towers));
+        self.built = Some(list.towers.prepare(self.head.offset(), made)?);
+        Ok(())
+    }
+
+    /// Step P3.
+    fn commit(&mut self) -> Result<(), PmError> {
+        mark(&self.list.pool, self.root, 0) // LIN, DUR
+    }
+
+    fn install(&mut self, loaded: u64) {
+        if let Some(built) = &self.built {
+            self.list.towers.install(built);
+        }
+        self.list.count(self.head.offset(), loaded);
+    }
+
+    fn undo(&mut self) {
+        let list = self.list;
+        list.towers.forget(self.towers.drain(..));
+        if let Some(built) = self.built.take() {
+            list.towers.discard(&built);
+        }
+        // If this fails (the medium does), the mark stands and the next opening discards.
+        let discard = || discard_unfinished::<K, V, M, LINES>(&list.pool, self.root).map(drop);
+        let _ = list.pool.complete(discard);
+    }
+}

@@ -1,0 +1,394 @@
+//! Single writes: add, replace, put, remove.
+//!
+//! Everything that persists here runs under the node's version lock, which is held until the last fence,
+//! so no thread sees what a crash could take back.
+//!
+//! | operation | step | store | durable before |
+//! |-----------|------|-------|----------------|
+//! | insert    | P1 | the record's block and its ticket, where it has one | P2 |
+//! |           | P2 | a free pair, then on the same line the state (LIN) | return (DUR) |
+//! | update    | P1 | the new block, tickets of both | P2 |
+//! |           | P2 | the second word (LIN) | return (DUR) |
+//! | remove    | P1 | the block's ticket | P2 |
+//! |           | P2 | the state (LIN) | return (DUR) |
+
+use pmindex_core::sync::VersionGuard;
+use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Reserved, words_of};
+use pmindex_index::{IndexError, InsertMany, Key, Missing, Noted, Occupied, Value, same_encoding};
+use pmindex_record::{Pair, PairValue, RecordBlock, link};
+
+use crate::layout::{LINE_PAIRS, Sought, State, has_block};
+use crate::list::SkipList;
+use crate::node::{Found, Node, value_of};
+
+/// The lock of a node, and the words that a change stores under it. Dropped before the change is
+/// [`done`](Self::done), it makes durable what these have become.
+pub(crate) struct Change<'t, M: Medium> {
+    pm: &'t M,
+    words: &'t [PmU64],
+    done: bool,
+    guard: VersionGuard<'t>,
+}
+
+impl<'t, M: Medium> Change<'t, M> {
+    #[inline(always)]
+    pub(crate) fn new(pm: &'t M, words: &'t [PmU64], guard: VersionGuard<'t>) -> Self {
+        Self { pm, words, done: false, guard }
+    }
+    /// All that was stored is durable. Unlocks the node.
+    #[inline(always)]
+    pub(crate) fn done(mut self) {
+        self.done = true;
+    }
+    pub(crate) fn guard(&self) -> &VersionGuard<'t> {
+        &self.guard
+    }
+}
+
+impl<M: Medium> Drop for Change<'_, M> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.done {
+            make_durable(self.pm, self.words);
+        }
+    }
+}
+
+/// The end of a change that failed or panicked, before others see what it left.
+#[cold]
+#[inline(never)]
+pub(crate) fn make_durable(pm: &impl Medium, words: &[PmU64]) {
+    let flushed = pm.flush_words(words);
+    let _ = pm.fence(flushed); // if it fails, nothing is acknowledged any more
+}
+
+/// The node of a key, locked, and the key's record.
+pub(crate) struct Held<'t, M: Medium, const LINES: usize> {
+    pub(crate) node: Node<'t, LINES>,
+    pub(crate) found: Option<Found>,
+    pub(crate) change: Change<'t, M>,
+}
+
+/// What came of holding a node: `None` if it was not wanted.
+type Holding<'t, M, const LINES: usize> = Result<Option<Held<'t, M, LINES>>, IndexError>;
+
+impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
+    /// Finds the key's node and locks it, if `wanted` says so of whether the key is present; else returns
+    /// `None`, having written nothing.
+    #[inline(always)]
+    fn hold(&self, key: &Sought<'_, K>, wanted: impl Fn(bool) -> bool) -> Holding<'_, M, LINES> {
+        self.pool.check_writable()?;
+        let pm = self.pm();
+        loop {
+            let at = self.locate_key(key);
+            let found = self
+                .node(at.node)
+                .and_then(|node| Ok((node, node.find::<K, V, M>(&self.pool, key)?)));
+            match found {
+                Ok((node, found)) if wanted(found.is_some()) => {
+                    // What was read is still so, and stays so: the version becomes the lock.
+                    if let Some(guard) = at.lock.try_upgrade(pm, at.version) {
+                        let change = Change::new(pm, node.words(), guard);
+                        return Ok(Some(Held { node, found, change }));
+                    }
+                }
+                found => {
+                    if at.validate(pm) {
+                        return found.map(|_| None).map_err(IndexError::from);
+                    }
+                }
+            }
+            pm.spin();
+        }
+    }
+
+    /// Adds a record; [`Occupied`] (and no change) if the key exists.
+    ///
+    /// # Cost
+    /// 1 line and 1 fence; with a block, its lines, the ticket's and the allocation bit's, and 1 fence
+    /// besides. Sometimes two nodes in place of one.
+    ///
+    /// # Errors
+    /// A key or value too long; the pool's.
+    #[inline]
+    pub fn try_insert(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<Result<(), Occupied>, IndexError> {
+        self.try_insert_inner(key, value).noted(&self.pool).map(Occupied::unless)
+    }
+
+    #[inline(always)]
+    fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let (sought, value) = (Sought::new(key)?, Pair::<K, V>::encode(value)?);
+        while let Some(held) = self.hold(&sought, |present| !present)? {
+            if self.insert_held(held, key, &sought, &value)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Inserts many records: as many inserts, which end at the first error.
+    pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        let mut result = InsertMany::default();
+        for (key, value) in records {
+            match self.try_insert(key.borrowed(), value.borrowed()) {
+                Ok(new) => result.inserted.push(new.is_ok()),
+                Err(error) => {
+                    result.stopped = Some(error);
+                    break;
+                }
+            }
+        }
+        result
+    }
+
+    /// Inserts, or makes room and returns `false`.
+    #[inline(always)]
+    fn insert_held(
+        &self,
+        held: Held<'_, M, LINES>,
+        key: &K::Ref,
+        sought: &Sought<'_, K>,
+        value: &PairValue<'_>,
+    ) -> Result<bool, IndexError> {
+        let Held { node, change, .. } = held;
+        let pm = self.pm();
+        let Some(place) = node.room(pm, sought.mark()) else {
+            self.make_room(&node, change, key, sought)?;
+            return Ok(false);
+        };
+        if has_block::<K, V>() {
+            self.insert_block(&node, place, sought, value)?;
+        } else {
+            node.store(pm, place, sought.mark(), [sought.id(), value.word]); // P2, LIN
+            let stored = pm.flush_words(node.line(place));
+            pm.fence(stored)?; // DUR
+        }
+        self.count(node.offset(), 1);
+        change.done();
+        Ok(true)
+    }
+
+    fn insert_block(
+        &self,
+        node: &Node<'_, LINES>,
+        place: usize,
+        key: &Sought<'_, K>,
+        value: &PairValue<'_>,
+    ) -> Result<(), PmError> {
+        let mut op = self.pool.op()?;
+        // P1: block and ticket. The second word may be named by an earlier ticket.
+        let (block, words) = self.fill_block(&mut op, key, value)?;
+        op.allocate(&block, owner_by_state(node, place))?;
+        op.changes(node.other_cell(place));
+        op.prepare(self.pm().flush_words(words))?;
+        // P2, LIN.
+        node.store(self.pm(), place, key.mark(), [key.id(), block.ptr().offset()]);
+        let stored = self.pm().flush_words(node.line(place));
+        let sealed = op.seal();
+        let durable = self.pm().fence(stored.and(sealed))?; // DUR
+        op.finish(durable);
+        Ok(())
+    }
+
+    /// Reserves and fills the block of a record, for the caller to flush; returns its words.
+    fn fill_block<'t>(
+        &'t self,
+        op: &mut Op<'_, M>,
+        key: &Sought<'_, K>,
+        value: &PairValue<'_>,
+    ) -> Result<(Reserved<PmU64>, &'t [PmU64]), PmError> {
+        let size = RecordBlock::size_for(key.bytes().len(), value.bytes.len());
+        let block = op.reserve_bytes(size, 8)?;
+        let words = RecordBlock::fill(&self.pool, block.ptr(), key.bytes(), &value.bytes)?;
+        Ok((block, words))
+    }
+
+    /// Replaces a value; [`Missing`] (and no change) if there is no such key.
+    ///
+    /// # Cost
+    /// A one-word record: 1 line, 1 fence. Else 2 fences, the lines of the new block, of two tickets and two
+    /// allocation bits, and 1.
+    #[inline]
+    pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
+        let updated = || {
+            let (sought, value) = (Sought::new(key)?, Pair::<K, V>::encode(value)?);
+            let held = self.hold(&sought, |present| present)?;
+            held.map(|held| self.update_held(held, &sought, &value)).transpose()
+        };
+        updated().noted(&self.pool).map(|done| Missing::unless(done.is_some()))
+    }
+
+    #[inline(always)]
+    fn update_held(
+        &self,
+        Held { node, found, change }: Held<'_, M, LINES>,
+        key: &Sought<'_, K>,
+        value: &PairValue<'_>,
+    ) -> Result<(), IndexError> {
+        let Some(Found { place, other: old }) = found else { return Ok(()) };
+        let cell = node.other_cell(place);
+        if has_block::<K, V>() {
+            self.update_block(cell, old, key, value)?;
+        } else {
+            self.pm().store_word(cell, value.word); // P2, LIN: one word in place
+            let stored = self.pm().flush_words(words_of(cell));
+            self.pm().fence(stored)?; // DUR
+        }
+        change.done();
+        Ok(())
+    }
+
+    fn update_block(
+        &self,
+        cell: &PmU64,
+        old: u64,
+        key: &Sought<'_, K>,
+        value: &PairValue<'_>,
+    ) -> Result<(), PmError> {
+        let owner = |expect| Owner { word: cell, mask: u64::MAX, expect };
+        let mut op = self.pool.op()?;
+        // P1: the new block; both tickets name the word that leads to one of the two.
+        let (block, words) = self.fill_block(&mut op, key, value)?;
+        op.allocate(&block, owner(block.ptr().offset()))?;
+        op.free(PPtr::<PmU64>::new(old), owner(old))?;
+        op.prepare(self.pm().flush_words(words))?;
+        link(&self.pool, op, cell, block.ptr().offset()) // P2, LIN, DUR
+    }
+
+    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    ///
+    /// # Cost
+    /// That of the insert or update it turns out to be.
+    #[inline]
+    pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        let old = self.put_inner(key, value, |_| Ok(())).noted(&self.pool)?;
+        Ok(old.is_none())
+    }
+
+    /// Adds or replaces; what `read` made of the second word of the record that was there, under the lock.
+    #[inline(always)]
+    fn put_inner<T>(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        read: impl Fn(u64) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
+        let (sought, value) = (Sought::new(key)?, Pair::<K, V>::encode(value)?);
+        loop {
+            let Some(held) = self.hold(&sought, |_| true)? else { continue };
+            if let Some(found) = held.found {
+                let old = read(found.other);
+                if old.is_err() {
+                    held.change.done();
+                } else {
+                    self.update_held(held, &sought, &value)?;
+                }
+                return Ok(Some(old?));
+            }
+            if self.insert_held(held, key, &sought, &value)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Adds or replaces; returns the value that was there.
+    ///
+    /// # Cost
+    /// That of [`put`](Self::put), and reading the old value.
+    #[inline]
+    pub fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        let value_of = |other| value_of::<K, V, M>(&self.pool, other);
+        self.put_inner(key, value, value_of).noted(&self.pool)
+    }
+
+    /// Removes a record and returns its value.
+    ///
+    /// # Cost
+    /// 1 line, 1 fence; with a block, the ticket's line, the allocation bit's and 1 fence besides. Where
+    /// few records are left it makes one node of two.
+    #[inline]
+    pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key, |_| true).noted(&self.pool)
+    }
+
+    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    ///
+    /// # Cost
+    /// That of [`remove`](Self::remove).
+    pub fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        self.remove_inner(key, |stored| same_encoding::<V>(stored.borrowed(), value.borrowed()))
+            .noted(&self.pool)
+    }
+
+    /// Removes a record of whose value, under its node's lock, `judge` says so.
+    #[inline(always)]
+    fn remove_inner(
+        &self,
+        key: &K::Ref,
+        judge: impl Fn(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
+        let key = Sought::new(key)?;
+        let Some(held) = self.hold(&key, |present| present)? else { return Ok(None) };
+        let Held { node, found, change } = held;
+        let Some(found) = found else { return Ok(None) };
+        let value = match value_of::<K, V, M>(&self.pool, found.other) {
+            Ok(value) => value,
+            Err(error) => {
+                change.done();
+                return Err(error.into());
+            }
+        };
+        if !judge(&value) {
+            change.done();
+            return Ok(None);
+        }
+        self.remove_found(&node, found)?;
+        self.count(node.offset(), u64::MAX);
+        // Only where a line has no record any more it is worth while to look at the others.
+        let few = node.state(self.pm(), found.place / LINE_PAIRS).live() == 0
+            && node.len(self.pm()) <= Node::<LINES>::PLACES / 4;
+        change.done();
+        if few {
+            // The record is gone, durably. Nodes that cannot be merged now (the pool has no slot) stay
+            // until the next look.
+            let _ = self.merge_around(&key.route());
+        }
+        Ok(Some(value))
+    }
+
+    /// Takes a record away, and frees its block.
+    #[inline(always)]
+    pub(crate) fn remove_found(&self, node: &Node<'_, LINES>, found: Found) -> Result<(), PmError> {
+        let pm = self.pm();
+        let line = found.place / LINE_PAIRS;
+        let cell = node.state_cell(line);
+        let state = node.state(pm, line).without(found.place % LINE_PAIRS);
+        if !has_block::<K, V>() {
+            // P2, LIN: the state.
+            pm.store_word(cell, state.0);
+            let stored = pm.flush_words(words_of(cell));
+            pm.fence(stored)?; // DUR
+            return Ok(());
+        }
+        let mut op = self.pool.op()?;
+        // P1: the ticket.
+        op.free(PPtr::<PmU64>::new(found.other), owner_by_state(node, found.place))?;
+        op.prepare(Flushed::nothing())?;
+        // P2, LIN: the state.
+        link(&self.pool, op, cell, state.0) // DUR
+    }
+}
+
+/// What decides whether the block of a new record, or of one that goes, is live.
+#[inline(always)]
+pub(crate) fn owner_by_state<'p, const LINES: usize>(
+    node: &Node<'p, LINES>,
+    place: usize,
+) -> Owner<'p> {
+    let bit = State::bit(place % LINE_PAIRS);
+    Owner { word: node.state_cell(place / LINE_PAIRS), mask: bit, expect: bit }
+}
