@@ -26,28 +26,28 @@ use crate::wait::wait_until;
 /// Counters of writers; threads share them only if there are more threads.
 const LANES: usize = 64;
 
-/// A counter on lines of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Lane(AtomicU64);
+/// Words from one lane's counter to the next one's, so that each is on lines of its own.
+const APART: usize = 16;
 
-/// See the module's head. The lanes come first: their address is the gate's.
+/// See the module's head. The lanes come first, on a line's start: their address is the gate's, and a word's place
+/// among them needs no multiplication.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(128))]
 pub(crate) struct Gate {
-    lanes: [Lane; LANES],
+    /// A counter every [`APART`] words.
+    lanes: [AtomicU64; LANES * APART],
     watchers: AtomicU64,
 }
 
 /// A write that nobody watches is under way while this lives.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Unwatched<'g>(&'g Lane);
+pub(crate) struct Unwatched<'g>(&'g AtomicU64);
 
 impl Drop for Unwatched<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Release); // W3
+        self.0.fetch_sub(1, Release); // W3
     }
 }
 
@@ -55,14 +55,14 @@ impl Drop for Unwatched<'_> {
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// The lane of this thread; [`LANES`]: none yet.
-    static LANE: Cell<usize> = const { Cell::new(LANES) };
+    /// Where the counter of this thread's lane is; behind all of them: it has none yet.
+    static PLACE: Cell<usize> = const { Cell::new(LANES * APART) };
 }
 
 /// The lane of this thread.
 #[inline]
 pub(crate) fn lane_of_thread() -> usize {
-    match LANE.get() {
+    match PLACE.get() / APART {
         LANES.. => take_lane(),
         lane => lane,
     }
@@ -71,13 +71,13 @@ pub(crate) fn lane_of_thread() -> usize {
 #[cold]
 fn take_lane() -> usize {
     let lane = TAKEN.fetch_add(1, SeqCst) % LANES; // before: W1 of this thread
-    LANE.set(lane);
+    PLACE.set(lane * APART);
     lane
 }
 
 impl Gate {
     pub(crate) fn new() -> Self {
-        Self { watchers: AtomicU64::new(0), lanes: std::array::from_fn(|_| Lane::default()) }
+        Self { watchers: AtomicU64::new(0), lanes: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
     /// Whether anybody watches. A reader that has seen a watched write sees its watcher, too.
@@ -96,9 +96,9 @@ impl Gate {
     /// calls nothing, so that what calls it keeps its registers, and looks once.
     #[inline(always)]
     pub(crate) fn enter_again(&self, pm: &impl Medium) -> Option<Unwatched<'_>> {
-        let lane = self.lanes.get(LANE.get())?;
+        let lane = self.lanes.get(PLACE.get())?;
         pm.yield_point();
-        lane.0.fetch_add(1, SeqCst); // W1
+        lane.fetch_add(1, SeqCst); // W1
         let entered = Unwatched(lane);
         pm.yield_point();
         (self.watchers.load(SeqCst) == 0).then_some(entered) // W2; else it leaves
@@ -108,9 +108,9 @@ impl Gate {
     pub(crate) fn watch(&self, pm: &impl Medium) {
         self.watchers.fetch_add(1, SeqCst); // V1
         // Who takes a lane later has not looked at the watchers yet.
-        for lane in self.lanes.iter().take(TAKEN.load(SeqCst)) {
-            if lane.0.load(SeqCst) != 0 {
-                wait_until(pm, || lane.0.load(SeqCst) == 0); // V2
+        for lane in self.lanes.iter().step_by(APART).take(TAKEN.load(SeqCst)) {
+            if lane.load(SeqCst) != 0 {
+                wait_until(pm, || lane.load(SeqCst) == 0); // V2
             }
         }
         std::sync::atomic::fence(Acquire);

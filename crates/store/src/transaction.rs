@@ -13,6 +13,16 @@
 //! | 5 | says in the log that they are made | 6 |
 //! | 6 | is finished: moments that begin now have it; unlocks its keys | |
 //!
+//! **Waits.** Where a fence waits for the disk (modes `Msync` and `Journal`), a commit waits in step 3, in step 4
+//! as `put_many` of each map does (once where numbers are replaced in FPTree, twice where records are new; what is
+//! removed, and byte strings that are replaced, go one by one), and in step 5: four times if two maps have their
+//! numbers replaced, and for a segment of the log now and then. These waits cannot be left to the last one. The
+//! record says what records are to be, not what words were. The kernel writes pages of a mapped file back when it
+//! likes, so if a phase of an index's change did not wait, a later one might be on the disk without it: then the
+//! index is broken to which the record's changes would be made again. In mode `Periodic` the kernel has no such
+//! pages: fences keep their order in the twin's log and wait for nothing, and one
+//! [`Pool::sync`](pmindex_core::Pool::sync) after a commit is its one wait.
+//!
 //! A transaction that changes one record has no steps 3 and 5 unless somebody watches the commits: the
 //! index makes one change wholly or not at all.
 //!
