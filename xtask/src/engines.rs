@@ -1,8 +1,7 @@
 //! `cargo xtask engines`: the block cache under engines that people use.
 //!
-//! Builds `crates/cache-adapters`, runs its tests and examples, and if it is asked for SlateDB's own tests, in a
-//! copy of its published sources whose default cache is ours, in a pool, under SlateDB's in DRAM: these were never run
-//! yet.
+//! Builds `crates/cache-adapters`, runs its tests and examples; or, if it is asked for them, SlateDB's own tests, in a
+//! copy of its published sources whose default cache is ours, in a pool, under SlateDB's in DRAM.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +11,7 @@ use crate::shell::{cargo, root, run_cargo};
 /// What to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also the tests of `SlateDB` itself, over our cache, which take long to build; never run yet
+    /// In place of all that the tests of `SlateDB` itself, over our cache, which take long to build
     #[arg(long)]
     own_tests: bool,
 
@@ -27,21 +26,32 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let folder = root().join(named.unwrap_or_else(|| "target".into())).join("engines");
     let folder_text = folder.display().to_string();
-    let env = [("CARGO_TARGET_DIR", folder_text.as_str())];
+    // None of it is debugged, and what names its lines is most of what is built.
+    let env = [("CARGO_TARGET_DIR", folder_text.as_str()), ("CARGO_PROFILE_DEV_DEBUG", "0")];
+    if args.own_tests {
+        return own_tests(&manifest, &folder, &args.only, &env);
+    }
     run_cargo(&["test", "--manifest-path", &manifest], &env)?;
     for example in ["moka", "foyer", "slatedb"] {
         run_cargo(&["run", "--manifest-path", &manifest, "--example", example], &env)?;
     }
-    if !args.own_tests {
-        return Ok(());
-    }
+    Ok(())
+}
+
+/// Runs SlateDB's tests, without the clouds' clients, which none of them needs.
+fn own_tests(
+    manifest: &str,
+    folder: &Path,
+    only: &[String],
+    env: &[(&str, &str)],
+) -> Result<(), String> {
     let copy = folder.join("slatedb");
-    copy_of_slatedb(&manifest, &copy)?;
+    copy_of_slatedb(manifest, &copy)?;
     let manifest = copy.join("Cargo.toml").display().to_string();
     let line = ["test", "--lib", "--tests", "--no-fail-fast", "--manifest-path", &manifest];
-    let features = ["--features", "moka,test-util"];
-    let only: Vec<&str> = args.only.iter().map(String::as_str).collect();
-    run_cargo(&[&line[..], &features, &["--"], &only].concat(), &env).map(drop)
+    let features = ["--no-default-features", "--features", "foyer,moka,test-util"];
+    let only: Vec<&str> = only.iter().map(String::as_str).collect();
+    run_cargo(&[&line[..], &features, &["--"], &only].concat(), env).map(drop)
 }
 
 /// Copies the sources that are locked, our cache in the place of those of the tests.
@@ -68,8 +78,8 @@ fn copy_of_slatedb(manifest: &str, to: &Path) -> Result<(), String> {
     let adapter = std::fs::read_to_string(&ours).map_err(|e| failed(&ours, e))?;
     let adapter = adapter
         .replace(
-            "use crate::{Source, get_or_load};",
-            "use pmindex_cache_adapters::{Source, get_or_load};",
+            "use crate::{Source, get_or_load, note};",
+            "use pmindex_cache_adapters::{Source, get_or_load, note};",
         )
         .replace("use slatedb::", "use crate::");
     std::fs::write(to.join("src/db_cache/in_a_pool.rs"), adapter + FOR_TESTS)
@@ -82,6 +92,7 @@ fn copy_of_slatedb(manifest: &str, to: &Path) -> Result<(), String> {
          features = [\"use-std\"]\n\n[dependencies.serde]\n"
     );
     change("Cargo.toml", &[("[dependencies.serde]\n", &dependencies)])?;
+    without_benches(&to.join("Cargo.toml"))?;
     let cases = [
         ("FoyerCache::new()", "crate::db_cache::in_a_pool::over(FoyerCache::new())"),
         ("MokaCache::new()", "crate::db_cache::in_a_pool::over(MokaCache::new())"),
@@ -104,6 +115,18 @@ fn copy_of_slatedb(manifest: &str, to: &Path) -> Result<(), String> {
     let ours =
         "Some(crate::db_cache::in_a_pool::arc(crate::db_cache::foyer::FoyerCache::new_with_opts(";
     change("src/db/builder.rs", &[(default, ours)])
+}
+
+/// Takes benches out of a manifest, and what only they need.
+fn without_benches(manifest: &Path) -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", manifest.display());
+    let text = std::fs::read_to_string(manifest).map_err(failed)?;
+    let of_benches = |table: &str| {
+        let head = table.lines().next().unwrap_or_default();
+        head == "[bench]]" || head.contains(".criterion]") || head.contains(".pprof]")
+    };
+    let kept: Vec<&str> = text.split("\n[").filter(|table| !of_benches(table)).collect();
+    std::fs::write(manifest, kept.join("\n[")).map_err(failed)
 }
 
 /// What the copy has beside the adapter.

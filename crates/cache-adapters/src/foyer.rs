@@ -7,7 +7,7 @@ use foyer::{Cache, CacheBuilder};
 use pmindex_cache::{Block, BlockCache, Key, Prefix};
 use pmindex_core::PmError;
 
-use crate::get_or_load;
+use crate::{get_or_load, note};
 
 /// A cache of foyer over the one in a pool, which takes the place of foyer's disk.
 #[derive(Clone, Debug)]
@@ -38,6 +38,10 @@ impl FoyerFront {
         E: std::error::Error + Send + Sync + 'static,
         L: Future<Output = Result<Block, E>> + Send + 'static,
     {
+        if let Some(entry) = self.front.get(&key) {
+            note(&self.back, || Some(key));
+            return Ok(Arc::clone(entry.value()));
+        }
         let back = Arc::clone(&self.back);
         let below =
             move || async move { get_or_load(&back, &key, load).await.map(|(block, _)| block) };

@@ -10,6 +10,9 @@
 //! pool before it goes to the disk, the network or the object store, and what was loaded from there stays in
 //! the pool. So a process that starts again, after whatever end, is warm. Concurrent misses of a block are
 //! one load. Nothing here starts a thread; a lookup in the pool is a copy and waits for nothing.
+//!
+//! What is hit in front is used in the pool as well: one of eight hits is noted there ([`BlockCache::touch`]). Else
+//! what is used most would be the first to leave the pool, and the next process would load it again.
 #![forbid(unsafe_code)]
 
 mod foyer;
@@ -17,6 +20,7 @@ mod moka;
 #[cfg(feature = "slatedb")]
 mod slatedb;
 
+use std::cell::Cell;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -26,6 +30,31 @@ pub use foyer::FoyerFront;
 pub use moka::MokaFront;
 #[cfg(feature = "slatedb")]
 pub use slatedb::SlateCache;
+
+/// Of so many hits in front one is noted in the pool.
+const NOTED: u64 = 8;
+
+/// Notes in the pool that a block was hit in front: one of eight times, at random, so that no order of accesses leaves a
+/// block out. `key` names the block, and is asked for only then.
+///
+/// # Cost
+/// That of [`BlockCache::touch`], one of eight times.
+pub fn note(back: &BlockCache, key: impl FnOnce() -> Option<Key>) {
+    thread_local!(static STATE: Cell<u64> = const { Cell::new(0x9e37_79b9_7f4a_7c15) });
+    let next = STATE.with(|state| {
+        let mut next = state.get();
+        next ^= next << 13;
+        next ^= next >> 7;
+        next ^= next << 17;
+        state.set(next);
+        next
+    });
+    if next.is_multiple_of(NOTED)
+        && let Some(key) = key()
+    {
+        back.touch(&key);
+    }
+}
 
 /// Where a block came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use moka::future::Cache;
 use pmindex_cache::{Block, BlockCache, Key, Prefix};
 use pmindex_core::PmError;
 
-use crate::get_or_load;
+use crate::{get_or_load, note};
 
 /// A cache of moka over the one in a pool.
 #[derive(Clone, Debug)]
@@ -39,6 +39,10 @@ impl MokaFront {
         E: Send + Sync + 'static,
         L: Future<Output = Result<Block, E>>,
     {
+        if let Some(block) = self.front.get(&key).await {
+            note(&self.back, || Some(key));
+            return Ok(block);
+        }
         let below = async { get_or_load(&self.back, &key, load).await.map(|(block, _)| block) };
         self.front.try_get_with(key, below).await
     }

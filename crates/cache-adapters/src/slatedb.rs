@@ -11,7 +11,7 @@ use slatedb::Error;
 use slatedb::db_cache::{CacheFetch, CacheLoader, CacheLookup, CachedEntry, CachedKey, DbCache};
 use ulid::Ulid;
 
-use crate::{Source, get_or_load};
+use crate::{Source, get_or_load, note};
 
 /// A cache of SlateDB that is warm after a crash: any of its caches in DRAM, over one in a pool.
 ///
@@ -126,7 +126,10 @@ macro_rules! kinds {
             $(
                 async fn $get(&self, key: &CachedKey) -> Result<Option<CachedEntry>, Error> {
                     match self.front.$get(key).await? {
-                        Some(entry) => Ok(Some(entry)),
+                        Some(entry) => {
+                            note(&self.back, || name(key));
+                            Ok(Some(entry))
+                        }
                         None => Ok(self.promote(key).await),
                     }
                 }
@@ -137,7 +140,11 @@ macro_rules! kinds {
                     loader: CacheLoader,
                 ) -> Result<CacheFetch, Error> {
                     let (below, was_there) = self.below(&key, loader);
-                    self.front.$fetch(key, below).await.map(|fetched| told(fetched, &was_there))
+                    let fetched = self.front.$fetch(key.clone(), below).await?;
+                    if matches!(fetched.lookup, CacheLookup::Hit) {
+                        note(&self.back, || name(&key));
+                    }
+                    Ok(told(fetched, &was_there))
                 }
             )*
 

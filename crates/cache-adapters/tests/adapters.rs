@@ -100,6 +100,85 @@ async fn foyer_loads_once_and_is_warm_afterwards() {
     assert_eq!(loads.load(Relaxed), 301);
 }
 
+/// A pool of few segments, which what passes through it fills again and again.
+fn small(pool: &Arc<Pool>, segments: u64) -> Arc<BlockCache> {
+    let options = CacheOptions::new(segments << 16).segment_bytes(64 << 10);
+    Arc::new(BlockCache::create(pool, "blocks", &options).expect("room"))
+}
+
+/// Ten blocks are asked for all the time, among thousands of which each is asked for once. In front there is room for
+/// all of them, in the pool for a few hundred.
+async fn hot_among_cold(mut get: impl AsyncFnMut(u64)) {
+    for cold in 0..4000 {
+        get(cold % 10).await;
+        get(100 + cold).await;
+    }
+}
+
+fn assert_hot_is_there(back: &BlockCache) {
+    assert!(back.len() < 1000, "cold blocks went");
+    for n in 0..10 {
+        assert_eq!(back.get(&key(n)), Some(block(n)), "hot, but hit in front alone");
+    }
+}
+
+#[tokio::test]
+async fn what_moka_has_in_front_stays_in_the_pool() {
+    let pool = pool();
+    let front = MokaFront::new(64 << 20, small(&pool, 8));
+    let load = async |n: u64| Ok::<_, std::io::Error>(block(n % 1000));
+    hot_among_cold(async |n| {
+        front.get_or_load(key(n), || load(n)).await.expect("loaded");
+    })
+    .await;
+    assert_hot_is_there(&killed(&pool));
+}
+
+#[tokio::test]
+async fn what_foyer_has_in_front_stays_in_the_pool() {
+    let pool = pool();
+    let front = FoyerFront::new(64 << 20, small(&pool, 8));
+    hot_among_cold(async |n| {
+        let load = move || async move { Ok::<_, std::io::Error>(block(n % 1000)) };
+        front.get_or_load(key(n), load).await.expect("loaded");
+    })
+    .await;
+    assert_hot_is_there(&killed(&pool));
+}
+
+/// One record is read all the time, among thousands in other blocks; its block, the index and the filter are hit in
+/// front. A killed process finds them all in the pool.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_slatedb_has_in_front_stays_in_the_pool() {
+    let (pool, store) = (pool(), Arc::new(InMemory::new()));
+    let open = async |back: &Arc<BlockCache>| {
+        let cache = SlateCache::new(MokaCache::new(), Arc::clone(back));
+        let builder = Db::builder("hot", Arc::clone(&store) as _);
+        builder.with_db_cache(Arc::new(cache), 1).build().await.expect("a database")
+    };
+    let cache = small(&pool, 8);
+    let db = open(&cache).await;
+    for n in 0..700 {
+        db.put(format!("key {n:05}"), vec![n as u8; 3000]).await.expect("written");
+    }
+    db.close().await.expect("closed");
+    let db = open(&cache).await;
+    for n in 1..700 {
+        for n in [0, n, 0] {
+            let found = db.get(format!("key {n:05}")).await.expect("read").expect("there");
+            assert_eq!(found, vec![n as u8; 3000]);
+        }
+    }
+    let warm = killed(&pool);
+    assert!(warm.len() < 300, "cold blocks went");
+    let db = open(&warm).await;
+    let before = warm.metrics();
+    db.get("key 00000").await.expect("read").expect("there");
+    let after = warm.metrics();
+    assert!(after.hits > before.hits, "{after:?}");
+    assert_eq!(after.misses, before.misses, "hot, but hit in front alone");
+}
+
 /// Databases that share a cache do not meet in it, and one that is restored finds nothing of its other
 /// life: its tables have other names.
 #[tokio::test(flavor = "multi_thread")]
