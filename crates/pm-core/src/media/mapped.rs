@@ -217,7 +217,7 @@ impl Mapped {
     fn flush_otherwise(&self, words: &[PmU64]) {
         match (self.strategy, &self.slow) {
             (FlushStrategy::Clwb | FlushStrategy::Flush, _) => {
-                arch::flush_words(self.instruction, words)
+                arch::flush_words(self.instruction, words);
             }
             (FlushStrategy::Slow | FlushStrategy::SlowInfallible, Some(slow)) => slow.flush(words),
             (
