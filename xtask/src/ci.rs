@@ -35,6 +35,8 @@ const CRASH: &[&str] =
     &["test", "--workspace", "--bin", "crash", "--", "--states", "30000", "--seed", "2"];
 const CRASH_LONG: &[&str] =
     &["test", "--workspace", "--bin", "crash", "--", "--states", "10000000", "--mutate"];
+const DISKS_LONG: &[&str] =
+    &["test", "--workspace", "--bin", "disks", "--", "--states", "1000000", "--mutate"];
 /// Each benchmark once, to see that it runs. Of the whole workspace, as the tests: what is built for a
 /// package alone has other features, so it would all be built again.
 const BENCHES: &[&str] = &["test", "--workspace", "--bench", "*"];
@@ -73,6 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         times.push(("advisories", deny(&["advisories"])?));
         times.push(("sanitize", sanitize::run()?));
         times.push(("mutants", run_cargo(CRASH_LONG, &[])?));
+        times.push(("disks", run_cargo(DISKS_LONG, &[])?));
         times.push(("packages", run_cargo(PACKAGES, &[])?));
         times.push(("interface", api::check()?));
         times.push(("quickstart", run_cargo(QUICKSTART, &[])?));

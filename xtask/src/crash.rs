@@ -1,7 +1,7 @@
 //! `cargo xtask crash`: explores crash states of one structure, or all.
 //!
-//! The work is done by the program of `tests/crash`, which knows the structures; this
-//! command only runs it, in the optimised profile with debug assertions that all tests use.
+//! The work is done by the program of `tests/crash`, which knows the structures, and for pools on a disk by
+//! that of `tests/disks`; this command only runs it, in the optimised profile with debug assertions that all tests use.
 
 use crate::shell::run_cargo;
 
@@ -25,6 +25,9 @@ pub(crate) struct Args {
     /// caught
     #[arg(long)]
     mutate: bool,
+    /// Instead, cut the power of an ordinary disk with a pool of that index, in modes `Journal` and `Periodic`
+    #[arg(long, conflicts_with_all = ["slots", "attacks"])]
+    disk: bool,
     /// Instead, damage a word of the pool this many times, continue, and cut the power
     #[arg(long)]
     attacks: Option<u64>,
@@ -34,8 +37,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let (states, seed) = (args.states.to_string(), args.seed.to_string());
     // The whole workspace, as `cargo test` builds it: other features would build it all again.
+    let program = if args.disk { "disks" } else { "crash" };
     let mut command =
-        vec!["test", "--workspace", "--bin", "crash", "--", "--states", &states, "--seed", &seed];
+        vec!["test", "--workspace", "--bin", program, "--", "--states", &states, "--seed", &seed];
     if let Some(index) = &args.index {
         command.extend(["--index", index]);
     }

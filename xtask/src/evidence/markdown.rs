@@ -39,7 +39,7 @@ numbers of the papers are those of their machines and are not compared; what is 
 faster, by what factor, and why. Rates are in million operations a second. A dash means that an index
 has no such operation or was not measured.";
 
-fn environment(report: &Value) -> String {
+pub(super) fn environment(report: &Value) -> String {
     let here = &report["environment"];
     let text = |name: &str| here[name].as_str().unwrap_or("unknown").to_owned();
     let build = match text("build").as_str() {
@@ -57,7 +57,7 @@ fn environment(report: &Value) -> String {
 }
 
 /// A measurement; `None` if it was not made.
-fn read(folder: &Path, name: &str) -> Result<Option<Value>, String> {
+pub(super) fn read(folder: &Path, name: &str) -> Result<Option<Value>, String> {
     let file = folder.join(format!("{name}.json"));
     let Ok(text) = std::fs::read_to_string(&file) else { return Ok(None) };
     serde_json::from_str(&text).map(Some).map_err(|e| format!("{}: {e}", file.display()))
@@ -130,7 +130,12 @@ fn cell(
 }
 
 /// Returns the run of an index with this number of threads, or the only run of a single-threaded index.
-fn find<'r>(report: &'r Value, index: &str, threads: u64, distribution: &str) -> Option<&'r Value> {
+pub(super) fn find<'r>(
+    report: &'r Value,
+    index: &str,
+    threads: u64,
+    distribution: &str,
+) -> Option<&'r Value> {
     report["runs"].as_array()?.iter().find(|run| {
         run["index"] == index
             && run["threads"] == threads
@@ -138,7 +143,8 @@ fn find<'r>(report: &'r Value, index: &str, threads: u64, distribution: &str) ->
     })
 }
 
-fn row<'r>(run: &'r Value, op: &str) -> Option<&'r Value> {
+/// What was measured of an operation.
+pub(super) fn row<'r>(run: &'r Value, op: &str) -> Option<&'r Value> {
     run["phases"].as_array()?.iter().find(|row| row["op"] == op)
 }
 

@@ -6,6 +6,7 @@
 //! `paper` can write its pages anew.
 
 mod cache;
+mod disk;
 mod figures;
 mod markdown;
 mod plan;
@@ -85,6 +86,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     draw(&program, &out, args.quick)?;
     for paper in PAPERS {
         markdown::write(paper, &folder(args.quick), &out)?;
+    }
+    if disk::NAMES.iter().any(|name| wanted(name)) {
+        disk::write(&folder(args.quick), &out)?;
     }
     println!("{}", out.join("index.html").display());
     Ok(())

@@ -21,6 +21,8 @@ const PEERS: &str = "fptree,sptree,fastfair,btreemap,ferntree,masstree,scc,conge
                      lmdb,redb,fjall,sled";
 /// Stores that synchronise every write, and the loop that does nothing else.
 const DISK: &str = "fptree,hart,lmdb,redb-synced,fjall-synced,sqlite,bare-loop";
+/// Those that are measured in mode `Periodic` beside `Process`.
+const IN_MEMORY: &str = "fptree,hart,fastfair,wbtree,sptree";
 const BZTREE: &str = "bztree,bztree-volatile,bwtree,fptree,btreemap";
 const HART: &str = "hart,fptree,woart,artcow";
 
@@ -60,8 +62,10 @@ pub(super) const PLAN: &[Measurement] = &[
         ],
     ),
     of("peers", PEERS, (500_000, 50_000), &["--threads", "1,2"]),
-    of("disk", DISK, (2000, 4000), &on_a_disk("journal")),
-    of("disk-msync", "fptree", (2000, 4001), &on_a_disk("msync")),
+    of("disk", DISK, (1000, 2000), &on_a_disk("journal")),
+    of("disk-msync", "fptree", (1000, 2001), &on_a_disk("msync")),
+    of("memory-process", IN_MEMORY, (1_000_002, 1_000_000), &in_memory("process")),
+    of("memory-periodic", IN_MEMORY, (1_000_003, 1_000_000), &in_memory("periodic")),
     of(
         "skew",
         ALL,
@@ -127,6 +131,11 @@ const fn hart(latency: &'static str, keys: [&'static str; 4]) -> [&'static str; 
         "--latency-sample",
         "0",
     ]
+}
+
+/// On tmpfs, where a twin may lie on a disk.
+const fn in_memory(durability: &'static str) -> [&'static str; 4] {
+    ["--phases", "get,insert,update,delete,insert_many", "--durability", durability]
 }
 
 /// In the build's folder, which is on a disk, not on tmpfs.

@@ -44,6 +44,7 @@ const LAYERS: &[&[&str]] = &[
         "pmindex-rstore-server",
         "pmindex-compile",
         "pmindex-crash",
+        "pmindex-disks",
         "pmindex-hostile",
         "xtask",
     ],

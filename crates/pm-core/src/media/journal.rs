@@ -306,7 +306,7 @@ impl Journal {
                 self.want_checkpoint();
             }
             self.tell(JournalMoment::Writing);
-            self.tally.round(batch.bytes());
+            self.tally.round(lines.len() as u64, batch.bytes());
             let written = self.allow().map_err(|e| e.to_string());
             let written = written.and_then(|()| self.log.write(&batch).map_err(|e| e.to_string()));
             self.tell(JournalMoment::Written);

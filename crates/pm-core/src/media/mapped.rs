@@ -357,7 +357,7 @@ impl Medium for Mapped {
         }
     }
 
-    fn tally(&self) -> Option<[u64; 4]> {
+    fn tally(&self) -> Option<[u64; 5]> {
         Some(self.slow.as_deref()?.tally()?.now())
     }
 

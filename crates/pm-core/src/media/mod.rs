@@ -189,9 +189,9 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         sync()
     }
 
-    /// Returns the numbers of fences, rounds of them, synchronisations and bytes of logs since the pool was
+    /// Returns the numbers of fences, rounds of them, synchronisations, lines and bytes of logs since the pool was
     /// opened, if fences wait for a device: see [`Pool::activity`](crate::Pool::activity).
-    fn tally(&self) -> Option<[u64; 4]> {
+    fn tally(&self) -> Option<[u64; 5]> {
         None
     }
 

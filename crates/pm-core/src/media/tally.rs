@@ -10,6 +10,7 @@ pub(crate) struct Tally {
     fences: AtomicU64,
     rounds: AtomicU64,
     syncs: AtomicU64,
+    lines: AtomicU64,
     bytes: AtomicU64,
 }
 
@@ -19,9 +20,11 @@ impl Tally {
         self.fences.fetch_add(1, Relaxed);
     }
 
-    /// A round that makes fences durable together, so many bytes, with one synchronisation.
-    pub(super) fn round(&self, bytes: u64) {
+    /// A round that makes fences durable together with one synchronisation: so many lines, of the log so many
+    /// bytes.
+    pub(super) fn round(&self, lines: u64, bytes: u64) {
         self.rounds.fetch_add(1, Relaxed);
+        self.lines.fetch_add(lines, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
         self.sync();
     }
@@ -31,8 +34,9 @@ impl Tally {
         self.syncs.fetch_add(1, Relaxed);
     }
 
-    /// Fences, rounds, synchronisations, bytes of logs.
-    pub(crate) fn now(&self) -> [u64; 4] {
-        [&self.fences, &self.rounds, &self.syncs, &self.bytes].map(|count| count.load(Relaxed))
+    /// Fences, rounds, synchronisations, lines and bytes of logs.
+    pub(crate) fn now(&self) -> [u64; 5] {
+        [&self.fences, &self.rounds, &self.syncs, &self.lines, &self.bytes]
+            .map(|count| count.load(Relaxed))
     }
 }

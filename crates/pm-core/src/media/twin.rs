@@ -488,8 +488,8 @@ impl Twin {
             self.changed.notify_all(); // there is room
             let written = MutexGuard::unlocked(&mut state, || {
                 self.tell(JournalMoment::Writing);
-                let batch = writing.batch_of(&taken);
-                self.tally.round(batch.bytes());
+                let (batch, lines) = writing.batch_of(&taken);
+                self.tally.round(lines, batch.bytes());
                 self.log.write(batch).map(|_| {
                     self.tell(JournalMoment::Written);
                     self.log.used()
@@ -685,8 +685,8 @@ struct Writing {
 
 impl Writing {
     /// Makes a batch of copies that were made in this order: the last of each line, since a batch is applied
-    /// entirely or not at all; in runs of adjacent lines, as in a journal.
-    fn batch_of(&mut self, copies: &[u8]) -> &Batch {
+    /// entirely or not at all; in runs of adjacent lines, as in a journal. Also returns the number of lines.
+    fn batch_of(&mut self, copies: &[u8]) -> (&Batch, u64) {
         const COPY_BITS: u32 = 20;
         const { assert!(LIMIT / ENTRY < 1 << COPY_BITS) };
         let Self { order, record, batch } = self;
@@ -697,12 +697,13 @@ impl Writing {
         order.extend((0..).zip(entries).map(|(i, entry)| line_of(entry) << COPY_BITS | i));
         order.sort_unstable();
         record.clear();
-        let mut run: Option<(usize, u64, u64)> = None;
+        let (mut run, mut lines) = (None::<(usize, u64, u64)>, 0);
         for (i, &next) in order.iter().enumerate() {
             let (line, copy) = (next >> COPY_BITS, next & ((1 << COPY_BITS) - 1));
             if order.get(i + 1).is_some_and(|next| next >> COPY_BITS == line) {
                 continue;
             }
+            lines += 1;
             let (at, first, count) = match run {
                 Some((at, first, count)) if first + count == line && count < super::lines::RUN => {
                     (at, first, count + 1)
@@ -718,6 +719,6 @@ impl Writing {
         }
         batch.clear();
         batch.push(&[record]);
-        batch
+        (batch, lines)
     }
 }

@@ -352,7 +352,7 @@ impl WriteBack {
             }
             let Some(pages) = state.waiting.take() else { return Err(DurabilityLost) }; // never
             let sync = || Ok(msync(&pages).and_then(|()| self.drive.flush())?);
-            self.tally.round(0);
+            self.tally.round(0, 0);
             let _ = self.round(&mut state, Some(&pages), sync);
         }
     }

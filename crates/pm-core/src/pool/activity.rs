@@ -23,6 +23,8 @@ pub struct Activity {
     /// Synchronisations of the disk: one for each of these rounds, and those of checkpoints, of growth and of
     /// [`Pool::sync`].
     pub syncs: u64,
+    /// Lines written to the journal, or to a twin's log: each once in a round.
+    pub journal_lines: u64,
     /// Bytes of records written to the journal, or to a twin's log.
     pub journal_bytes: u64,
 }
@@ -41,11 +43,14 @@ impl<M: Medium> Pool<M> {
         let backing = self.backing.as_ref();
         let by_file = backing.map_or(0, |backing| backing.synced.count());
         let splits = self.splits.0.load(Relaxed);
-        let Some([fences, group_commits, syncs, journal_bytes]) = self.medium.tally() else {
+        let Some([fences, group_commits, syncs, journal_lines, journal_bytes]) =
+            self.medium.tally()
+        else {
             return Activity { splits, syncs: by_file, ..Activity::default() };
         };
         let syncs = syncs + by_file;
-        Activity { splits, fences: Some(fences), group_commits, syncs, journal_bytes }
+        let fences = Some(fences);
+        Activity { splits, fences, group_commits, syncs, journal_lines, journal_bytes }
     }
 
     /// An index has split a leaf: for [`activity`](Self::activity).

@@ -229,7 +229,7 @@ impl<M: Medium> Medium for Counting<M> {
         self.inner.store_nt_word(cell, value)
     }
 
-    fn tally(&self) -> Option<[u64; 4]> {
+    fn tally(&self) -> Option<[u64; 5]> {
         self.inner.tally()
     }
 
