@@ -1,35 +1,49 @@
 //! A map is an index like others: alone, beside a snapshot, and watched, which are three ways to write it.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use pmindex_core::{Mapped, Pool};
 use pmindex_index::{Index, IndexError, Key, PmIndex, Value, forward_index};
+use pmindex_testkit::conformance::{self, Emulated, Subject, maker, scaled};
 
 use crate::tests::store::Small;
 use crate::{Map, Snapshot, Store, StoreError, StoreOptions, Watch};
 
-const ALONE: u8 = 0;
-const BESIDE_A_SNAPSHOT: u8 = 1;
-const WATCHED: u8 = 2;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Alone,
+    BesideASnapshot,
+    Watched,
+}
+
+const WAYS: [Way; 3] = [Way::Alone, Way::BesideASnapshot, Way::Watched];
+
+thread_local! {
+    /// In which way the maps are written that this thread opens. Not a parameter of the type: the suite would be
+    /// compiled for each.
+    static WAY: Cell<Way> = const { Cell::new(Way::Alone) };
+}
 
 /// A map and its store, with whatever makes writers go another way.
-struct Mapping<K: Key, V: Value, const WAY: u8> {
+struct Mapping<K: Key, V: Value> {
     map: Map<K, V>,
     _held: (Option<Snapshot>, Option<Watch>),
     store: Store<Small>,
 }
 
-impl<K: Key, V: Value, const WAY: u8> Mapping<K, V, WAY> {
+impl<K: Key, V: Value> Mapping<K, V> {
     fn of(
         pool: &Arc<Pool>,
         open: impl FnOnce(&Store<Small>) -> Result<Map<K, V>, StoreError>,
     ) -> Result<Self, IndexError> {
-        let store = Store::in_pool(pool, &StoreOptions::new().past_bytes(u64::MAX));
+        let (store, way) =
+            (Store::in_pool(pool, &StoreOptions::new().past_bytes(u64::MAX)), WAY.get());
         let mapping = store.and_then(|store| {
             let map = open(&store)?;
-            let view = (WAY == BESIDE_A_SNAPSHOT).then(|| store.snapshot()).transpose()?;
-            let watch = (WAY == WATCHED).then(|| store.watch()).transpose()?;
-            if WAY == WATCHED {
+            let view = (way == Way::BesideASnapshot).then(|| store.snapshot()).transpose()?;
+            let watch = (way == Way::Watched).then(|| store.watch()).transpose()?;
+            if watch.is_some() {
                 store.map::<u64, u64>("another")?.put(&1, &1)?; // the log has a segment
             }
             Ok(Self { map, _held: (view, watch), store })
@@ -41,11 +55,11 @@ impl<K: Key, V: Value, const WAY: u8> Mapping<K, V, WAY> {
     }
 }
 
-impl<K: Key, V: Value, const WAY: u8> Index<K, V> for Mapping<K, V, WAY> {
+impl<K: Key, V: Value> Index<K, V> for Mapping<K, V> {
     forward_index!(map);
 }
 
-impl<K: Key, V: Value, const WAY: u8> PmIndex<K, V, Mapped> for Mapping<K, V, WAY> {
+impl<K: Key, V: Value> PmIndex<K, V, Mapped> for Mapping<K, V> {
     const NAME: &'static str = "map";
 
     fn create(pool: &Arc<Pool>, name: &str) -> Result<Self, IndexError> {
@@ -65,12 +79,55 @@ impl<K: Key, V: Value, const WAY: u8> PmIndex<K, V, Mapped> for Mapping<K, V, WA
     }
 }
 
-pmindex_testkit::conformance! {
-    alone: Mapping<u64, u64, ALONE>, keys u64, values u64, groups [model, edges, threads];
-    beside_a_snapshot: Mapping<u64, u64, BESIDE_A_SNAPSHOT>, keys u64, values u64,
-        groups [model, edges, threads];
-    beside_a_snapshot_bytes: Mapping<Vec<u8>, Vec<u8>, BESIDE_A_SNAPSHOT>, keys Vec<u8>, values Vec<u8>,
-        groups [model, edges];
-    watched: Mapping<u64, u64, WATCHED>, keys u64, values u64, groups [model, edges, threads];
-    watched_bytes: Mapping<Vec<u8>, Vec<u8>, WATCHED>, keys Vec<u8>, values Vec<u8>, groups [model, edges];
+/// Tests of the suite, each in all ways.
+macro_rules! in_all_ways {
+    ($ty:ty; $($property:ident($($argument:expr)?);)*) => {
+        struct Tested;
+
+        impl Subject for Tested {
+            type Key = $ty;
+            type Value = $ty;
+            type Bed = Emulated;
+            type Index = Mapping<$ty, $ty>;
+        }
+
+        $(
+            #[test]
+            fn $property() {
+                for way in WAYS {
+                    WAY.set(way);
+                    let of = maker::<Tested>();
+                    if let Err(failure) = conformance::$property(of $(, $argument)?) {
+                        panic!("{way:?}: {failure}");
+                    }
+                }
+            }
+        )*
+    };
+}
+
+mod words {
+    use super::*;
+
+    in_all_ways! {
+        u64;
+        random_sequences(scaled(48));
+        empty(); sizes(); extreme_keys(); extreme_values(); limits();
+        all_bounds(); panicking_bounds(); changes_during_iteration();
+        bulk_load_sizes(); bulk_load_refusals(); batches();
+        hot_keys(scaled(3000).into());
+        structure_changes(scaled(4000).into());
+        untouched_records(scaled(20).into());
+        few_slots(scaled(700).into());
+    }
+}
+
+mod bytes {
+    use super::*;
+
+    in_all_ways! {
+        Vec<u8>;
+        random_sequences(scaled(48));
+        extreme_keys(); extreme_values(); limits(); batches();
+    }
 }

@@ -1,5 +1,9 @@
 //! A store crashed in the simulator, with the right steps and with wrong ones.
 
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+
+use parking_lot::{Mutex, MutexGuard};
 use pmindex_testkit::crash::{Config, CrashSubject, explore};
 
 use crate::wrong::Wrong;
@@ -7,105 +11,109 @@ use crate::wrong::Wrong;
 #[path = "../../../tests/crash/expiring.rs"]
 mod expiring;
 /// What `cargo xtask crash --index store` crashes.
+#[allow(dead_code, reason = "the explorer of crashes has all of it")]
 #[path = "../../../tests/crash/store.rs"]
 pub(crate) mod store;
 
 use expiring::Expires;
-use store::{Kept, Right, SmallStore, Stored, Variant};
+use store::{SmallStore, Stored, Variant};
 
-const WRONG: [(Wrong, &str); 12] = [
-    (Wrong::ChangesFirst, "changes before the record"),
-    (Wrong::RetiredFirst, "the record gone before the changes"),
-    (Wrong::NoRecord, "no record"),
-    (Wrong::UnlockedFirst, "keys unlocked before the record is gone"),
-    (Wrong::NotChecked, "what was read is not checked"),
-    (Wrong::NotedLate, "single writes note nothing"),
-    (Wrong::NotAwaited, "moments begin with commits unfinished"),
-    (Wrong::ReadInBetween, "a read does not wait for a commit"),
-    (Wrong::NotFinished, "interrupted commits are left"),
-    (Wrong::RegisteredLate, "a record is needed only after it may be given back"),
-    (Wrong::SaidElsewhere, "what is said of a record is not in its lane"),
-    (Wrong::SweptBlindly, "a sweeper removes a record whatever has become of it"),
+/// A wrong step; the threads of an exploration that meets it, and the first of the seeds that are tried.
+type Step = (Wrong, &'static str, usize, u64);
+
+const WRONG: [Step; 11] = [
+    (Wrong::ChangesFirst, "changes before the record", 1, 1),
+    (Wrong::RetiredFirst, "the record gone before the changes", 1, 1),
+    (Wrong::NoRecord, "no record", 1, 1),
+    (Wrong::UnlockedFirst, "keys unlocked before the record is gone", 2, 1),
+    (Wrong::NotChecked, "what was read is not checked", 2, 1),
+    (Wrong::NotedLate, "single writes note nothing", 2, 1),
+    (Wrong::NotAwaited, "moments begin with commits unfinished", 2, 1),
+    (Wrong::ReadInBetween, "a read does not wait for a commit", 2, 1),
+    (Wrong::NotFinished, "interrupted commits are left", 1, 1),
+    (Wrong::RegisteredLate, "a record is needed only after it may be given back", 2, 1),
+    (Wrong::SaidElsewhere, "what is said of a record is not in its lane", 2, 1),
 ];
 
-/// One of the [`WRONG`].
-struct Goes<const WRONG_STEP: usize>;
+const SWEPT: Step =
+    (Wrong::SweptBlindly, "a sweeper removes a record whatever has become of it", 2, 1);
 
-impl<const WRONG_STEP: usize> Variant for Goes<WRONG_STEP> {
+/// What goes wrong in the stores of [`Varied`]; see [`Varied::has`].
+static GOES: AtomicUsize = AtomicUsize::new(RIGHT);
+const RIGHT: usize = usize::MAX;
+static TURN: Mutex<()> = Mutex::new(());
+
+/// One type for all wrong steps: each further one would have the store and its maps compiled again.
+struct Varied;
+
+impl Variant for Varied {
     fn vary(store: &SmallStore) {
-        store.go_wrong(WRONG[WRONG_STEP].0);
-    }
-}
-
-/// A step that goes wrong, if there is one, in a store whose records have parts.
-struct Cut<const WRONG_STEP: usize>;
-
-impl<const WRONG_STEP: usize> Variant for Cut<WRONG_STEP> {
-    fn vary(store: &SmallStore) {
-        store.cut_records();
-        if let Some((wrong, _)) = WRONG.get(WRONG_STEP) {
+        let goes = GOES.load(SeqCst);
+        let step = if goes == WRONG.len() { Some(&SWEPT) } else { WRONG.get(goes) };
+        if step.is_none_or(|(wrong, ..)| *wrong == Wrong::RegisteredLate) {
+            store.cut_records(); // in parts, some of them in several segments
+        }
+        if let Some((wrong, ..)) = step {
             store.go_wrong(*wrong);
         }
     }
 }
 
-/// Explores one thread and two; the first failure.
-fn crash<S: CrashSubject>(seed: u64, states: u64) -> Result<u64, String> {
-    let mut all = 0;
-    for threads in [1, 2] {
-        let config = Config::new().seed(seed).states(states).threads(threads);
-        match explore::<S>(&config) {
-            Ok(report) => all += report.states,
-            Err(failure) => return Err(failure.to_string()),
-        }
+impl Varied {
+    /// All stores of this kind have that step, until the result is dropped.
+    fn has(step: usize) -> MutexGuard<'static, ()> {
+        let turn = TURN.lock();
+        GOES.store(step, SeqCst);
+        turn
     }
-    Ok(all)
 }
 
-/// The explorer of crashes has more states of the first and the last one; this has the one of records with parts.
+/// Explores one thread or more; the first failure.
+fn crash<S: CrashSubject>(threads: usize, seed: u64, states: u64) -> Result<u64, String> {
+    let config = Config::new().seed(seed).states(states).threads(threads);
+    explore::<S>(&config).map(|report| report.states).map_err(|failure| failure.to_string())
+}
+
+/// The explorer of crashes has more states of it, with records in one part.
 #[test]
 fn a_transaction_happens_wholly_or_not_at_all() {
-    let right = crash::<Stored<Right>>(3, 1_500);
-    let cut = crash::<Stored<Cut<{ WRONG.len() }>>>(4, 5_000);
-    let kept = crash::<Stored<Kept>>(5, 1_500);
-    for (explored, least) in [(right, 2_000), (cut, 7_000), (kept, 2_000)] {
+    let _has = Varied::has(RIGHT);
+    for threads in [1, 2] {
+        let explored = crash::<Stored<Varied>>(threads, 4, 4_000);
         let states = explored.unwrap_or_else(|failure| panic!("{failure}"));
-        assert!(states >= least, "{states}");
+        assert!(states >= 4_000, "{states}");
     }
 }
 
-fn is_caught<V: Variant>(wrong: usize) {
-    let caught = (1..=8).any(|seed| crash::<Stored<V>>(seed, 30_000).is_err());
-    assert!(caught, "{}: not noticed", WRONG[wrong].1);
+fn is_caught<S: CrashSubject>(step: usize, (_, name, threads, seed): Step) {
+    let _has = Varied::has(step);
+    let caught = (seed..seed + 8).any(|seed| crash::<S>(threads, seed, 30_000).is_err());
+    assert!(caught, "{name}: not noticed");
+}
+
+fn are_caught(steps: impl IntoIterator<Item = usize>) {
+    for step in steps {
+        is_caught::<Stored<Varied>>(step, WRONG[step]);
+    }
 }
 
 #[test]
 fn wrong_steps_of_a_commit_are_caught() {
-    is_caught::<Goes<0>>(0);
-    is_caught::<Goes<1>>(1);
-    is_caught::<Goes<2>>(2);
-    is_caught::<Goes<3>>(3);
-    is_caught::<Goes<8>>(8);
-}
-
-#[test]
-fn giving_back_what_is_needed_is_caught() {
-    is_caught::<Cut<9>>(9);
-    is_caught::<Goes<10>>(10);
-}
-
-#[test]
-fn a_sweeper_removes_what_is_over_and_nothing_else() {
-    let states = crash::<Expires>(1, 2_000).unwrap_or_else(|failure| panic!("{failure}"));
-    assert!(states >= 3_000, "{states}");
-    let caught = (1..=8).any(|seed| crash::<Expires<Goes<11>>>(seed, 30_000).is_err());
-    assert!(caught, "{}: not noticed", WRONG[11].1);
+    are_caught([0, 1, 2, 3, 8]);
 }
 
 #[test]
 fn wrong_isolation_is_caught() {
-    is_caught::<Goes<4>>(4);
-    is_caught::<Goes<5>>(5);
-    is_caught::<Goes<6>>(6);
-    is_caught::<Goes<7>>(7);
+    are_caught(4..=7);
+}
+
+#[test]
+fn giving_back_what_is_needed_is_caught() {
+    are_caught([9, 10]);
+}
+
+/// The explorer of crashes has states of the right one.
+#[test]
+fn a_sweeper_removes_what_is_over_and_nothing_else() {
+    is_caught::<Expires<Varied>>(WRONG.len(), SWEPT);
 }
