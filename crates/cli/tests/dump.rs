@@ -14,6 +14,7 @@ use pmindex::{
     AnyIndex, Index, Key, Kind, Map, Pool, PoolOptions, Store, StoreError, StoreOptions,
     Value as Stored,
 };
+use pmindex_cceh::Cceh;
 use serde_json::Value;
 
 fn pmindex<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
@@ -256,6 +257,44 @@ fn repairing_says_what_it_could_not_read() {
     let plain = fails([OsStr::new("check"), pool.as_os_str()]);
     assert!(plain.contains("--repair"), "{plain}");
     assert!(saved.exists());
+}
+
+#[test]
+fn an_index_by_hash_is_checked_and_saved_segment_by_segment() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (whole, rotten) = (dir.path().join("whole.pm"), dir.path().join("rotten.pm"));
+    let pool = Arc::new(Pool::create(&whole, &options()).expect("a pool"));
+    let index = Cceh::<u64, u64>::create(&pool, "words").expect("created");
+    for key in 0..4000 {
+        index.insert(&key, &!key).expect("room");
+    }
+    let blocks = index.blocks().expect("readable");
+    index.close().expect("closed");
+    drop(pool);
+    assert!(works([OsStr::new("check"), whole.as_os_str()]).contains("4000 records"));
+    let repaired = |from: &Path, to: &str| {
+        let saved = dir.path().join(to);
+        let line = [OsStr::new("check"), from.as_os_str(), OsStr::new("--repair")];
+        let output = pmindex(line.into_iter().chain([saved.as_os_str(), OsStr::new("--json")]));
+        let report: Value = serde_json::from_str(&text(&output.stdout)).expect("JSON");
+        let pool = Pool::open(&saved, &PoolOptions::new().read_only(true)).expect("a pool");
+        let index = Cceh::<u64, u64>::open(&Arc::new(pool), "words").expect("an index");
+        let count = index.check().expect("the new one is whole");
+        let right = (0..4000).filter(|key| index.get(key) == Ok(Some(!key))).count() as u64;
+        assert_eq!((right, &report["indexes"][0]["saved"]), (count, &count.into()), "{report}");
+        (report["whole"].clone(), count)
+    };
+    assert_eq!(repaired(&whole, "same.pm"), (true.into(), 4000));
+
+    // The header of a segment in the middle of the list rots: those after it are found all the same.
+    let mut image = std::fs::read(&whole).expect("readable");
+    let segment = *blocks.get(blocks.len() / 2).expect("several segments") as usize;
+    image[segment..segment + 64].fill(0xa5);
+    std::fs::write(&rotten, &image).expect("written");
+    fails([OsStr::new("check"), rotten.as_os_str()]);
+    let (whole, count) = repaired(&rotten, "saved.pm");
+    assert_eq!(whole, false);
+    assert!((2000..4000).contains(&count), "{count}");
 }
 
 /// A transaction that is durable waits for room; its log is no index of the user's.

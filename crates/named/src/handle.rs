@@ -158,13 +158,13 @@ fn parse<T: OfRaw>(what: &'static str, known: &Type, text: &str) -> Result<T, Na
 }
 
 /// Work on an index whose types are known by name.
-trait Task {
+pub(crate) trait Task {
     type Outcome;
     fn run<K: Key + OfRaw, V: Value + OfRaw>(self) -> Self::Outcome;
 }
 
 /// Does the work with the types that the names stand for.
-fn with_types<T: Task>(types: Types, task: T) -> T::Outcome {
+pub(crate) fn with_types<T: Task>(types: Types, task: T) -> T::Outcome {
     as_types(types.keys, types.values, || match (types.keys.is_word(), types.values.is_word()) {
         (true, true) => task.run::<KeptWords<KEYS, 1>, KeptWords<VALUES, 1>>(),
         (true, false) => task.run::<KeptWords<KEYS, 1>, KeptBytes<VALUES>>(),
@@ -248,11 +248,15 @@ pub fn identify(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<(Types, Opened),
             }
         }
     }
-    Err(NamedError::UnknownTypes { name: entry.name.clone(), kind: kind_of(entry) })
+    Err(unknown_types(entry))
+}
+
+pub(crate) fn unknown_types(entry: &IndexEntry) -> NamedError {
+    NamedError::UnknownTypes { name: entry.name.clone(), kind: kind_of(entry) }
 }
 
 /// Passes every record in the nodes of an index to `each`: see [`AnyIndex::salvage_nodes`].
-pub fn salvage_nodes(
+pub(crate) fn salvage_nodes(
     pool: &Arc<Pool>,
     name: &str,
     types: Types,

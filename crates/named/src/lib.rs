@@ -7,11 +7,12 @@
 
 mod error;
 mod handle;
+mod hash;
 mod types;
 
 pub use error::NamedError;
 pub use handle::{
     Each, Handle, Opened, Scan, Types, create, create_typed, identify, kind_of, open_any,
-    salvage_nodes,
 };
+pub use hash::{Records, Sort, create_sort, identify_by_hash, open_sort, salvage_sort};
 pub use types::{BYTES, Raw, Type};

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let (mut records, mut damaged, mut unknown) = (0, 0, 0);
     let entries = store_log::indexes(&copy)?;
     for entry in &entries {
-        match pmindex_named::open_any(&copy, entry) {
+        match pmindex_named::open_sort(&copy, entry) {
             Ok(handle) => match handle.check() {
                 Ok(found) => records += found,
                 Err(_) => damaged += 1,

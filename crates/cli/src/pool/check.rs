@@ -21,9 +21,9 @@ use super::{open, repair, store_log};
     superblock is reported, but does not count as damage: the other copy is used.\n\n\
     --repair copies every record that can be read into a new pool, and reports what cannot be read. It\n\
     reads an index from both ends and by lookups in between; if the index does not open (fptree,\n\
-    nvtree, hart, sptree), it reads the nodes one by one. The records of a damaged node are lost. Values\n\
-    have no checksums: a value that changed on the medium is not noticed. Not saved are an index of\n\
-    unknown types and a pool whose superblock is lost. A backup is better.")]
+    nvtree, hart, sptree) or has no order (cceh), it reads the nodes one by one. The records of a damaged\n\
+    node are lost. Values have no checksums: a value that changed on the medium is not noticed. Not saved\n\
+    are an index of unknown types and a pool whose superblock is lost. A backup is better.")]
 pub(crate) struct Args {
     /// The pool's file
     pool: PathBuf,
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     }
     let mut results: Vec<(String, Result<u64, CliError>)> = Vec::new();
     for entry in store_log::indexes(&pool)? {
-        let outcome = pmindex_named::open_any(&pool, &entry)
+        let outcome = pmindex_named::open_sort(&pool, &entry)
             .map_err(CliError::from)
             .and_then(|handle| Ok(handle.check()?));
         results.push((entry.name, outcome));

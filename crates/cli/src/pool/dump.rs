@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use pmindex::Kind;
 use pmindex::core::NewFile;
-use pmindex_named::{Handle, Scan, Type, Types};
+use pmindex_named::{Handle, Scan, Sort, Type, Types};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -276,7 +276,7 @@ fn read_all(
                 .parse()
                 .map_err(|e: pmindex::UnknownKind| lines.wrong(e.to_string()))?,
         };
-        let filling = pool.index(&name, kind, types)?;
+        let filling = pool.index(&name, Sort::Ordered(kind), types)?;
         records += read_index(lines, filling, types, &name, progress)?;
         indexes += 1;
     }

@@ -3,9 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use pmindex::IndexError;
 use pmindex::core;
-use pmindex::{IndexError, Kind};
-use pmindex_named::{Handle, Raw, Types};
+use pmindex_named::{Raw, Records, Sort, Types};
 
 use crate::error::CliError;
 use crate::interrupt::{Fate, Registered};
@@ -35,8 +35,8 @@ impl FreshPool {
     }
 
     /// Creates an index to be filled.
-    pub(crate) fn index(&self, name: &str, kind: Kind, types: Types) -> Result<Filling, CliError> {
-        let index = pmindex_named::create_typed(self.pool.pool(), name, kind, types)?;
+    pub(crate) fn index(&self, name: &str, sort: Sort, types: Types) -> Result<Filling, CliError> {
+        let index = pmindex_named::create_sort(self.pool.pool(), name, sort, types)?;
         Ok(Filling { index, batch: Vec::new(), bytes: 0 })
     }
 
@@ -52,7 +52,7 @@ impl FreshPool {
 
 /// An index that is being filled.
 pub(crate) struct Filling {
-    index: Box<dyn Handle>,
+    index: Box<dyn Records>,
     batch: Vec<(Raw, Raw)>,
     bytes: usize,
 }

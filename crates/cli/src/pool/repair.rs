@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pmindex::core::{IndexEntry, PmError, Pool};
-use pmindex::{Gap, IndexError, Kind};
-use pmindex_named::{Raw, Type};
+use pmindex::{Gap, IndexError};
+use pmindex_named::{NamedError, Raw, Sort, Type};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -70,7 +70,7 @@ pub(crate) fn repair(pool: &Arc<Pool>, target: &Path) -> Result<Vec<Saved>, CliE
 
 /// Returns the blocks of an index if it is whole.
 fn blocks_of_whole(pool: &Arc<Pool>, entry: &IndexEntry) -> Option<HashSet<u64>> {
-    let index = pmindex_named::open_any(pool, entry).ok()?;
+    let index = pmindex_named::open_sort(pool, entry).ok()?;
     index.check().ok()?;
     Some(index.blocks().ok()?.into_iter().collect())
 }
@@ -87,13 +87,20 @@ fn save(
     others: Option<&HashSet<u64>>,
     fresh: &FreshPool,
 ) -> Result<Rescue, Fault> {
-    let source = |error: IndexError| Fault::Source(error.into());
-    let (types, opened) =
-        pmindex_named::identify(pool, entry).map_err(|e| Fault::Source(e.into()))?;
-    let kind = Kind::of(entry).ok_or_else(|| {
-        source(IndexError::NoSuchIndex { name: entry.name.clone() }) // it has just been identified
-    })?;
-    let mut filling = fresh.index(&entry.name, kind, types).map_err(Fault::Target)?;
+    let unknown = |error: NamedError| Fault::Source(error.into());
+    let sort = Sort::of(entry).map_err(unknown)?;
+    let (types, opened) = match sort {
+        Sort::Ordered(_) => {
+            let (types, opened) = pmindex_named::identify(pool, entry).map_err(unknown)?;
+            (types, opened.map(Some))
+        }
+        // Its records have no order to read them in: they are read segment by segment below.
+        Sort::ByHash => {
+            let (types, opened) = pmindex_named::identify_by_hash(pool, entry).map_err(unknown)?;
+            (types, opened.and_then(|index| index.check().map(|_| None)))
+        }
+    };
+    let mut filling = fresh.index(&entry.name, sort, types).map_err(Fault::Target)?;
     let mut failed = None;
     let mut each = |key: Raw, value: Raw| {
         failed = filling.add(key, value).err();
@@ -108,18 +115,20 @@ fn save(
         nodes: Vec::new(),
     };
     match opened {
-        Ok(index) => {
+        Ok(None) => {}
+        Ok(Some(index)) => {
             let salvage = index.salvage(&mut each);
             rescue.damage = salvage.damage;
             (rescue.claimed, rescue.gaps) = (salvage.claimed, salvage.gaps);
         }
         Err(error) => rescue.damage = Some(error),
     }
-    if rescue.damage.is_some() {
+    if rescue.damage.is_some() || sort == Sort::ByHash {
         let foreign = others.map(|others| move |offset| others.contains(&offset));
         let foreign = foreign.as_ref().map(|foreign| foreign as &dyn Fn(u64) -> bool);
-        match pmindex_named::salvage_nodes(pool, &entry.name, types, foreign, &mut each) {
-            Ok(nodes) => rescue.nodes = nodes.unwrap_or_default(),
+        let types = (sort, types);
+        match pmindex_named::salvage_sort(pool, &entry.name, types, foreign, &mut each) {
+            Ok(nodes) => rescue.nodes = nodes,
             Err(error) => rescue.damage = Some(error), // not even the root can be read
         }
     }

@@ -1,0 +1,172 @@
+//! Indexes of any sort as a tool verifies and saves them: those by hash, which are no [`Kind`], too.
+
+use std::sync::Arc;
+
+use pmindex::core::{IndexEntry, PmError, Pool};
+use pmindex::{IndexError, Key, Kind, Value};
+use pmindex_cceh::Cceh;
+
+use crate::error::NamedError;
+use crate::handle::{
+    Each, Handle, Task, Types, create_typed, identify, salvage_nodes, unknown_types, with_types,
+};
+use crate::types::{OfRaw, Raw, TYPES};
+
+/// An index of any sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// Of a kind that has an order.
+    Ordered(Kind),
+    /// `cceh`: by hash.
+    ByHash,
+}
+
+impl Sort {
+    /// Returns the sort of an index.
+    ///
+    /// # Errors
+    /// [`NamedError::UnknownTypes`]: this version does not know it.
+    pub fn of(entry: &IndexEntry) -> Result<Self, NamedError> {
+        if entry.kind == *b"cceh\0\0\0\0" {
+            return Ok(Self::ByHash);
+        }
+        Kind::of(entry).map(Self::Ordered).ok_or_else(|| unknown_types(entry))
+    }
+}
+
+/// An open index of any sort.
+pub trait Records {
+    /// Adds records with few fences; of equal keys the first stays.
+    fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError>;
+    /// Verifies the structure; returns the number of records.
+    fn check(&self) -> Result<u64, IndexError>;
+    /// Returns the offsets of its blocks.
+    fn blocks(&self) -> Result<Vec<u64>, IndexError>;
+    /// Closes the index.
+    fn close(self: Box<Self>) -> Result<(), IndexError>;
+}
+
+/// An index that has an order.
+struct Ordered(Box<dyn Handle>);
+
+impl Records for Ordered {
+    fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError> {
+        self.0.add(records)
+    }
+    fn check(&self) -> Result<u64, IndexError> {
+        self.0.check()
+    }
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        self.0.blocks()
+    }
+    fn close(self: Box<Self>) -> Result<(), IndexError> {
+        self.0.close()
+    }
+}
+
+impl<K: Key + OfRaw, V: Value + OfRaw> Records for Cceh<K, V> {
+    fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError> {
+        let typed = |(key, value)| Some((K::from_raw(key)?, V::from_raw(value)?));
+        let records: Vec<(K, V)> = records.into_iter().filter_map(typed).collect();
+        self.try_insert_many(&records).stopped.map_or(Ok(()), Err)
+    }
+    fn check(&self) -> Result<u64, IndexError> {
+        Self::check(self)
+    }
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        Self::blocks(self)
+    }
+    fn close(self: Box<Self>) -> Result<(), IndexError> {
+        Self::close(*self)
+    }
+}
+
+/// Creates or opens an index by hash.
+struct Start<'a> {
+    pool: &'a Arc<Pool>,
+    name: &'a str,
+    new: bool,
+}
+
+impl Task for Start<'_> {
+    type Outcome = Result<Box<dyn Records>, IndexError>;
+
+    fn run<K: Key + OfRaw, V: Value + OfRaw>(self) -> Self::Outcome {
+        let Self { pool, name, new } = self;
+        let index =
+            if new { Cceh::<K, V>::create(pool, name) } else { Cceh::<K, V>::open(pool, name) };
+        Ok(Box::new(index?))
+    }
+}
+
+/// Reads the segments of an index by hash, which may not open.
+struct Salvage<'a> {
+    pool: &'a Arc<Pool>,
+    name: &'a str,
+    foreign: Option<&'a dyn Fn(u64) -> bool>,
+    each: Each<'a>,
+}
+
+impl Task for Salvage<'_> {
+    type Outcome = Result<Vec<PmError>, IndexError>;
+
+    fn run<K: Key + OfRaw, V: Value + OfRaw>(self) -> Self::Outcome {
+        let mut hand_on = |key: K, value: V| (self.each)(key.into_raw(), value.into_raw());
+        Cceh::<K, V>::salvage(self.pool, self.name, self.foreign, &mut hand_on)
+    }
+}
+
+/// Creates an index of this sort with these types.
+pub fn create_sort(
+    pool: &Arc<Pool>,
+    name: &str,
+    sort: Sort,
+    types: Types,
+) -> Result<Box<dyn Records>, IndexError> {
+    match sort {
+        Sort::Ordered(kind) => Ok(Box::new(Ordered(create_typed(pool, name, kind, types)?))),
+        Sort::ByHash => with_types(types, Start { pool, name, new: true }),
+    }
+}
+
+/// Opens an index of any sort and any known types.
+pub fn open_sort(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<Box<dyn Records>, NamedError> {
+    match Sort::of(entry)? {
+        Sort::ByHash => Ok(identify_by_hash(pool, entry)?.1?),
+        Sort::Ordered(_) => Ok(Box::new(Ordered(identify(pool, entry)?.1?))),
+    }
+}
+
+/// Finds the types of an index by hash, and opens it.
+pub fn identify_by_hash(
+    pool: &Arc<Pool>,
+    entry: &IndexEntry,
+) -> Result<(Types, Result<Box<dyn Records>, IndexError>), NamedError> {
+    for keys in TYPES {
+        for values in TYPES {
+            let types = Types { keys, values };
+            match with_types(types, Start { pool, name: &entry.name, new: false }) {
+                Err(IndexError::WrongLayout { .. }) => {}
+                opened => return Ok((types, opened)),
+            }
+        }
+    }
+    Err(unknown_types(entry))
+}
+
+/// Passes every record in the nodes of an index to `each`, without opening it: see
+/// [`AnyIndex::salvage_nodes`](pmindex::AnyIndex::salvage_nodes) and [`Cceh::salvage`].
+pub fn salvage_sort(
+    pool: &Arc<Pool>,
+    name: &str,
+    (sort, types): (Sort, Types),
+    foreign: Option<&dyn Fn(u64) -> bool>,
+    each: Each<'_>,
+) -> Result<Vec<PmError>, IndexError> {
+    match sort {
+        Sort::Ordered(_) => {
+            Ok(salvage_nodes(pool, name, types, foreign, each)?.unwrap_or_default())
+        }
+        Sort::ByHash => with_types(types, Salvage { pool, name, foreign, each }),
+    }
+}
