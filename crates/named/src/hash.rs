@@ -46,6 +46,9 @@ pub trait Records {
     fn close(self: Box<Self>) -> Result<(), IndexError>;
 }
 
+/// The result of opening an index of any sort.
+pub type OpenedRecords = Result<Box<dyn Records>, IndexError>;
+
 /// An index that has an order.
 struct Ordered(Box<dyn Handle>);
 
@@ -89,7 +92,7 @@ struct Start<'a> {
 }
 
 impl Task for Start<'_> {
-    type Outcome = Result<Box<dyn Records>, IndexError>;
+    type Outcome = OpenedRecords;
 
     fn run<K: Key + OfRaw, V: Value + OfRaw>(self) -> Self::Outcome {
         let Self { pool, name, new } = self;
@@ -117,12 +120,7 @@ impl Task for Salvage<'_> {
 }
 
 /// Creates an index of this sort with these types.
-pub fn create_sort(
-    pool: &Arc<Pool>,
-    name: &str,
-    sort: Sort,
-    types: Types,
-) -> Result<Box<dyn Records>, IndexError> {
+pub fn create_sort(pool: &Arc<Pool>, name: &str, sort: Sort, types: Types) -> OpenedRecords {
     match sort {
         Sort::Ordered(kind) => Ok(Box::new(Ordered(create_typed(pool, name, kind, types)?))),
         Sort::ByHash => with_types(types, Start { pool, name, new: true }),
@@ -141,7 +139,7 @@ pub fn open_sort(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<Box<dyn Records
 pub fn identify_by_hash(
     pool: &Arc<Pool>,
     entry: &IndexEntry,
-) -> Result<(Types, Result<Box<dyn Records>, IndexError>), NamedError> {
+) -> Result<(Types, OpenedRecords), NamedError> {
     for keys in TYPES {
         for values in TYPES {
             let types = Types { keys, values };
