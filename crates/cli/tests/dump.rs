@@ -271,7 +271,8 @@ fn an_index_by_hash_is_checked_and_saved_segment_by_segment() {
     let blocks = index.blocks().expect("readable");
     index.close().expect("closed");
     drop(pool);
-    assert!(works([OsStr::new("check"), whole.as_os_str()]).contains("4000 records"));
+    let said = works([OsStr::new("check"), whole.as_os_str()]);
+    assert!(said.contains("words: whole, 4"), "{said}");
     let repaired = |from: &Path, to: &str| {
         let saved = dir.path().join(to);
         let line = [OsStr::new("check"), from.as_os_str(), OsStr::new("--repair")];
