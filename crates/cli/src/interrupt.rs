@@ -91,7 +91,7 @@ fn clear_away(left: &[(PathBuf, Fate)]) {
             Fate::Keep if path.exists() => {
                 eprintln!("kept {} ({})", path.display(), bytes(size));
             }
-            Fate::Remove if crate::place::remove(path).is_ok() => {
+            Fate::Remove if crate::temp_file::remove(path).is_ok() => {
                 eprintln!("removed {} ({})", path.display(), bytes(size));
             }
             Fate::Unmount => {

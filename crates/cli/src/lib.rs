@@ -13,13 +13,13 @@ mod kinds;
 mod medium;
 mod memory;
 mod output;
-mod place;
 mod pool;
 mod progress;
 mod quickstart;
 mod registry;
 mod style;
 mod table;
+mod temp_file;
 mod torture;
 mod trial;
 

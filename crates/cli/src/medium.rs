@@ -15,8 +15,8 @@ use crate::style;
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct MediumArgs {
     /// How writes become durable
-    #[arg(long, value_parser = AskedParser, default_value = "auto", value_name = "MODE")]
-    pub(crate) durability: Asked,
+    #[arg(long, value_parser = DurabilityParser, default_value = "auto", value_name = "MODE")]
+    pub(crate) durability: DurabilityArg,
 
     /// Which instruction writes cache lines back [default: the best of this CPU]
     #[arg(long, value_enum, value_name = "INSTRUCTION")]
@@ -25,7 +25,7 @@ pub(crate) struct MediumArgs {
 
 /// A mode of durability to request.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum Mode {
     /// The strongest mode that the medium really supports
     Auto,
     /// Survive a kill of the process, but no power failure: fast on any file
@@ -47,13 +47,13 @@ pub(crate) enum Wanted {
 
 /// The argument of `--durability`: a mode, or `periodic:20ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
-    mode: Wanted,
+pub(crate) struct DurabilityArg {
+    mode: Mode,
     /// How often the twin is written; `None`: the default.
     every: Option<Duration>,
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for DurabilityArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = self.mode.to_possible_value() {
             f.write_str(name.get_name())?;
@@ -62,23 +62,23 @@ impl fmt::Display for Asked {
     }
 }
 
-/// Parses a [`Asked`], and lists the modes.
+/// Parses a [`DurabilityArg`], and lists the modes.
 #[derive(Clone)]
-struct AskedParser;
+struct DurabilityParser;
 
-impl TypedValueParser for AskedParser {
-    type Value = Asked;
+impl TypedValueParser for DurabilityParser {
+    type Value = DurabilityArg;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
         arg: Option<&clap::Arg>,
         value: &OsStr,
-    ) -> Result<Asked, clap::Error> {
+    ) -> Result<DurabilityArg, clap::Error> {
         let time = value.to_str().and_then(|text| text.strip_prefix("periodic:"));
         let Some(time) = time else {
             let mode = EnumValueParser::new().parse_ref(command, arg, value)?;
-            return Ok(Asked { mode, every: None });
+            return Ok(DurabilityArg { mode, every: None });
         };
         let (number, unit) = time.split_at(time.trim_end_matches(char::is_alphabetic).len());
         let every = number.parse().ok().and_then(|number: u32| match unit {
@@ -87,16 +87,18 @@ impl TypedValueParser for AskedParser {
             _ => None,
         });
         match every {
-            Some(_) => Ok(Asked { mode: Wanted::Periodic, every }),
+            Some(_) => Ok(DurabilityArg { mode: Mode::Periodic, every }),
             None => Err(command.clone().error(
                 ErrorKind::ValueValidation,
-                format!("'{time}' is no time for '--durability periodic:TIME': write for example 100ms or 2s"),
+                format!(
+                    "'{time}' is not a time for '--durability periodic:TIME'; examples: 100ms, 2s"
+                ),
             )),
         }
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue>>> {
-        Some(Box::new(Wanted::value_variants().iter().filter_map(ValueEnum::to_possible_value)))
+        Some(Box::new(Mode::value_variants().iter().filter_map(ValueEnum::to_possible_value)))
     }
 }
 
@@ -115,13 +117,13 @@ impl MediumArgs {
     /// Adds the requested durability to `options`.
     pub(crate) fn apply(self, options: PoolOptions) -> PoolOptions {
         let options = match self.durability.mode {
-            Wanted::Auto => options,
-            Wanted::Process => options.write_back(false),
-            Wanted::Msync => options.require(Durability::Msync),
-            Wanted::Journal => options.journal(true).require(Durability::Journal),
-            Wanted::Periodic => options.require(Durability::Periodic),
-            Wanted::Fence => options.require(Durability::Fence),
-            Wanted::Flush => options.emulate_pm(true),
+            Mode::Auto => options,
+            Mode::Process => options.write_back(false),
+            Mode::Msync => options.require(Durability::Msync),
+            Mode::Journal => options.journal(true).require(Durability::Journal),
+            Mode::Periodic => options.require(Durability::Periodic),
+            Mode::Fence => options.require(Durability::Fence),
+            Mode::Flush => options.emulate_pm(true),
         };
         match self.flush {
             None => options,
@@ -134,7 +136,7 @@ impl MediumArgs {
     /// Does the same for a pool at `path`, with a twin if one is requested.
     pub(crate) fn apply_at(self, options: PoolOptions, path: &Path) -> PoolOptions {
         let options = self.apply(options);
-        if self.durability.mode != Wanted::Periodic {
+        if self.durability.mode != Mode::Periodic {
             return options;
         }
         let options = options.twin(twin_of(path));
@@ -261,7 +263,7 @@ mod tests {
             assert!(every(wrong).is_err(), "{wrong}");
         }
         let error = every("periodic:100").unwrap_err().to_string();
-        assert!(error.contains("'100' is no time") && error.contains("100ms"), "{error}");
+        assert!(error.contains("'100' is not a time") && error.contains("100ms"), "{error}");
         let error = every("journal:1s").unwrap_err().to_string();
         assert!(error.contains("invalid value 'journal:1s'") && error.contains("msync"), "{error}");
     }

@@ -32,7 +32,7 @@ const NEXT: Duration = Duration::from_secs(10);
 const STEPS: u64 = 512;
 
 /// Progress of work of known length: a bar on a terminal, elsewhere a line every few seconds.
-pub(crate) struct Told {
+pub(crate) struct Progress {
     bar: ProgressBar,
     what: String,
     len: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Told {
     due: Cell<Instant>,
 }
 
-impl Told {
+impl Progress {
     /// Starts work of `len` steps.
     pub(crate) fn new(what: &str, len: u64) -> Self {
         let bar = bar(len);
@@ -86,14 +86,14 @@ mod tests {
 
     #[test]
     fn long_work_prints_its_progress_where_no_bar_is_seen() {
-        let told = Told::new("loading", 2048);
+        let progress = Progress::new("loading", 2048);
         let started = Instant::now();
-        (0..1024).for_each(|_| told.step());
-        assert_eq!(told.line(started), None, "short work is silent");
-        let line = told.line(started + 2 * FIRST);
+        (0..1024).for_each(|_| progress.step());
+        assert_eq!(progress.line(started), None, "short work is silent");
+        let line = progress.line(started + 2 * FIRST);
         assert_eq!(line.as_deref(), Some("loading: 50 %"));
-        assert_eq!(told.line(started + 3 * FIRST), None, "one was just printed");
-        assert!(told.line(started + 2 * FIRST + NEXT).is_some());
-        told.end();
+        assert_eq!(progress.line(started + 3 * FIRST), None, "one was just printed");
+        assert!(progress.line(started + 2 * FIRST + NEXT).is_some());
+        progress.end();
     }
 }

@@ -106,7 +106,7 @@ const fn in_pool<I: PmIndex<u64, u64, Mapped> + 'static>() -> Entry {
     Entry { name: I::NAME, integers: pool_makers::<u64, u64, Typed<I>>(), bytes }
 }
 
-/// Returns the entry of an index that is off by default, and therefore is not a `Kind` that can be chosen
+/// Returns the entry of an index that is off by default, and therefore is not a [`Kind`] that can be chosen
 /// at run time.
 const fn by_type<N, T>(name: &'static str) -> Entry
 where

@@ -161,11 +161,17 @@ fn a_dump_that_is_cut_or_changed_makes_no_pool() {
     }
     for at in 2..lines.len() - 2 {
         let without = [&lines[..at], &lines[at + 1..]].concat().join("\n");
-        assert!(refused(&without).contains("line 5: 2 records of index \"main\" were read"));
+        assert!(
+            refused(&without)
+                .contains("line 5: index \"main\" should have 3 records, but 2 were read")
+        );
     }
     let twice = dump.replace("[\"fig\"", "[\"apple\"");
     assert!(refused(&twice).contains("1 key"), "{}", refused(&twice));
-    assert!(refused(&dump.replace("\"blue\"", "7")).contains("line 4: the value is no bytes"));
+    assert!(
+        refused(&dump.replace("\"blue\"", "7"))
+            .contains("line 4: the value is not of the index's type, bytes")
+    );
     assert!(refused(&dump.replace("fptree", "btree")).contains("\"btree\""));
     assert!(refused(&dump.replace("dump\":1", "dump\":2")).contains("version 2"));
     assert!(refused("{}\n").contains("not what `pmindex dump` writes"));

@@ -157,7 +157,10 @@ pub(crate) struct ReportArgs {
 pub(crate) fn report(args: &ReportArgs) -> Result<(), CliError> {
     let mut all = Report::default();
     for path in &args.measurements {
-        let measured: Report = serde_json::from_slice(&read(path)?)?;
+        let measured: Report = serde_json::from_slice(&read(path)?).map_err(|error| {
+            let path = path.display();
+            CliError::Option { what: format!("{path}: not the output of `bench --json`: {error}") }
+        })?;
         if measured.schema != SCHEMA {
             let (path, form) = (path.display(), measured.schema);
             let what = format!(

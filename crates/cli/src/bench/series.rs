@@ -10,8 +10,8 @@ use crate::bench::bed::{Bench, Generated, Makers, Reopened, Setup};
 use crate::bench::costs;
 use crate::bench::options::{Data, Plan, integers};
 use crate::error::CliError;
-use crate::place::Place;
 use crate::registry::Entry;
+use crate::temp_file::TempFile;
 use crate::{memory, progress};
 
 /// Measures every index of the plan. Costs that `earlier` runs counted are not counted again.
@@ -57,7 +57,7 @@ fn of<K: Generated, V: Generated>(
     for &entry in &plan.entries {
         let name = format!("bench-{}", entry.name);
         let place =
-            Place::new(plan.dir, &name, room.saturating_mul(plan.entries.len() as u64), false)?;
+            TempFile::new(plan.dir, &name, room.saturating_mul(plan.entries.len() as u64), false)?;
         let (name, path, medium) = (entry.name, place.path(), plan.medium);
         let setup = Setup { name, path, medium, write_latency: plan.write_latency, room };
         benches.push((makers(types, entry)?.make)(setup)?);

@@ -231,7 +231,7 @@ impl Lines<'_> {
                 break;
             }
         }
-        serde_json::from_slice(&line).map_err(|error| self.wrong(error.to_string()))
+        serde_json::from_slice(&line).map_err(|error| self.wrong(format!("not JSON: {error}")))
     }
 }
 
@@ -245,9 +245,8 @@ fn read_all(
     match lines.next()?[DUMP].as_u64() {
         Some(VERSION) => {}
         Some(version) => {
-            return Err(
-                lines.wrong(format!("a dump of version {version}, which this program cannot read"))
-            );
+            return Err(lines
+                .wrong(format!("the dump has version {version}, this program reads {VERSION}")));
         }
         None => return Err(lines.wrong("this is not what `pmindex dump` writes")),
     }
@@ -258,15 +257,18 @@ fn read_all(
             return if line["indexes"] == indexes {
                 Ok((indexes, records))
             } else {
-                Err(lines.wrong(format!("{indexes} indexes were read")))
+                Err(lines.wrong(format!(
+                    "the dump should have {} indexes, but has {indexes}",
+                    line["indexes"]
+                )))
             };
         }
         let text = |name: &str| {
-            line[name].as_str().ok_or_else(|| lines.wrong(format!("no {name:?} of an index")))
+            line[name].as_str().ok_or_else(|| lines.wrong(format!("the field {name:?} is missing")))
         };
         let known = |name: &str| {
             let named = text(name)?;
-            Type::named(named).ok_or_else(|| lines.wrong(format!("no type is called {named:?}")))
+            Type::named(named).ok_or_else(|| lines.wrong(format!("unknown type {named:?}")))
         };
         let name = text("index")?.to_owned();
         let types = Types { keys: known("keys")?, values: known("values")? };
@@ -295,10 +297,10 @@ fn read_index(
         let line = lines.next()?;
         if let Value::Array(record) = &line {
             let [key, value] = record.as_slice() else {
-                return Err(lines.wrong("a record is [key, value]"));
+                return Err(lines.wrong("a record must be [key, value]"));
             };
             let wrong = |what: &str, known: &Type| {
-                lines.wrong(format!("the {what} is no {} of this index", known.name))
+                lines.wrong(format!("the {what} is not of the index's type, {}", known.name))
             };
             let key = types.keys.read_json(key).ok_or_else(|| wrong("key", types.keys))?;
             let value =
@@ -317,7 +319,10 @@ fn read_index(
         }
         let there = filling.finish()?;
         if line["records"] != count {
-            return Err(lines.wrong(format!("{count} records of index {name:?} were read")));
+            return Err(lines.wrong(format!(
+                "index {name:?} should have {} records, but {count} were read",
+                line["records"]
+            )));
         }
         if there != count {
             let twice = count - there.min(count);

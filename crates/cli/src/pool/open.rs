@@ -14,11 +14,11 @@ use super::store_log;
 
 /// The pool, and the index in it.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Which {
+pub(crate) struct IndexArgs {
     /// The pool's file
     pub(crate) pool: PathBuf,
 
-    /// Which index [default: the only one]
+    /// IndexArgs index [default: the only one]
     #[arg(long, value_name = "NAME")]
     pub(crate) index: Option<String>,
 }
@@ -37,7 +37,7 @@ pub(crate) fn read_only_with(path: &Path, options: PoolOptions) -> Result<Arc<Po
 }
 
 /// Opens an index for reading.
-pub(crate) fn index_to_read(which: &Which) -> Result<Box<dyn Handle>, CliError> {
+pub(crate) fn index_to_read(which: &IndexArgs) -> Result<Box<dyn Handle>, CliError> {
     let pool = read_only(&which.pool)?;
     let entry = find(&pool, which.index.as_deref())?;
     Ok(pmindex_named::open_any(&pool, &entry)?)
@@ -46,7 +46,7 @@ pub(crate) fn index_to_read(which: &Which) -> Result<Box<dyn Handle>, CliError> 
 /// Opens an index for writing; with `create`, creates the pool and an index of that kind if they are
 /// missing.
 pub(crate) fn index_to_write(
-    which: &Which,
+    which: &IndexArgs,
     medium: MediumArgs,
     create: Option<Kind>,
 ) -> Result<(Arc<Pool>, Box<dyn Handle>), CliError> {

@@ -11,7 +11,7 @@ use crate::kinds::kinds;
 use crate::medium::MediumArgs;
 use crate::output;
 
-use super::open::{self, Which};
+use super::open::{self, IndexArgs};
 
 /// What to look up.
 #[derive(clap::Args)]
@@ -19,7 +19,7 @@ use super::open::{self, Which};
     The exit code is 1 if the key is missing.")]
 pub(crate) struct GetArgs {
     #[command(flatten)]
-    which: Which,
+    which: IndexArgs,
     /// The key
     #[arg(allow_negative_numbers = true)]
     key: String,
@@ -37,7 +37,7 @@ pub(crate) struct GetArgs {
     a dash and is not a number goes after two dashes: pmindex put my.pool -- -k -v")]
 pub(crate) struct PutArgs {
     #[command(flatten)]
-    which: Which,
+    which: IndexArgs,
     /// The key
     #[arg(allow_negative_numbers = true)]
     key: String,
@@ -61,7 +61,7 @@ pub(crate) struct PutArgs {
     The exit code is 1 if the key is missing.")]
 pub(crate) struct DelArgs {
     #[command(flatten)]
-    which: Which,
+    which: IndexArgs,
     /// The key
     #[arg(allow_negative_numbers = true)]
     key: String,
@@ -79,7 +79,7 @@ pub(crate) struct DelArgs {
     pmindex scan my.pool --reverse --limit 1 --json")]
 pub(crate) struct ScanArgs {
     #[command(flatten)]
-    which: Which,
+    which: IndexArgs,
     /// The first key to list [default: the least]
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     from: Option<String>,

@@ -81,7 +81,7 @@ impl Stopped {
         if of(pool).as_ref() != Some(&writer) {
             return Err(fault(format!("{writer} has just ended")));
         }
-        if stands(writer.process) {
+        if is_stopped(writer.process) {
             return Err(fault(format!("{writer} is stopped already; let it go on first")));
         }
         let mut continuer = Command::new(std::env::current_exe().map_err(CliError::Child)?);
@@ -92,7 +92,7 @@ impl Stopped {
         let stopped = Self { process, continuer };
         pidfd_send_signal(&stopped.process, Signal::STOP).map_err(refused)?;
         let begun = Instant::now();
-        while !stands(writer.process) {
+        while !is_stopped(writer.process) {
             if begun.elapsed() > PATIENCE {
                 return Err(fault(format!("{writer} does not stop")));
             }
@@ -112,7 +112,7 @@ impl Drop for Stopped {
 }
 
 /// Returns `true` if every thread of a process is stopped.
-fn stands(process: u32) -> bool {
+fn is_stopped(process: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
     let mut states = threads.flatten().map(|thread| {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();

@@ -59,7 +59,7 @@ impl Op {
 
 /// Time and costs of the operations of one kind.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spent {
+pub(crate) struct OpTotals {
     /// The number of operations.
     pub(crate) ops: u64,
     /// Their total time.
@@ -71,7 +71,7 @@ pub(crate) struct Spent {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-impl Spent {
+impl OpTotals {
     /// Returns the operations per second.
     pub(crate) fn rate(&self) -> f64 {
         self.ops as f64 / self.time.as_secs_f64().max(1e-9)
@@ -90,7 +90,7 @@ impl Spent {
 
 /// The limit after which no more operations of a kind are run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Enough {
+pub(crate) struct OpLimit {
     /// The number of operations.
     pub(crate) ops: u64,
     /// The time.
@@ -131,30 +131,30 @@ impl<'a, K: Key, V: Value, I: Index<K, V>> Exercise<'a, I, K, V> {
     /// verified.
     pub(crate) fn run(
         &mut self,
-        enough: Enough,
+        limit: OpLimit,
         meter: Meter<'_>,
-    ) -> Result<Vec<(Op, Spent)>, IndexError> {
+    ) -> Result<Vec<(Op, OpTotals)>, IndexError> {
         let mut results = Vec::new();
         for op in Op::ALL {
-            let mut spent = Spent::default();
-            while spent.ops < enough.ops && spent.time < enough.time {
-                let places = self.places(op, &spent);
+            let mut totals = OpTotals::default();
+            while totals.ops < limit.ops && totals.time < limit.time {
+                let places = self.places(op, &totals);
                 if places.is_empty() {
                     break;
                 }
-                self.chunk(op, &places, &mut spent, meter)?;
+                self.chunk(op, &places, &mut totals, meter)?;
             }
-            results.push((op, spent));
+            results.push((op, totals));
         }
         Ok(results)
     }
 
     /// Returns the places of the next operations: of present records, or of those removed before.
-    fn places(&mut self, op: Op, spent: &Spent) -> Vec<usize> {
+    fn places(&mut self, op: Op, totals: &OpTotals) -> Vec<usize> {
         match op {
             // The rest is for the batches; on a slow medium few records have been removed.
             Op::Insert if self.removed.len() < 2 * CHUNK => {
-                let half = if spent.ops == 0 { self.removed.len() / 2 } else { 0 };
+                let half = if totals.ops == 0 { self.removed.len() / 2 } else { 0 };
                 self.removed.split_off(self.removed.len() - half)
             }
             Op::Insert | Op::InsertMany => {
@@ -188,7 +188,7 @@ impl<'a, K: Key, V: Value, I: Index<K, V>> Exercise<'a, I, K, V> {
         &mut self,
         op: Op,
         places: &[usize],
-        spent: &mut Spent,
+        totals: &mut OpTotals,
         meter: Meter<'_>,
     ) -> Result<(), IndexError> {
         let keys: Vec<K> = places.iter().map(|at| self.universe.key(*at).clone()).collect();
@@ -203,11 +203,11 @@ impl<'a, K: Key, V: Value, I: Index<K, V>> Exercise<'a, I, K, V> {
         let before = meter();
         let started = Instant::now();
         execute(self.index, op, &keys, &records)?;
-        spent.time += started.elapsed();
+        totals.time += started.elapsed();
         let after = meter();
-        spent.lines += after.0 - before.0;
-        spent.fences += after.1 - before.1;
-        spent.ops += keys.len() as u64;
+        totals.lines += after.0 - before.0;
+        totals.fences += after.1 - before.1;
+        totals.ops += keys.len() as u64;
         Ok(())
     }
 }
@@ -266,18 +266,18 @@ fn execute<K: Key, V: Value>(
 }
 
 /// The results of both indexes of a store, words first.
-pub(crate) type Both = [Vec<(Op, Spent)>; 2];
+pub(crate) type BothIndexes = [Vec<(Op, OpTotals)>; 2];
 
 /// Exercises both indexes of a store.
 pub(crate) fn both(
     store: &Store,
     universes: &Universes,
     model: &mut Model,
-    enough: Enough,
+    limit: OpLimit,
     meter: Meter<'_>,
-) -> Result<Both, IndexError> {
+) -> Result<BothIndexes, IndexError> {
     let words = Exercise::new(&store.words, &universes.words, &mut model.words);
     let integers = Exercise::new(&store.integers, &universes.integers, &mut model.integers);
     let (mut words, mut integers) = (words, integers);
-    Ok([words.run(enough, meter)?, integers.run(enough, meter)?])
+    Ok([words.run(limit, meter)?, integers.run(limit, meter)?])
 }

@@ -23,7 +23,7 @@ use pmindex_pibench::KeySpace;
 use crate::error::CliError;
 use crate::kinds::kinds;
 use crate::medium::MediumArgs;
-use crate::place::Place;
+use crate::temp_file::TempFile;
 use crate::{output, progress};
 
 use crate::trial::acks::MAX_THREADS;
@@ -34,7 +34,7 @@ use crate::trial::source::{Source, Universes};
 use crate::trial::store::Store;
 use crate::trial::universe::{self, Universe};
 
-use exercise::{Both, Enough};
+use exercise::{BothIndexes, OpLimit};
 
 /// The size of the pool by default, in bytes.
 const ROOM: u64 = 1 << 30;
@@ -96,8 +96,8 @@ struct Summary {
     promise: crate::medium::Promise,
     loaded: [u64; 2],
     load_time: Duration,
-    speeds: Both,
-    costs: Both,
+    speeds: BothIndexes,
+    costs: BothIndexes,
     rounds: Vec<Round>,
     tally: Tally,
 }
@@ -105,7 +105,7 @@ struct Summary {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let seed = args.seed.unwrap_or_else(crate::trial::random_seed);
-    let place = Place::new(args.dir.as_deref(), "quickstart", ROOM, args.keep)?;
+    let place = TempFile::new(args.dir.as_deref(), "quickstart", ROOM, args.keep)?;
     let summary = try_out(args, seed, place.path())?;
     if args.json {
         output::print_json(&show::json(&summary))?;
@@ -120,7 +120,7 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
     let mut model = Model::empty(&universes);
     let started = Instant::now();
     let records = universes.words.len() + universes.integers.len().div_ceil(2);
-    let loading = progress::Told::new("loading words and integers", records as u64);
+    let loading = progress::Progress::new("loading words and integers", records as u64);
     let store = create_to_load(path, args)?;
     let loaded = load(&store, &universes, &mut model, &|| loading.step())?;
     let store = loaded_store(store, path, args)?;
@@ -128,8 +128,8 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
     let load_time = started.elapsed();
 
     let bar = progress::spinner("timing every operation");
-    let enough = Enough { ops: 200_000, time: Duration::from_millis(400) };
-    let speeds = exercise::both(&store, &universes, &mut model, enough, &|| (0, 0))?;
+    let limit = OpLimit { ops: 200_000, time: Duration::from_millis(400) };
+    let speeds = exercise::both(&store, &universes, &mut model, limit, &|| (0, 0))?;
     let (promise, pool_bytes) = (store.promise(), store.pool().used_bytes());
     store.close()?;
     bar.set_message("counting flushes and fences");
@@ -241,7 +241,7 @@ fn fill<K: Key, V: Value>(
 }
 
 /// Counts flushed lines and fences of every operation, on small copies in memory.
-fn count_costs(universes: &Universes, kind: Kind) -> Result<Both, CliError> {
+fn count_costs(universes: &Universes, kind: Kind) -> Result<BothIndexes, CliError> {
     let sample = Universes {
         words: universes.words.sample(20_000),
         integers: universe::integers(20_000, 1),
@@ -251,10 +251,10 @@ fn count_costs(universes: &Universes, kind: Kind) -> Result<Both, CliError> {
     let store =
         Store::create_in(Pool::create_in_memory(&options, |pm| pm.counted(Duration::ZERO))?, kind)?;
     load(&store, &sample, &mut model, &|| ())?;
-    let enough = Enough { ops: 4096, time: Duration::MAX };
+    let limit = OpLimit { ops: 4096, time: Duration::MAX };
     let meter = || {
         let counts = store.pool().pm().counter().map(Counting::counts).unwrap_or_default();
         (counts.lines, counts.fences)
     };
-    Ok(exercise::both(&store, &sample, &mut model, enough, &meter)?)
+    Ok(exercise::both(&store, &sample, &mut model, limit, &meter)?)
 }

@@ -10,7 +10,7 @@ use crate::table::{Table, bytes, counted, digits, millis, rate, thousands, wrapp
 use crate::trial::round::{Round, Tally};
 
 use super::Summary;
-use super::exercise::{Both, Op, Spent};
+use super::exercise::{BothIndexes, Op, OpTotals};
 
 /// Returns the report as text.
 pub(crate) fn text(summary: &Summary, kept: bool) -> String {
@@ -45,10 +45,11 @@ fn line(text: &mut String, title: &str, what: &str) {
 }
 
 /// Returns a table with a row for each operation: rates on both indexes, flushed lines and fences.
-fn operations(speeds: &Both, costs: &Both) -> String {
+fn operations(speeds: &BothIndexes, costs: &BothIndexes) -> String {
     let heading = ["operation", "words/s", "lines", "fences", "integers/s", "lines", "fences"];
     let mut table = Table::new(heading);
-    let per_op = |spent: &Spent| [digits(spent.lines_per_op()), digits(spent.fences_per_op())];
+    let per_op =
+        |totals: &OpTotals| [digits(totals.lines_per_op()), digits(totals.fences_per_op())];
     for (row, (op, _)) in speeds[0].iter().enumerate() {
         let mut cells = vec![op.name().to_owned()];
         for side in 0..2 {
@@ -153,7 +154,7 @@ pub(crate) fn json(summary: &Summary) -> Value {
     })
 }
 
-fn row(index: &str, op: Op, speed: &Spent, cost: &Spent) -> Value {
+fn row(index: &str, op: Op, speed: &OpTotals, cost: &OpTotals) -> Value {
     json!({
         "index": index,
         "op": op,

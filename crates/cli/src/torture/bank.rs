@@ -19,7 +19,7 @@ use pmindex_pibench::KeySpace;
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
-use crate::place::Place;
+use crate::temp_file::TempFile;
 use crate::trial::acks::Acks;
 use crate::trial::crash::{End, write_and_end};
 
@@ -90,7 +90,7 @@ impl Bank {
     }
 
     /// Creates the accounts in one transaction.
-    fn found(&self) -> Result<(), StoreError> {
+    fn create_accounts(&self) -> Result<(), StoreError> {
         self.store.transaction(|tx| {
             for map in &self.accounts {
                 (0..ACCOUNTS).try_for_each(|account| tx.put(map, &account, &MONEY))?;
@@ -250,9 +250,9 @@ impl Campaign<'_> {
                 && self.until.is_none_or(|until| Instant::now() < until)
         };
         while more(&results) {
-            let place = Place::new(self.dir, "torture-bank", ROOM, false)?;
+            let place = TempFile::new(self.dir, "torture-bank", ROOM, false)?;
             let bank = Bank::open(place.path(), self.medium)?;
-            bank.found()?;
+            bank.create_accounts()?;
             bank.close()?;
             let (mut made, mut rounds) = ([0; TELLERS], 0);
             while rounds < ROUNDS_OF_A_BANK && more(&results) {
@@ -313,7 +313,7 @@ mod tests {
         let medium =
             <Line as clap::Parser>::parse_from(["pmindex", "--durability", "process"]).medium;
         let bank = Bank::open(&folder.path().join("bank.pm"), medium).unwrap();
-        bank.found().unwrap();
+        bank.create_accounts().unwrap();
         bank
     }
 

@@ -10,7 +10,7 @@ use pmindex_pibench::KeySpace;
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
-use crate::place::Place;
+use crate::temp_file::TempFile;
 use crate::trial::crash::{End, Moment, Plan};
 use crate::trial::model::Model;
 use crate::trial::round::{Tally, Trial};
@@ -52,7 +52,7 @@ impl Campaign<'_> {
     /// Runs all rounds, or until something is wrong.
     pub(super) fn run(&self, bar: &ProgressBar) -> Result<Results, CliError> {
         // A part of the words, in a file for the child, to keep rounds short.
-        let keys = Place::new(self.dir, &format!("torture-keys-{}", self.kind), ROOM, false)?;
+        let keys = TempFile::new(self.dir, &format!("torture-keys-{}", self.kind), ROOM, false)?;
         let words = universe::words().sample(INTEGERS);
         std::fs::write(keys.path(), words.keys().join(&b'\n'))?;
         let source = Source { keys: Some(keys.path().into()), integers: INTEGERS };
@@ -65,7 +65,7 @@ impl Campaign<'_> {
                 && self.until.is_none_or(|until| Instant::now() < until)
         };
         while more(&results) {
-            let place = Place::new(self.dir, &format!("torture-{}", self.kind), ROOM, false)?;
+            let place = TempFile::new(self.dir, &format!("torture-{}", self.kind), ROOM, false)?;
             let options = self.medium.apply(PoolOptions::new().size(FIRST_SIZE));
             Store::create(place.path(), &options, self.kind)?.close()?;
             results.pools += 1;

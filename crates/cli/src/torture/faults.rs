@@ -11,7 +11,7 @@ use pmindex::{AnyIndex, Index, IndexError, Kind};
 use crate::error::CliError;
 use crate::interrupt::{Fate, Registered};
 use crate::medium::MediumArgs;
-use crate::place::Place;
+use crate::temp_file::TempFile;
 use crate::trial::crash::{self, Moment, Plan};
 use crate::trial::source::Source;
 use crate::trial::store::Store;
@@ -45,7 +45,7 @@ pub(super) fn all(
     medium: MediumArgs,
     dir: Option<&Path>,
 ) -> Result<Vec<(&'static str, Outcome)>, CliError> {
-    let at = |name: &str| Place::new(dir, &format!("torture-{name}-{kind}"), ROOM, false);
+    let at = |name: &str| TempFile::new(dir, &format!("torture-{name}-{kind}"), ROOM, false);
     let options = medium.apply(PoolOptions::new().size(8 << 20));
     let small = medium.apply(PoolOptions::new().size(2 << 20));
     Ok(vec![
@@ -143,7 +143,7 @@ impl Drop for Disk {
 }
 
 /// A disk that fills up: the write that does not fit gets an error, and everything before it is there.
-fn disk_full(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
+fn disk_full(kind: Kind, options: &PoolOptions, place: &TempFile) -> Result<Outcome, CliError> {
     let disk = match Disk::mount(place.path().with_extension("disk")) {
         Ok(disk) => disk,
         Err(why) => return Ok(Outcome::Skipped(why)),
@@ -185,7 +185,7 @@ fn disk_full(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome
 }
 
 /// A file that is removed while the pool is open: the pool works until it is closed.
-fn removed(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
+fn removed(kind: Kind, options: &PoolOptions, place: &TempFile) -> Result<Outcome, CliError> {
     let store = Store::create(place.path(), options, kind)?;
     let insert = |keys: std::ops::Range<u64>| {
         keys.into_iter().try_for_each(|key| store.integers.try_insert(&key, &!key).map(drop))
@@ -208,7 +208,7 @@ fn cut_short(
     kind: Kind,
     medium: MediumArgs,
     options: &PoolOptions,
-    place: &Place,
+    place: &TempFile,
 ) -> Result<Outcome, CliError> {
     Store::create(place.path(), options, kind)?.close()?;
     let source = Source { keys: None, integers: 10_000 };
@@ -242,7 +242,7 @@ fn cut_short(
 }
 
 /// A thread that panics during a scan: other threads continue, and no lock is left.
-fn panics(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
+fn panics(kind: Kind, options: &PoolOptions, place: &TempFile) -> Result<Outcome, CliError> {
     let store = Store::create(place.path(), options, kind)?;
     let index = &store.integers;
     for key in 0..1000 {
@@ -270,7 +270,11 @@ fn panics(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, C
 
 /// A disk that is read-only when the pool of a killed process is opened: opening for writing gets a clear
 /// error, and opening for reading recovers in memory.
-fn read_only_disk(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
+fn read_only_disk(
+    kind: Kind,
+    options: &PoolOptions,
+    place: &TempFile,
+) -> Result<Outcome, CliError> {
     let disk = match Disk::mount(place.path().with_extension("disk")) {
         Ok(disk) => disk,
         Err(why) => return Ok(Outcome::Skipped(why)),
@@ -302,7 +306,7 @@ fn read_only_disk(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Ou
 
 /// A child process that was started while the pool was open, and outlives it: it keeps neither the pool nor
 /// its lock.
-fn outlived(kind: Kind, options: &PoolOptions, place: &Place) -> Result<Outcome, CliError> {
+fn outlived(kind: Kind, options: &PoolOptions, place: &TempFile) -> Result<Outcome, CliError> {
     let store = Store::create(place.path(), options, kind)?;
     store.integers.put(&0, &!0)?;
     let mut child = match Command::new("sleep").arg("60").spawn() {

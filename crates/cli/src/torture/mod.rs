@@ -34,8 +34,8 @@ use faults::Outcome;
 pub(crate) struct Args {
     /// Kinds of index, separated by commas; `store` for transactions over several maps; or `all` [kinds:
     /// see `pmindex quickstart --help`]
-    #[arg(long = "index", value_name = "KIND", default_value = "all", value_parser = which)]
-    which: Which,
+    #[arg(long = "index", value_name = "KIND", default_value = "all", value_parser = selection)]
+    selection: Selection,
 
     /// Kills of each kind
     #[arg(long, value_name = "N", default_value_t = 100,
@@ -70,14 +70,14 @@ const EXAMPLES: &str = "Examples:
 
 /// The kinds of index, and whether to run the bank in a store.
 #[derive(Clone, Debug)]
-struct Which {
+struct Selection {
     kinds: Vec<Kind>,
     bank: bool,
 }
 
-fn which(name: &str) -> Result<Which, String> {
+fn selection(name: &str) -> Result<Selection, String> {
     if name == "all" {
-        return Ok(Which { kinds: Kind::ALL.to_vec(), bank: true });
+        return Ok(Selection { kinds: Kind::ALL.to_vec(), bank: true });
     }
     let names = || Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
     let mut kinds: Vec<Kind> = Vec::new();
@@ -87,13 +87,14 @@ fn which(name: &str) -> Result<Which, String> {
             bank = true;
             continue;
         }
-        let kind =
-            name.parse().map_err(|e| format!("{e}: all, or of {}, {}", names(), bank::NAME))?;
+        let kind = name
+            .parse()
+            .map_err(|e| format!("{e}; choose from: all, {}, {}", names(), bank::NAME))?;
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }
     }
-    Ok(Which { kinds, bank })
+    Ok(Selection { kinds, bank })
 }
 
 /// The results of one kind of index.
@@ -113,7 +114,7 @@ impl KindReport {
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let seed = args.seed.unwrap_or_else(crate::trial::random_seed);
     let mut reports = Vec::new();
-    for &kind in &args.which.kinds {
+    for &kind in &args.selection.kinds {
         let bar = progress::bar(args.kills);
         let campaign = Campaign {
             kind,
@@ -135,7 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         }
     }
     let holds = reports.iter().all(KindReport::holds);
-    let bank = (args.which.bank && holds).then(|| torture_bank(args, seed)).transpose()?;
+    let bank = (args.selection.bank && holds).then(|| torture_bank(args, seed)).transpose()?;
     if args.json {
         output::print_json(&show::json(&reports, bank.as_ref(), seed))?;
     } else {
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn kinds_are_one_or_several_or_all() {
-        let names = |text| which(text).map(|which| which.kinds);
+        let names = |text| selection(text).map(|selection| selection.kinds);
         assert_eq!(names("fptree"), Ok(vec![Kind::FpTree]));
         assert_eq!(names("hart, fptree,hart"), Ok(vec![Kind::Hart, Kind::FpTree]));
         assert_eq!(names("all"), Ok(Kind::ALL.to_vec()));
@@ -172,7 +173,7 @@ mod tests {
             names("fptree,cuckoo").is_err_and(|e| e.contains("cuckoo") && e.contains("wbtree"))
         );
         assert!(names("").is_err());
-        let banks = |text| which(text).map(|which| which.bank);
+        let banks = |text| selection(text).map(|selection| selection.bank);
         assert_eq!((banks("store"), names("store")), (Ok(true), Ok(vec![])));
         assert_eq!((banks("all"), banks("fptree")), (Ok(true), Ok(false)));
     }

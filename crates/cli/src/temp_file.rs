@@ -11,13 +11,13 @@ const TMPFS: &str = "/dev/shm";
 
 /// A file that is removed when this is dropped, and when the program is interrupted.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct TempFile {
     path: PathBuf,
     keep: bool,
     _registered: Registered,
 }
 
-impl Place {
+impl TempFile {
     /// Chooses a new file name in `dir`; by default in tmpfs if that has `room` bytes, else in the
     /// temporary folder.
     pub(crate) fn new(
@@ -46,7 +46,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.keep {
             // It may not have been created.
