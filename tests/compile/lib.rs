@@ -36,7 +36,7 @@ pm_struct! {
 
 // Names of the caller that the macro must not pick up.
 mod core {}
-#[allow(unused_macros)]
+#[allow(unused_macros, reason = "it is there so that nothing uses it")]
 macro_rules! assert {
     ($($anything:tt)*) => {
         compile_error!("the caller's assert")

@@ -18,7 +18,7 @@ pub(crate) struct IndexArgs {
     /// The pool's file
     pub(crate) pool: PathBuf,
 
-    /// IndexArgs index [default: the only one]
+    /// Which index [default: the only one]
     #[arg(long, value_name = "NAME")]
     pub(crate) index: Option<String>,
 }
