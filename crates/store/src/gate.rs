@@ -27,15 +27,15 @@ use crate::wait::wait_until;
 const LANES: usize = 64;
 
 /// Words from one lane's counter to the next one's, so that each is on lines of its own.
-const APART: usize = 16;
+const LANE_STRIDE: usize = 16;
 
 /// See the module's head. The lanes come first, on a line's start: their address is the gate's, and a word's place
 /// among them needs no multiplication.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Gate {
-    /// A counter every [`APART`] words.
-    lanes: [AtomicU64; LANES * APART],
+    /// A counter every [`LANE_STRIDE`] words.
+    lanes: [AtomicU64; LANES * LANE_STRIDE],
     watchers: AtomicU64,
 }
 
@@ -56,13 +56,13 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// Where the counter of this thread's lane is; behind all of them: it has none yet.
-    static PLACE: Cell<usize> = const { Cell::new(LANES * APART) };
+    static PLACE: Cell<usize> = const { Cell::new(LANES * LANE_STRIDE) };
 }
 
 /// The lane of this thread.
 #[inline]
 pub(crate) fn lane_of_thread() -> usize {
-    match PLACE.get() / APART {
+    match PLACE.get() / LANE_STRIDE {
         LANES.. => take_lane(),
         lane => lane,
     }
@@ -71,7 +71,7 @@ pub(crate) fn lane_of_thread() -> usize {
 #[cold]
 fn take_lane() -> usize {
     let lane = TAKEN.fetch_add(1, SeqCst) % LANES; // before: W1 of this thread
-    PLACE.set(lane * APART);
+    PLACE.set(lane * LANE_STRIDE);
     lane
 }
 
@@ -108,7 +108,7 @@ impl Gate {
     pub(crate) fn watch(&self, pm: &impl Medium) {
         self.watchers.fetch_add(1, SeqCst); // V1
         // Who takes a lane later has not looked at the watchers yet.
-        for lane in self.lanes.iter().step_by(APART).take(TAKEN.load(SeqCst)) {
+        for lane in self.lanes.iter().step_by(LANE_STRIDE).take(TAKEN.load(SeqCst)) {
             if lane.load(SeqCst) != 0 {
                 wait_until(pm, || lane.load(SeqCst) == 0); // V2
             }
