@@ -41,9 +41,9 @@ use clap::Parser;
 use pmindex::core::JournalMoment;
 use pmindex::{AnyIndex, Index, IndexError, Kind, Pool};
 
-/// Operations of a run: so many that its log goes round.
+/// Operations of a run: enough for its log to wrap around.
 const STEPS: u64 = 480;
-/// About as many images as a run gives.
+/// About the number of images that a run gives.
 const IMAGES_OF_RUN: u64 = 6000;
 /// The fewest and the most states that are spent on one mutant: a head that is never written shows when the
 /// log has gone round.
@@ -51,7 +51,7 @@ const MUTANT_STATES: [u64; 2] = [3000, 60_000];
 
 type Model = BTreeMap<u64, u64>;
 
-/// What becomes of a record: its key, and its value or none.
+/// A change of a record: its key, and its new value; none if it is removed.
 type Change = (u64, Option<u64>);
 
 /// A mode, and what it has of its own.
@@ -89,7 +89,7 @@ trait Image {
 struct Run {
     kind: Kind,
     seed: u64,
-    /// One image of so many is looked at.
+    /// One image in this number is checked.
     thin: u64,
     mutant: Option<Mutant>,
 }
@@ -107,7 +107,7 @@ enum Step {
     Page,
 }
 
-/// What becomes of it.
+/// How a step fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Dropped,
@@ -275,7 +275,7 @@ fn mutants<M: Mode>(kind: Kind, args: &Args, bench: &Bench) -> bool {
     survived == 0
 }
 
-/// Runs until there are so many states, or one breaks the contract.
+/// Runs until `states` are checked, or one breaks the contract.
 fn explore<M: Mode>(
     kind: Kind,
     states: u64,

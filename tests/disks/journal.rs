@@ -13,7 +13,7 @@ use super::{
     durable, folder, is_between, mix, overwrite, verify,
 };
 
-/// A checkpoint after so many operations, before the journal wants one by itself.
+/// The number of operations between checkpoints: fewer than the journal would take by itself.
 const CHECKPOINT: u64 = 16;
 /// What of the pool's file is of one moment, in bytes.
 const GRAINS: [usize; 3] = [4096, SECTOR, 64];

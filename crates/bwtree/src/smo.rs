@@ -1,7 +1,7 @@
 //! Changes of the structure: consolidation, splits, merges, and the root's growth and its end.
 //!
 //! Each is a row of steps, each of which is one compare-and-swap that leaves a right tree behind. Who
-//! meets an unfinished one where it matters completes it; nobody waits.
+//! meets an unfinished one where it matters completes it; no thread waits.
 
 use std::borrow::Borrow;
 use std::sync::Arc;

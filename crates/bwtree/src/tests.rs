@@ -258,7 +258,7 @@ fn histories_of_splits_and_merges_are_linearizable() {
 }
 
 #[test]
-fn a_writer_that_stops_anywhere_holds_nobody_up() {
+fn a_writer_that_stops_anywhere_delays_no_other() {
     // Thread 0 does what splits, merges, and makes roots come and go; it is stopped before each of its
     // steps in turn, while the other does the opposite over the same keys to the end.
     let scripts: [(u64, &[(u64, bool)]); 4] = [

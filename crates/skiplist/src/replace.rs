@@ -31,7 +31,7 @@ struct Locks<'l, 't> {
 }
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
-    /// Two nodes beside each other with so many records at most become one.
+    /// Two neighbouring nodes are merged if they have at most this number of records together.
     const MERGED: usize = Node::<LINES>::PLACES / 2;
 
     /// Tries to lock the node at `offset` too.

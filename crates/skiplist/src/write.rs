@@ -69,12 +69,12 @@ pub(crate) struct Held<'t, M: Medium, const LINES: usize> {
     pub(crate) change: Change<'t, M>,
 }
 
-/// What came of holding a node: `None` if it was not wanted.
+/// The result of `hold`: `None` if the record was not wanted.
 type Holding<'t, M, const LINES: usize> = Result<Option<Held<'t, M, LINES>>, IndexError>;
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
-    /// Finds the key's node and locks it, if `wanted` says so of whether the key is present; else returns
-    /// `None`, having written nothing.
+    /// Finds the key's node, and locks it if `wanted` accepts what was found (whether the key is present).
+    /// Else returns `None` and has written nothing.
     #[inline(always)]
     fn hold(&self, key: &Sought<'_, K>, wanted: impl Fn(bool) -> bool) -> Holding<'_, M, LINES> {
         self.pool.check_writable()?;
@@ -324,7 +324,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
             .noted(&self.pool)
     }
 
-    /// Removes a record of whose value, under its node's lock, `judge` says so.
+    /// Removes a record if `judge` accepts its value, which is read under the node's lock.
     #[inline(always)]
     fn remove_inner(
         &self,
@@ -348,13 +348,13 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         }
         self.remove_found(&node, found)?;
         self.count(node.offset(), u64::MAX);
-        // Only where a line has no record any more it is worth while to look at the others.
+        // The other lines are read only when this one has become empty.
         let few = node.state(self.pm(), found.place / LINE_PAIRS).live() == 0
             && node.len(self.pm()) <= Node::<LINES>::PLACES / 4;
         change.done();
         if few {
-            // The record is gone, durably. Nodes that cannot be merged now (the pool has no slot) stay
-            // until the next look.
+            // The removal is durable already. Nodes that cannot be merged now (the pool has no slot) are
+            // tried again by a later removal.
             let _ = self.merge_around(&key.route());
         }
         Ok(Some(value))

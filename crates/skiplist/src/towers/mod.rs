@@ -203,7 +203,7 @@ impl<K: Key> Towers<K> {
         }
     }
 
-    /// Fills a block; its lock is held, or nobody can reach it.
+    /// Fills a block. The caller holds its lock, or no other thread can reach it.
     fn write(&self, index: u32, contents: &Contents) {
         let Contents { towers, right, bound } = contents;
         debug_assert!(!towers.is_empty() && towers.len() <= F);
