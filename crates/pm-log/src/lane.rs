@@ -228,7 +228,7 @@ impl<M: Medium> Lane<'_, M> {
             Some(segment) if self.line + lines as u32 <= segment.lines => segment,
             before => {
                 let used = before.map_or(0, |_| self.line);
-                let segment = self.next_segment(lines as u32)?;
+                let segment = self.next_segment(lines as u32, 1)?;
                 turned(used);
                 segment
             }
@@ -251,11 +251,30 @@ impl<M: Medium> Lane<'_, M> {
         })
     }
 
-    /// Starts a new segment. The commit moves the tail there.
+    /// Ensures that the next entry, of a payload of `words`, needs no new segment: for callers that have an
+    /// operation of the pool in progress when they [`push`](Self::push). If a segment is made, its lines are a
+    /// multiple of `part`, unless the pool is too full. Nothing may have been pushed since the last commit.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    ///
+    /// # Cost
+    /// None; now and then a new segment (2 fences, 3 lines).
+    pub fn make_room(&mut self, words: usize, part: u32) -> Result<(), PmError> {
+        debug_assert!(self.flushed.is_none(), "what was pushed is committed first");
+        let lines = lines_for(words) as u32;
+        if self.segment.is_none_or(|segment| self.line + lines > segment.lines) {
+            self.next_segment(lines, part)?;
+            self.publish();
+        }
+        Ok(())
+    }
+
+    /// Starts a new segment, of a multiple of `part` lines if there is room. The commit moves the tail there.
     #[cold]
-    fn next_segment(&mut self, lines: u32) -> Result<Known, PmError> {
+    fn next_segment(&mut self, lines: u32, part: u32) -> Result<Known, PmError> {
         let log = self.log;
-        let segment = log.segments.make(&log.pool, log.root, self.number, lines)?;
+        let segment = log.segments.make(&log.pool, log.root, self.number, (lines, part))?;
         if let Some(before) = self.segment {
             log.segments.leave(before.index); // before: the tail
         }
@@ -274,12 +293,18 @@ impl<M: Medium> Lane<'_, M> {
     pub fn commit(&mut self) -> Result<(), PmError> {
         let Some(flushed) = self.flushed.take() else { return Ok(()) };
         self.log.pool.pm().fence(flushed)?; // DUR(commit)
+        self.publish();
+        Ok(())
+    }
+
+    /// Leaves the lane's segment and tail to its next holder.
+    #[inline(always)]
+    fn publish(&self) {
         if let Some(segment) = self.segment {
             self.state.segment.store(u64::from(segment.index) | 1 << 32, Relaxed);
             let tail = Position::new(segment.sequence, self.line);
             self.state.tail.store(tail.into_word(), Release);
         }
-        Ok(())
     }
 
     /// Ensures that entries that were pushed but not committed are never found, whatever is appended after

@@ -90,10 +90,22 @@ impl<M: Medium> Log<M> {
     /// # Cost
     /// 2 fences.
     pub fn create<T>(pool: &Arc<Pool<M>>, cell: &PmPtr<T>) -> Result<Self, PmError> {
+        Self::create_for(pool, cell, *SEGMENTS.end())
+    }
+
+    /// As [`create`](Self::create), with room for no more than `most` segments (32 at least): for a log of which
+    /// little is needed at a time.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    ///
+    /// # Cost
+    /// 2 fences.
+    pub fn create_for<T>(pool: &Arc<Pool<M>>, cell: &PmPtr<T>, most: u64) -> Result<Self, PmError> {
         let pm = pool.pm();
         let segment = u64::from(usual_lines(pool)) * LINE_BYTES;
         let segments = (pool.max_size() / PART / segment).min(pool.len() / TABLE_PART);
-        let segments = segments.clamp(*SEGMENTS.start(), *SEGMENTS.end());
+        let segments = segments.min(most).clamp(*SEGMENTS.start(), *SEGMENTS.end());
         // The table is one block.
         let table = pool.largest_block() - size_of::<LogRoot>() as u64;
         let segments = segments.min(table / size_of::<Segment>() as u64);

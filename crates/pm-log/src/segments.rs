@@ -202,7 +202,8 @@ impl Segments {
         })
     }
 
-    /// Makes a segment with room for an entry of `lines` lines.
+    /// Makes a segment with room for an entry of `lines` lines; it has about as many as is usual in the pool, a
+    /// multiple of `part`, unless there is too little room.
     ///
     /// # Cost
     /// 2 fences, 3 lines.
@@ -211,10 +212,11 @@ impl Segments {
         pool: &Pool<M>,
         root: PPtr<LogRoot>,
         lane: usize,
-        lines: u32,
+        (lines, part): (u32, u32),
     ) -> Result<Known, PmError> {
         let least = (lines + 1).max(MIN_LINES);
-        let usual = usual_lines(pool);
+        let part = part.max(1);
+        let usual = (usual_lines(pool) / part).max(1) * part;
         let Some(index) = self.free.lock().pop() else {
             let capacity = u64::from(self.capacity()) * u64::from(usual) * LINE_BYTES;
             return Err(PmError::Full { wanted: u64::from(lines) * LINE_BYTES, capacity });

@@ -90,6 +90,34 @@ fn a_commit_is_one_fence_whatever_was_pushed() {
 }
 
 #[test]
+fn room_that_was_made_is_there() {
+    let (pool, root, log) = new_log(4 << 20);
+    let (mut lane, mut before) = (log.lane_at(3), 0);
+    for n in 0..300 {
+        lane.make_room(6, 64).expect("room");
+        let known: Vec<Known> = log.segments().iter().filter(|known| known.lane == 3).collect();
+        assert!(known.iter().all(|known| known.lines == 64));
+        // With no room at all the entry is pushed all the same.
+        pool.fail_allocation_after(Some(0));
+        lane.push(n, [&[n; 6]]).expect("no segment is made");
+        lane.commit().expect("durable");
+        pool.fail_allocation_after(None);
+        before = known.len();
+    }
+    assert_eq!(before, 5, "of 63 entries each");
+    drop(lane);
+    drop(log);
+    let log = Log::open(&pool, cell(&pool, root)).expect("sound");
+    assert_eq!(tags(&log, 3, Position::START).0, (0..300).collect::<Vec<_>>());
+    let mut lane = log.lane_at(3);
+    lane.make_room(6, 1).expect("room");
+    lane.make_room(6, 64).expect("there is some");
+    let at = lane.push(7, [&[7; 6]]).expect("room").location.segment();
+    let lines = log.segments().get(at).expect("a segment").lines;
+    assert_eq!(lines, usual_lines(&pool), "not a larger one than is usual");
+}
+
+#[test]
 fn payloads_of_every_length_and_cut_are_what_was_pushed() {
     let (_, _, log) = new_log(4 << 20);
     let payload: Vec<u64> = (1..=200).collect();
