@@ -73,6 +73,8 @@ pub use pmindex_fastfair::FastFair;
 #[cfg(feature = "hart")]
 pub use pmindex_hart::Hart;
 pub use pmindex_index::*;
+#[cfg(feature = "pactree")]
+pub use pmindex_pactree::PacTree;
 #[cfg(feature = "skiplist")]
 pub use pmindex_skiplist::SkipList;
 #[cfg(feature = "sptree-buffered")]

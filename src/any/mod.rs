@@ -79,6 +79,8 @@ kinds! {
     Woart: "woart", Woart;
     /// A radix tree wholly in PM whose nodes are copied to change them; for comparison with WOART.
     ArtCow: "artcow", ArtCow;
+    /// Leaves under such a tree, which follows them by a log: all in PM, opens at once.
+    PacTree: "pactree", PacTree;
     /// A skip list: nodes of several records in PM, its towers in DRAM: one line, one fence for a write.
     SkipList: "skiplist", SkipList;
 }
@@ -107,6 +109,8 @@ impl Kind {
             }
             #[cfg(feature = "hart")]
             Self::Hart => Some(crate::Hart::<A, B, M>::salvage(pool, name, foreign, each)?),
+            #[cfg(feature = "pactree")]
+            Self::PacTree => Some(crate::PacTree::<A, B, M>::salvage(pool, name, foreign, each)?),
             #[cfg(feature = "skiplist")]
             Self::SkipList => Some(crate::SkipList::<A, B, M>::salvage(pool, name, foreign, each)?),
             _ => {

@@ -20,6 +20,7 @@ mod files;
 mod hart;
 mod list;
 mod nvtree;
+mod pactree;
 #[path = "../../crates/pm-log/tests/subject/transactions.rs"]
 mod pm_log;
 #[path = "../../crates/pmwcas/tests/subjects/mod.rs"]

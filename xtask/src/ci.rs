@@ -98,6 +98,7 @@ fn features() -> Result<Duration, String> {
         "fptree",
         "hart",
         "nvtree",
+        "pactree",
         "sptree",
         "skiplist",
         "sptree-buffered",

@@ -30,6 +30,7 @@ const PARTS: &[(&str, &str)] = &[
     ("HART", "crates/hart/src/layout.rs"),
     ("CCEH", "crates/cceh/src/layout.rs"),
     ("WOART, ART+CoW", "crates/woart/src/layout.rs"),
+    ("PACTree", "crates/pactree/src/layout.rs"),
     ("P-Skiplist", "crates/skiplist/src/layout.rs"),
     ("SPTree", "crates/sptree/src/layout.rs"),
     ("A log", "crates/pm-log/src/layout.rs"),

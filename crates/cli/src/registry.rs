@@ -7,6 +7,7 @@ use pmindex::{
     BufferedSpTree, BzTree, FastFair, FpTree, Hart, NvTree, PmIndex, SharedWbTree, SpTree,
 };
 use pmindex_cceh::Cceh;
+use pmindex_pactree::PacTree;
 use pmindex_pibench::{Peer, Yardstick};
 use pmindex_skiplist::SkipList;
 use pmindex_woart::{ArtCow, Woart};
@@ -31,6 +32,7 @@ const ENTRIES: &[Entry] = &[
     in_pool::<BufferedSpTree<u64, u64>>(),
     by_type::<Typed<Woart<u64, u64>>, Typed<Woart<Vec<u8>, Vec<u8>>>>("woart"),
     by_type::<Typed<ArtCow<u64, u64>>, Typed<ArtCow<Vec<u8>, Vec<u8>>>>("artcow"),
+    by_type::<Typed<PacTree<u64, u64>>, Typed<PacTree<Vec<u8>, Vec<u8>>>>("pactree"),
     by_type::<Typed<SkipList<u64, u64>>, Typed<SkipList<Vec<u8>, Vec<u8>>>>("skiplist"),
     by_type::<ByHash<Cceh<u64, u64>>, ByHash<Cceh<Vec<u8>, Vec<u8>>>>("cceh"),
     BWTREE,

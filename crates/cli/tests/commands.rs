@@ -362,8 +362,8 @@ fn bench_has_leaves_of_other_sizes_and_refuses_what_it_cannot_measure() {
 
 #[test]
 fn bench_finds_the_golden_costs_of_every_index() {
-    let indexes =
-        "fptree,sptree,sptree-buffered,hart,nvtree,wbtree,fastfair,bztree,woart,skiplist,cceh";
+    let indexes = "fptree,sptree,sptree-buffered,hart,nvtree,wbtree,fastfair,bztree,\
+                   woart,pactree,skiplist,cceh";
     let sizes = ["bench", "--csv", "--records", "50000", "--ops", "200", "--index", indexes];
     let phases = ["--phases", "get,get_miss,scan,insert,update,delete"];
     let rows = works([&sizes[..], &phases].concat());

@@ -25,6 +25,7 @@ const LAYERS: &[&[&str]] = &[
         "pmindex-trees",
         "pmindex-hart",
         "pmindex-sptree",
+        "pmindex-pactree",
         "pmindex-store",
         "pmindex-rstore",
         "pmindex-replica",

@@ -21,6 +21,7 @@ const COSTS: &[(&str, [Option<Cost>; 3])] = &[
     ("wbtree", [Some((3, 1)), Some((1, 1)), Some((1, 1))]),
     ("woart", [None, Some((1, 1)), None]),
     ("artcow", [None, None, None]),
+    ("pactree", [Some((3, 2)), Some((1, 1)), Some((1, 1))]),
     ("cceh", [Some((1, 1)), Some((1, 1)), Some((1, 1))]),
     ("skiplist", [Some((1, 1)), Some((1, 1)), Some((1, 1))]),
 ];
@@ -75,7 +76,9 @@ mod tests {
     #[test]
     fn golden_files_say_what_bench_checks() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
-        for index in ["fptree", "fastfair", "sptree", "woart", "artcow", "cceh", "skiplist"] {
+        let indexes =
+            ["fptree", "fastfair", "sptree", "woart", "artcow", "pactree", "cceh", "skiplist"];
+        for index in indexes {
             let file = std::fs::read_to_string(folder.join(format!("{index}.txt")));
             let (mut want, mut checked) = (of_file(&file.expect("a golden file")), of(index));
             want.sort_unstable_by_key(|golden| golden.0 as usize);

@@ -1,0 +1,147 @@
+//! What is seen inside: a trie that is behind, a log that does not run over, space that comes back.
+
+use std::sync::Arc;
+
+use pmindex_core::Pool;
+
+use crate::PacTree;
+use crate::follow::What;
+
+type Tree = PacTree<u64, u64, pmindex_core::Mapped, 8>;
+
+fn tree(pool: &Arc<Pool>) -> Tree {
+    Tree::create(pool, "t").expect("room")
+}
+
+fn scattered(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn agrees(tree: &Tree, keys: &[u64]) {
+    let mut sorted = keys.to_vec();
+    sorted.sort_unstable();
+    for key in keys {
+        assert_eq!(tree.get(key).expect("sound"), Some(!key));
+        assert_eq!(tree.get(&(key ^ 1)).expect("sound"), None);
+    }
+    let up: Vec<u64> = tree.iter().map(|item| item.expect("sound").0).collect();
+    let mut down: Vec<u64> = tree.iter().rev().map(|item| item.expect("sound").0).collect();
+    down.reverse();
+    assert_eq!(up, sorted);
+    assert_eq!(down, sorted);
+    assert_eq!(tree.check().expect("sound"), keys.len() as u64);
+}
+
+/// The trie knows nothing of the list, or no more than its beginning: everything is found all the same, and
+/// is after a crash.
+#[test]
+fn lookups_are_right_while_the_trie_is_behind() {
+    let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+    let index = tree(&pool);
+    index.leave_to_worker();
+    let mut keys = Vec::new();
+    for n in 0..300 {
+        let key = scattered(n) | 1;
+        index.try_insert(&key, &!key).expect("room").expect("new");
+        keys.push(key);
+    }
+    let waiting = index.behind.waiting();
+    assert!((30..64).contains(&waiting), "{waiting} changes");
+    agrees(&index, &keys);
+    for _ in 0..waiting / 2 {
+        assert!(index.step().expect("room"));
+    }
+    agrees(&index, &keys);
+    // Nodes that leave the list before the trie knows them.
+    for key in keys.drain(60..) {
+        assert_eq!(index.remove(&key).expect("sound"), Some(!key));
+    }
+    let merges =
+        index.behind.changes(pool.pm()).iter().filter(|change| change.what == What::Merge).count();
+    assert!(merges > 0 && index.behind.waiting() > 0);
+    agrees(&index, &keys);
+    drop(index);
+    let index = Tree::open(&pool, "t").expect("sound");
+    assert_eq!(index.behind.waiting(), 0);
+    agrees(&index, &keys);
+}
+
+/// The log takes no more room the more changes there were, and nodes that are gone are free.
+#[test]
+fn the_log_does_not_run_over_and_space_comes_back() {
+    let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+    let index = tree(&pool);
+    let (mut used, mut log) = (0, 0);
+    for round in 0..12u64 {
+        for n in 0..3000 {
+            let key = scattered(n + 3000 * round);
+            index.try_insert(&key, &n).expect("room").expect("new");
+        }
+        assert_eq!(index.check().expect("sound"), 3000);
+        for n in 0..3000 {
+            index.remove(&scattered(n + 3000 * round)).expect("sound").expect("there");
+        }
+        assert!(index.behind.made() > 600 * (round + 1), "{}", index.behind.made());
+        assert_eq!(index.behind.waiting(), 0);
+        if round == 1 {
+            (used, log) = (pool.used_bytes(), index.behind.log.bytes());
+        }
+    }
+    assert!(pool.used_bytes() <= used + used / 8, "{} after {used}", pool.used_bytes());
+    assert!(index.behind.log.bytes() <= 2 * log, "{} after {log}", index.behind.log.bytes());
+    assert!(index.stats().expect("sound").leaves < 4);
+}
+
+/// A worker does what writers leave.
+#[test]
+fn a_worker_follows() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+    let index = tree(&pool);
+    let stop = AtomicBool::new(false);
+    let keys: Vec<u64> = (0..5000).map(|n| scattered(n) | 1).collect();
+    std::thread::scope(|threads| {
+        let worker = threads.spawn(|| pmindex_index::Index::background(&index, &stop));
+        for half in keys.chunks(2500) {
+            let index = &index;
+            threads.spawn(move || {
+                for key in half {
+                    index.try_insert(key, &!key).expect("room").expect("new");
+                }
+            });
+        }
+        while index.len().expect("sound") < 5000 {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Release);
+        worker.thread().unpark();
+        worker.join().expect("no panic").expect("room");
+    });
+    assert_eq!(index.behind.waiting(), 0);
+    agrees(&index, &keys);
+}
+
+/// What is left after everything was removed, in whatever order, is what an empty index has.
+#[test]
+fn an_emptied_index_keeps_nothing() {
+    type Tiny = PacTree<u64, u64, pmindex_core::Mapped, 4>;
+    let pool = Arc::new(Pool::emulated(32 << 20).expect("memory"));
+    let index = Tiny::create(&pool, "t").expect("room");
+    pool.trim().expect("memory");
+    let empty = pool.used_bytes();
+    for n in 0..4000u64 {
+        index.try_insert(&scattered(n * 7919 % 4000), &n).expect("room").expect("new");
+    }
+    let full = index.stats().expect("sound");
+    for n in 0..4000u64 {
+        index.remove(&scattered(n)).expect("sound").expect("there");
+    }
+    let stats = index.stats().expect("sound");
+    assert!(stats.leaves < 3 && stats.inners == 0, "{stats:?} after {full:?}");
+    assert!(index.blocks().expect("sound").len() < 8, "{:?}", index.blocks());
+    pool.trim().expect("memory");
+    let live: Vec<(u64, u64)> = pool.live_blocks().expect("sound");
+    let used = pool.used_bytes();
+    drop(index);
+    assert!(used < empty + (40 << 10), "{used} after {empty}: {live:?}");
+}
