@@ -45,8 +45,10 @@ const WORDS: usize = 2;
 const PAGE_LINES: u32 = 64;
 /// The bytes of a tiny pool, at most.
 const TINY: u64 = 1 << 20;
-/// The number of splits after which the anchor follows.
-const SPLITS: u64 = 16;
+/// The number of splits after which the anchor follows: a sixteenth of a fence for each, in nodes of 64.
+const fn splits_per_anchor(leaf: usize) -> u64 {
+    if leaf < 8 { 2 } else { leaf as u64 / 4 }
+}
 /// The number of changes by which a writer lets the trie follow at the end of an operation.
 const STEPS: usize = 4;
 /// With this number of changes to follow, writers do not leave them to a worker.
@@ -160,11 +162,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Changing<'_, K, V, M, LEAF>
         Ok(Change { what, left, node, end: Position::from_word(end) })
     }
 
-    /// Makes the entry durable. From here on the change is decided by the left node.
+    /// Makes the entry durable, and with it the rest of P1. From here on the change is decided by the left node.
     #[track_caller]
-    pub(crate) fn commit(&mut self, change: Change) -> Result<(), PmError> {
+    pub(crate) fn commit(&mut self, change: Change, rest: Flushed) -> Result<(), PmError> {
         self.change = Some(change);
-        let committed = self.lane.commit();
+        let committed = self.lane.commit_with(rest);
         if committed.is_err() {
             self.change = None; // no entry, and nothing is written any more
         }
@@ -320,7 +322,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
                 self.trie.insert(&low, change.node, false).map_err(pool_error)?; // P4
                 self.known(&change);
                 *splits += 1;
-                if *splits >= SPLITS {
+                if *splits >= splits_per_anchor(LEAF) {
                     self.store_anchor(&change)?; // P5
                     *splits = 0;
                 }
@@ -422,7 +424,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
     }
 
     /// Reads the entries that the trie may not know, and has it follow as far as there is room. The caller has
-    /// the index for itself. Returns whether a change had been interrupted. Needs no room.
+    /// the index for itself. Returns whether a change had been interrupted. Needs no room. The anchor stays: the
+    /// next change moves it, or closing.
     pub(crate) fn replay(&self) -> Result<bool, PmError> {
         let pm = self.pm();
         let mut changes = self.entries()?;
@@ -448,7 +451,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
             Err(error) if error.is_full() => false,
             other => other?,
         } {}
-        self.move_anchor()?;
         Ok(interrupted)
     }
 

@@ -100,8 +100,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         into.announce(&mut op, copies);
         from.announce(&mut op, moved);
         let change = changing.push(What::Merge, into.offset(), from.offset())?;
-        op.prepare(pm.flush_together(&mut written))?;
-        changing.commit(change)?;
+        let staged = op.stage();
+        changing.commit(change, staged.and(pm.flush_together(&mut written)))?;
         // P2.
         pm.store_word(into.bitmap_cell(), bitmap);
         pm.in_order();

@@ -77,8 +77,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         let filled = pm.stream_words(self.node(offset)?.words(), &image);
         left.announce(&mut op, moved);
         let change = changing.push(What::Split, left.offset(), offset)?;
-        op.prepare(filled.and(filled_low))?;
-        changing.commit(change)?;
+        let staged = op.stage();
+        changing.commit(change, staged.and(filled).and(filled_low))?;
         // P2.
         pm.store_word(left.next_cell(), Next::to(offset).into_word());
         pm.in_order();

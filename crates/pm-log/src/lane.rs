@@ -297,6 +297,21 @@ impl<M: Medium> Lane<'_, M> {
         Ok(())
     }
 
+    /// As [`commit`](Self::commit); the same fence makes `others` durable, in no order with the entries.
+    ///
+    /// # Errors
+    /// Those of a fence.
+    ///
+    /// # Cost
+    /// 1 fence.
+    #[track_caller]
+    pub fn commit_with(&mut self, others: Flushed) -> Result<(), PmError> {
+        let flushed = self.flushed.take().unwrap_or_else(Flushed::nothing);
+        self.log.pool.pm().fence(flushed.and(others))?; // DUR(commit)
+        self.publish();
+        Ok(())
+    }
+
     /// Leaves the lane's segment and tail to its next holder.
     #[inline(always)]
     fn publish(&self) {
