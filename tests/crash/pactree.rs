@@ -61,6 +61,13 @@ fn plans() -> Vec<Plan<IndexOp>> {
         threads: vec![inserts(&[0, 1, 2, 3])],
         tail: inserts(&[4, 5, 6, 7]),
     });
+    // The anchor moves with splits, then with a merge, whose ticket names it.
+    let steps = |steps: usize| vec![IndexOp::Background; steps];
+    plans.push(Plan {
+        setup: [steps(1), inserts(&all[..4])].concat(),
+        threads: vec![[inserts(&all[4..9]), steps(3), removals(&all[..6]), steps(3)].concat()],
+        tail: [inserts(&all), removals(&back)].concat(),
+    });
     // A split beside a merge, and readers of both.
     plans.push(Plan {
         setup: [inserts(&[0, 2, 4, 6, 8, 10]), removals(&[0])].concat(),

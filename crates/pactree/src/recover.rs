@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pmindex_core::sync::VersionTable;
-use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, Pool};
+use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, Pool, Word};
 use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
-use pmindex_log::Log;
+use pmindex_log::{Log, Position};
 use pmindex_record::{Tally, link};
 use pmindex_woart::Trie;
 
@@ -84,16 +84,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
             pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
             Self::first_node(pool, root)?;
         }
-        let log = if pm.load(&root.log).is_null() {
-            let log = Log::create_for(pool, &root.log, SEGMENTS);
-            if log.is_err() {
-                // No room for the log: no index either.
-                pool.free_from(&root.head)?;
-            }
-            log?
-        } else {
-            Log::open(pool, &root.log)?
-        };
+        let log = Self::open_log(pool, root)?;
         let base = pm.load(&root.closed).checked_sub(1);
         let nodes = pool.len() / Geometry::<K, V, LEAF>::BYTES + 1;
         // Few enough locks to stay in the cache, many enough that two threads seldom meet.
@@ -129,6 +120,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         }
         tree.report.elapsed = started.elapsed();
         Ok(tree)
+    }
+
+    /// Opens the log, or makes it. Entries that are appended come behind the anchor, also if there never was a
+    /// segment, which would tell what positions were used.
+    fn open_log(pool: &Arc<Pool<M>>, root: &Root) -> Result<Log<M>, PmError> {
+        let pm = pool.pm();
+        if pm.load(&root.log).is_null() {
+            let log = Log::create_for(pool, &root.log, SEGMENTS);
+            if log.is_err() {
+                // No room for the log: no index either.
+                pool.free_from(&root.head)?;
+            }
+            return log;
+        }
+        let mut log = Log::open(pool, &root.log)?;
+        let anchor = Position::from_word(pm.load_word(&pool.get(log.root())?.anchor));
+        log.pass(anchor.sequence());
+        Ok(log)
     }
 
     /// Makes the first node.
