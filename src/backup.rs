@@ -104,13 +104,14 @@ error_enum! {
         #[error(transparent)]
         Pool(#[from] PmError),
         /// A thread wrote to the pool during [`Backup::finish`].
-        #[error("the pool changed at offset {offset:#x} while its backup was being finished")]
+        #[error("the pool changed at offset {offset:#x} while its backup was being finished; stop the writers, and \
+             back it up again")]
         Changed {
             /// The offset of the change.
             offset: u64,
         },
         /// The target is the pool's own file.
-        #[error("{path}: the pool itself; name another file")]
+        #[error("{path}: this is the pool itself; name another file")]
         Itself {
             /// The file.
             path: PathBuf,

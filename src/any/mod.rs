@@ -147,7 +147,8 @@ pub struct UnknownKind {
 
 impl fmt::Display for UnknownKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no kind of index is called {:?}", self.name)
+        let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        write!(f, "no kind of index is called {:?}; this build has {}", self.name, names.join(", "))
     }
 }
 

@@ -10,7 +10,7 @@ pub enum PagedError {
     #[error(transparent)]
     Buffer(#[from] BufferError),
     /// Key and value together are too long for a page.
-    #[error("a record of {len} bytes is longer than the longest possible, {max} bytes")]
+    #[error("a record of {len} bytes is too long; the limit is {max} bytes")]
     TooLong {
         /// The bytes of both, each rounded up to words.
         len: usize,
@@ -18,19 +18,21 @@ pub enum PagedError {
         max: usize,
     },
     /// The disk has no free page, or there is no room for another map.
-    #[error("the buffer is full: no {what} is left")]
+    #[error("the buffer has no {what} left; remove records or maps, or use a larger disk")]
     Full {
         /// What is full.
         what: &'static str,
     },
     /// The map has keys or values of another type.
-    #[error("the map {name:?} has keys or values of another type")]
+    #[error(
+        "the map {name:?} has keys or values of another type; open it with the types it was created with"
+    )]
     WrongType {
         /// Its name.
         name: String,
     },
     /// The name of a map is empty or too long.
-    #[error("the name of a map has 1 to {max} bytes, not {len}")]
+    #[error("the name of a map must have 1 to {max} bytes; this one has {len}")]
     BadName {
         /// Its length in bytes.
         len: usize,
@@ -38,7 +40,7 @@ pub enum PagedError {
         max: usize,
     },
     /// A page is whole, but its content is invalid.
-    #[error("page {page}: {what}")]
+    #[error("page {page} is corrupt: {what}; restore a backup")]
     Corrupt {
         /// The page.
         page: u64,

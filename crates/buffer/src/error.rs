@@ -14,7 +14,9 @@ pub enum BufferError {
     Pool(#[from] PmError),
     /// An error of the disk. After a failed write or sync the buffer writes nothing more to it until it is
     /// opened again: the kernel may consider data written that is not.
-    #[error("the disk of the buffer: {doing}: {error}")]
+    #[error(
+        "the disk of the buffer failed ({doing}): {error}; check the disk, then open the buffer again"
+    )]
     Disk {
         /// The operation that failed.
         doing: &'static str,
@@ -22,7 +24,7 @@ pub enum BufferError {
         error: Arc<io::Error>,
     },
     /// All copies of the page are damaged, or the log lacks an update of it: it cannot be read.
-    #[error("page {page} is damaged beyond repair: {what}")]
+    #[error("page {page} is damaged beyond repair: {what}; restore a backup")]
     Damaged {
         /// The page.
         page: u64,
@@ -36,13 +38,15 @@ pub enum BufferError {
         page: u64,
     },
     /// Another transaction changed what this one has read. Nothing was changed: run it again.
-    #[error("another transaction changed what this one read")]
+    #[error("another transaction changed a page that this one read; run the transaction again")]
     Conflict,
     /// All frames belong to pages that transactions are changing.
-    #[error("every frame is in use by a transaction")]
+    #[error(
+        "every frame is in use by a transaction; end some, or create a buffer with more frames"
+    )]
     NoFrames,
     /// The disk is not the one with which the buffer was created.
-    #[error("the disk does not belong to this buffer: {what}")]
+    #[error("the disk does not belong to this buffer: {what}; open the buffer with its own disk")]
     WrongDisk {
         /// The evidence.
         what: &'static str,

@@ -41,11 +41,11 @@ pub(crate) enum CliError {
         /// The folder that was given.
         dir: PathBuf,
     },
-    /// The child process could not be started or killed.
-    #[error("cannot start or end the writing process: {0}")]
+    /// Another process could not be started or killed.
+    #[error("cannot start or stop another process: {0}")]
     Child(io::Error),
-    /// The child process ended before it was told to.
-    #[error("the writing process ended by itself ({status})")]
+    /// The child process ended before it was killed.
+    #[error("the writing process ended before it was killed ({status})")]
     ChildEnded {
         /// How it ended.
         status: ExitStatus,
@@ -62,7 +62,7 @@ pub(crate) enum CliError {
     #[error("cannot exchange data with the other process: {0}")]
     Pipe(io::Error),
     /// Acknowledged writes were lost, or unwritten records appeared.
-    #[error("the pool does not hold exactly the writes that were acknowledged")]
+    #[error("after the kill, the pool does not hold exactly the acknowledged writes")]
     Lost,
     /// A key is missing.
     #[error("the index has no key {key:?}")]
@@ -79,7 +79,7 @@ pub(crate) enum CliError {
         there: Vec<String>,
     },
     /// The pool has several indexes, and no name was given.
-    #[error("the pool has {} indexes", there.len())]
+    #[error("the pool has {} indexes, and no --index", there.len())]
     WhichIndex {
         /// The indexes of the pool.
         there: Vec<String>,
@@ -152,10 +152,10 @@ pub(crate) enum CliError {
         path: PathBuf,
     },
     /// Standard output failed.
-    #[error("standard output: {0}")]
+    #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
     /// A pool that should be closed is still open.
-    #[error("{}: still in use after its index was dropped", path.display())]
+    #[error("{}: still in use after its index was closed", path.display())]
     StillOpen {
         /// The file.
         path: PathBuf,
@@ -201,7 +201,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Index(#[from] IndexError),
     /// JSON could not be read or written.
-    #[error("JSON: {0}")]
+    #[error("cannot read or write JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
@@ -213,7 +213,7 @@ impl CliError {
                 Some(format!("choose from: {}", crate::registry::names().join(", ")))
             }
             Self::Open(OpenError::TooWeak { .. }) => Some(
-                "put the pool on a medium with this durability, or ask for less with --durability".into(),
+                "--durability says how much is required".into(),
             ),
             Self::Open(
                 OpenError::JournalMissing { .. }
@@ -233,14 +233,14 @@ impl CliError {
             Self::Pool(PmError::Full { .. })
             | Self::Index(IndexError::Pool(PmError::Full { .. }))
             | Self::Named(NamedError::Index(IndexError::Pool(PmError::Full { .. }))) => {
-                Some("free space on the file system of the pool, or choose another one with --dir".into())
+                Some("remove records, or free space on the file system of the pool".into())
             }
             Self::NoIndex { there, .. } | Self::WhichIndex { there } if !there.is_empty() => {
                 Some(format!("name one of its indexes with --index: {}", there.join(", ")))
             }
             Self::NoIndex { .. } => Some("`pmindex put POOL KEY VALUE` creates an index".into()),
             Self::Named(NamedError::UnknownTypes { .. }) => {
-                Some("only the program that created the index knows its types; `pmindex info` lists it".into())
+                Some("`pmindex info POOL` lists the indexes and their types".into())
             }
             Self::UnfinishedTransactions { .. } => {
                 Some("open the store once with the program that created it: opening finishes them".into())

@@ -7,7 +7,10 @@ use pmindex::IndexError;
 #[non_exhaustive]
 pub enum NamedError {
     /// The index has keys or values of unknown types.
-    #[error("index {name:?} ({kind}) has keys or values of types that this program does not know")]
+    #[error(
+        "index {name:?} ({kind}) has keys or values of types that this program does not know; open it with \
+         the program that created it"
+    )]
     UnknownTypes {
         /// Its name.
         name: String,
@@ -15,7 +18,7 @@ pub enum NamedError {
         kind: String,
     },
     /// A text is not a valid key or value of the index.
-    #[error("{text:?} is not a {what} of this index: its {what}s are of type {wanted}")]
+    #[error("{text:?} is not a {what} of this index, whose {what}s have the type {wanted}")]
     NotA {
         /// `key` or `value`.
         what: &'static str,

@@ -20,8 +20,8 @@ pub struct DurabilityLost;
 impl fmt::Display for DurabilityLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "a write to the disk failed, or the pool is open for reading only: nothing becomes durable any \
-             more",
+            "a write to the disk failed, or the pool is open for reading only, so no write is durable from \
+             now on; check the disk and the kernel's log, then close the pool and open it again",
         )
     }
 }
@@ -48,7 +48,10 @@ error_enum! {
     #[non_exhaustive]
     pub enum PmError {
         /// No block of the size is free and the pool may not grow (further).
-        #[error("pool full: no room for a block of {wanted} bytes (pool of {capacity} bytes)")]
+        #[error(
+            "pool full: it has no free block of {wanted} bytes, and may not grow beyond its {capacity} \
+             bytes; remove records, or allow it to grow (PoolOptions::grow, PoolOptions::max_size)"
+        )]
         Full {
             /// Bytes asked for.
             wanted: u64,
@@ -56,7 +59,10 @@ error_enum! {
             capacity: u64,
         },
         /// The block is larger than any the allocator gives.
-        #[error("a block of {wanted} bytes is larger than the largest possible, {max} bytes")]
+        #[error(
+            "a block of {wanted} bytes is too large: this pool has blocks of at most {max} bytes; store \
+             less at once, or create a pool with larger zones (PoolOptions::zone_bytes)"
+        )]
         TooLarge {
             /// Bytes asked for.
             wanted: u64,
@@ -64,7 +70,10 @@ error_enum! {
             max: u64,
         },
         /// The pool's contents break an invariant; nothing was changed.
-        #[error("corrupt pool: {what} at offset {offset:#x}")]
+        #[error(
+            "corrupt pool: {what} at offset {offset:#x}; restore a backup, or save the readable records \
+             (pmindex check POOL --repair NEW)"
+        )]
         Corrupt {
             /// The invariant.
             what: &'static str,
@@ -74,8 +83,8 @@ error_enum! {
         /// Damage ([`Corrupt`](Self::Corrupt)) was found in the pool since it was opened: it takes no more
         /// writes.
         #[error(
-            "the pool is damaged ({what} at offset {offset:#x}) and takes no writes; read what can be \
-             read, then repair it or restore a backup"
+            "the pool is damaged ({what} at offset {offset:#x}) and refuses writes; restore a backup, or \
+             save the readable records (pmindex check POOL --repair NEW)"
         )]
         Damaged {
             /// The first invariant that was found broken.
@@ -87,47 +96,57 @@ error_enum! {
         #[error(transparent)]
         DurabilityLost(#[from] DurabilityLost),
         /// The pool is open for reading only.
-        #[error("the pool is open for reading only")]
+        #[error("the pool is open for reading only; open it for writing to change it")]
         ReadOnly,
         /// An operation changes more blocks than its slot has tickets for.
-        #[error("one operation can allocate and free {max} blocks in this pool")]
+        #[error(
+            "the operation allocates and frees more than {max} blocks, the limit of this pool; split it, or \
+             create a pool with larger slots (PoolOptions::slot_bytes)"
+        )]
         TooManyTickets {
             /// The number of tickets in a slot.
             max: usize,
         },
         /// Every operation slot of the pool is in use.
-        #[error("all {slots} operation slots are busy")]
+        #[error(
+            "all {slots} operation slots of the pool are in use; try again, or create a pool with more \
+             (PoolOptions::slots)"
+        )]
         Busy {
             /// The number of writers that the pool was created for.
             slots: usize,
         },
         /// The file system has no room for the pool to grow; nothing was changed.
-        #[error("no space on the device: {wanted} more bytes were asked for")]
+        #[error(
+            "no space on the device: the pool cannot grow by {wanted} bytes; free space on its file system \
+             and try again"
+        )]
         NoSpace {
             /// Bytes asked for.
             wanted: u64,
         },
         /// The process was forked after the pool was opened: the pool belongs to the parent. Open it again in
         /// the child, after the parent has closed it.
-        #[error("this process was forked after the pool was opened; the pool belongs to the parent")]
+        #[error(
+            "this process was forked after the pool was opened, and the pool belongs to the parent; open it \
+             in the child after the parent has closed it"
+        )]
         Forked,
         /// The pool already has an index of this name.
-        #[error("the pool already has an index named {name:?}")]
+        #[error("the pool already has an index named {name:?}; open it, or choose another name")]
         NameTaken {
             /// The name.
             name: String,
         },
         /// The index, or another structure of the pool, is already open in this process: two handles would
         /// have two sets of locks over one structure. Share the handle among threads.
-        #[error(
-            "{what} is already open in this process; share the handle there is, or drop that one first"
-        )]
+        #[error("{what} is already open in this process; share the handle, or drop it first")]
         AlreadyOpen {
             /// The structure.
             what: String,
         },
         /// A name of an index is empty or too long.
-        #[error("the name of an index has 1 to {max} bytes, not {len}")]
+        #[error("the name of an index must have 1 to {max} bytes; this one has {len}")]
         BadName {
             /// Its length in bytes.
             len: usize,
@@ -135,13 +154,16 @@ error_enum! {
             max: usize,
         },
         /// The directory has no room for another index.
-        #[error("the pool has {entries} indexes, which is as many as it can have")]
+        #[error(
+            "the pool already has {entries} indexes, the most that a pool can have; remove one, or create \
+             another pool"
+        )]
         DirectoryFull {
             /// The number of indexes it can have.
             entries: usize,
         },
         /// A value that this option cannot have.
-        #[error("{value} is not a possible {what}")]
+        #[error("{value} is not a valid {what}")]
         BadOption {
             /// The option.
             what: &'static str,
@@ -149,7 +171,10 @@ error_enum! {
             value: u64,
         },
         /// The CPU has no such flush instruction.
-        #[error("this CPU has no flush instruction {instruction}")]
+        #[error(
+            "this CPU has no flush instruction {instruction}; leave the choice to the library, or choose \
+             another (PoolOptions::flush_instruction)"
+        )]
         NoInstruction {
             /// The instruction asked for.
             instruction: FlushInstruction,
@@ -216,13 +241,15 @@ error_enum! {
             found: &'static str,
         },
         /// Another opener holds the pool's lock.
-        #[error("{path}: in use by another process or another part of this one; close it there first")]
+        #[error("{path}: in use by another process, or already open in this one; close it there first")]
         Locked {
             /// The file.
             path: PathBuf,
         },
         /// The file system has no room for the pool.
-        #[error("{path}: no space for {wanted} bytes on this file system")]
+        #[error(
+            "{path}: no space for {wanted} bytes on this file system; free some, or create a smaller pool"
+        )]
         NoSpace {
             /// The file.
             path: PathBuf,
@@ -230,14 +257,18 @@ error_enum! {
             wanted: u64,
         },
         /// The file is not a pool: the magic is missing (creation may have been interrupted).
-        #[error("{path}: not a pmindex pool (or one whose creation was interrupted)")]
+        #[error(
+            "{path}: not a pmindex pool, or one whose creation was interrupted; check the path, or remove \
+             the file and create the pool again"
+        )]
         NotAPool {
             /// The file.
             path: PathBuf,
         },
         /// The pool was written in a format that this library does not know.
         #[error(
-            "{path}: pool format {found}; this library reads format {supported}; use a later version"
+            "{path}: the pool has format {found}, and this version of pmindex reads formats up to \
+             {supported}; use a later version"
         )]
         UnsupportedVersion {
             /// The file.
@@ -248,7 +279,7 @@ error_enum! {
             supported: u64,
         },
         /// The file is shorter than the pool in it.
-        #[error("{path}: truncated: {len} bytes of a pool of {expected} bytes; restore a backup")]
+        #[error("{path}: truncated: the file has {len} of the pool's {expected} bytes; restore a backup")]
         Truncated {
             /// The file.
             path: PathBuf,
@@ -268,7 +299,7 @@ error_enum! {
             offset: u64,
         },
         /// An option that this pool or platform cannot provide.
-        #[error("{path}: {value} is not a possible {what}")]
+        #[error("{path}: {value} is not a valid {what}")]
         BadOption {
             /// The file.
             path: PathBuf,
@@ -279,8 +310,8 @@ error_enum! {
         },
         /// The pool was not closed, so it needs its journal, and the journal is missing.
         #[error(
-            "{path}: its journal {journal} is missing; the two belong together: put it back, or restore \
-             a backup, or accept the loss with PoolOptions::accept_journal_loss"
+            "{path}: its journal {journal} is missing, which holds writes that the file does not; put it \
+             back, or restore a backup, or accept the loss with PoolOptions::accept_journal_loss"
         )]
         JournalMissing {
             /// The file.
@@ -312,7 +343,7 @@ error_enum! {
         },
         /// In the place of the pool's journal there is another pool's, which that pool may still need, or a
         /// file that is no journal.
-        #[error("{path}: {journal} is in the way of its journal: {why}; move it away first")]
+        #[error("{path}: its journal cannot be created, since {journal} exists: {why}; move that file away")]
         JournalInTheWay {
             /// The file.
             path: PathBuf,
@@ -323,9 +354,9 @@ error_enum! {
         },
         /// The caller asked for a twin, but the pool does not lie in memory.
         #[error(
-            "{path}: a pool with a twin ({twin}) lies in memory, on tmpfs, and this file does not: the system \
-             writes it back in an order of its own; put it on tmpfs, or ask for a journal \
-             (PoolOptions::journal) instead of a twin"
+            "{path}: a pool with a twin ({twin}) must lie in memory, on tmpfs, and this file does not: the system \
+             would write it back in any order; put it on tmpfs, or use a journal (PoolOptions::journal) \
+             instead of a twin"
         )]
         TwinNotInMemory {
             /// The file.
@@ -354,7 +385,10 @@ error_enum! {
             why: String,
         },
         /// The medium provides less durability than the caller requires.
-        #[error("{path}: durability {required} was required, this medium gives {available}: {why}")]
+        #[error(
+            "{path}: durability {required} was required, this medium gives {available}: {why}; put the pool \
+             on another medium, or require less (PoolOptions::require)"
+        )]
         TooWeak {
             /// The file.
             path: PathBuf,

@@ -1,32 +1,32 @@
-//! What can go wrong.
+//! Errors of operations on files.
 
 use pmindex_core::PmError;
 
 use crate::layout::NAME_MAX;
 
-/// What an operation on files can fail with.
+/// An error of an operation on files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvError {
     /// There is no file of this name.
-    #[error("there is no file {name:?}")]
+    #[error("there is no file {name:?} in the pool")]
     NoSuchFile {
         /// The name.
         name: String,
     },
-    /// A name has 1 to 255 bytes.
-    #[error("a name of {len} bytes: 1 to {NAME_MAX} are possible")]
+    /// The name is empty or longer than 255 bytes.
+    #[error("the name of a file must have 1 to {NAME_MAX} bytes; this one has {len}")]
     BadName {
         /// Its bytes.
         len: usize,
     },
-    /// Somebody has the lock of this name.
-    #[error("{name:?} is locked")]
+    /// The lock of this name is held.
+    #[error("{name:?} is locked; release the lock first")]
     Locked {
         /// The name.
         name: String,
     },
-    /// The pool's.
+    /// An error of the pool.
     #[error(transparent)]
     Pool(#[from] PmError),
 }

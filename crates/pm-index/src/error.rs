@@ -56,7 +56,7 @@ error_enum! {
         #[error(transparent)]
         Pool(#[from] PmError),
         /// The key's encoding is too long.
-        #[error("a key of {len} bytes is longer than the longest possible, {max} bytes")]
+        #[error("a key of {len} bytes is too long; the limit of this index is {max} bytes")]
         KeyTooLong {
             /// Its length in bytes.
             len: usize,
@@ -64,7 +64,7 @@ error_enum! {
             max: usize,
         },
         /// The value's encoding is too long.
-        #[error("a value of {len} bytes is longer than the longest possible, {max} bytes")]
+        #[error("a value of {len} bytes is too long; the limit of this index is {max} bytes")]
         ValueTooLong {
             /// Its length in bytes.
             len: usize,
@@ -72,19 +72,19 @@ error_enum! {
             max: usize,
         },
         /// No index of this name.
-        #[error("the pool has no index named {name:?}")]
+        #[error("the pool has no index named {name:?}; check the name, or create the index first")]
         NoSuchIndex {
             /// The name.
             name: String,
         },
         /// The name is taken.
-        #[error("the pool already has an index named {name:?}")]
+        #[error("the pool already has an index named {name:?}; open it, or choose another name")]
         IndexExists {
             /// The name.
             name: String,
         },
         /// The index has another type.
-        #[error("index {name:?} is a {found}, not a {wanted}")]
+        #[error("index {name:?} is a {found}, not a {wanted}; open it as a {found}")]
         WrongType {
             /// The name.
             name: String,
@@ -94,7 +94,9 @@ error_enum! {
             wanted: String,
         },
         /// The index has other key or value types, or node capacities.
-        #[error("index {name:?} has {found}; it was opened as {wanted}")]
+        #[error(
+            "index {name:?} has {found}; it was opened as {wanted}; open it with the types it was created with"
+        )]
         WrongLayout {
             /// The name.
             name: String,
@@ -111,16 +113,22 @@ error_enum! {
         Missing(#[from] Missing),
         /// More keys begin with the same bits of their hash than an index by hash can tell apart: they
         /// were made so.
-        #[error("the index has no room for another key whose hash is like those of {keys} others")]
+        #[error(
+            "the index has no room for this key: its hash begins with the same bits as those of {keys} other \
+             keys; put keys that strangers choose into an ordered index"
+        )]
         TooManyAlike {
             /// The number of keys.
             keys: u64,
         },
         /// `bulk_load` into an index with records.
-        #[error("bulk_load needs an empty index")]
+        #[error("bulk_load needs an empty index, and this one has records; insert into it instead")]
         NotEmpty,
         /// `bulk_load` input out of order at this item.
-        #[error("bulk_load input is not strictly ascending at item {at}")]
+        #[error(
+            "bulk_load input is not strictly ascending at item {at} (from 0); sort it by key and drop \
+             duplicates"
+        )]
         NotSorted {
             /// The item's number, from 0.
             at: u64,
@@ -133,8 +141,8 @@ const KNOWN: [&str; 13] =
     ["u64", "str", "bytes", "i64", "u32", "i32", "u16", "i16", "u8", "i8", "bool", "char", "()"];
 
 impl IndexError {
-    /// [`WrongLayout`](Self::WrongLayout) of an index with `layout` in the pool's directory; `layout_of`
-    /// says what is there for keys and values of these names. 169 hashes: a program tries few layouts.
+    /// Returns [`WrongLayout`](Self::WrongLayout) for an index with `layout` in the pool's directory.
+    /// `layout_of` returns the layout for the names of a key type and a value type. Tries 169 pairs of names.
     #[doc(hidden)]
     #[must_use]
     pub fn wrong_layout(

@@ -14,10 +14,13 @@ error_enum! {
     #[non_exhaustive]
     pub enum LogError {
         /// The file holds no log, or the creation of its log was interrupted.
-        #[error("no log, or one whose making was interrupted")]
+        #[error("the file holds no log, or one whose creation was interrupted; create the log again")]
         NotALog,
         /// The log was written in a format that this library does not know.
-        #[error("log format {found}; this library reads format {supported}")]
+        #[error(
+            "the log has format {found}, and this version reads format {supported}; use the version that \
+             wrote it"
+        )]
         Version {
             /// The log's format.
             found: u64,
@@ -25,10 +28,10 @@ error_enum! {
             supported: u64,
         },
         /// Neither head is intact.
-        #[error("both heads of the log are damaged")]
+        #[error("both heads of the log are damaged, so its records cannot be found")]
         Damaged,
         /// The file is shorter than its log.
-        #[error("the log is cut: {len} bytes of {expected}")]
+        #[error("the log is truncated: the file has {len} of its {expected} bytes")]
         Cut {
             /// The file's bytes.
             len: u64,
@@ -37,7 +40,7 @@ error_enum! {
         },
         /// A batch is missing before another one.
         #[error(
-            "the disk lost what was written at offset {offset} of the log: there is more at {later}"
+            "the disk lost a batch at offset {offset} of the log: the next one, at {later}, is intact"
         )]
         Hole {
             /// Where the missing batch should be.
@@ -46,7 +49,7 @@ error_enum! {
             later: u64,
         },
         /// The log is not the one that the caller names.
-        #[error("the log is {found}, and {expected} was asked for")]
+        #[error("the file holds another log: {found}; expected {expected}")]
         Foreign {
             /// The log asked for.
             expected: LogId,
@@ -54,7 +57,7 @@ error_enum! {
             found: LogId,
         },
         /// A number that is out of range for a log.
-        #[error("{value} is not a possible {what}")]
+        #[error("{value} is not a valid {what}")]
         BadOption {
             /// What the number means.
             what: &'static str,
@@ -62,7 +65,10 @@ error_enum! {
             value: u64,
         },
         /// The records do not fit in a batch, even in an empty log.
-        #[error("{bytes} bytes are too many for one batch of this log, which has room for {most}")]
+        #[error(
+            "{bytes} bytes of records are too many for one batch: this log takes at most {most}; append less \
+             at once, or create a larger log"
+        )]
         TooLarge {
             /// Bytes of the records.
             bytes: u64,
@@ -71,7 +77,8 @@ error_enum! {
         },
         /// The horizon has not moved in time.
         #[error(
-            "the log is full: {wanted} bytes are wanted, and its horizon has not moved for {waited:?}"
+            "the log is full: a batch needs {wanted} bytes, and the horizon, which frees old records, has not \
+             moved for {waited:?}; move it sooner, or create a larger log"
         )]
         Full {
             /// Bytes of the batch.
@@ -80,7 +87,7 @@ error_enum! {
             waited: Duration,
         },
         /// The records asked for lie before the horizon.
-        #[error("offset {offset} is before the horizon of the log, {horizon}")]
+        #[error("the records at offset {offset} are gone: the log begins at its horizon, {horizon}")]
         Gone {
             /// The offset asked for.
             offset: u64,
@@ -88,7 +95,9 @@ error_enum! {
             horizon: u64,
         },
         /// A write or a sync has failed: the log takes no more writes.
-        #[error("the log is lost since {what} failed: {why}")]
+        #[error(
+            "the log takes no more writes since {what} failed: {why}; check the disk, then open the log again"
+        )]
         Lost {
             /// The failed action.
             what: &'static str,
@@ -106,7 +115,10 @@ error_enum! {
             why: Arc<str>,
         },
         /// The thread that wrote for this one panicked.
-        #[error("the thread that wrote for this one has panicked")]
+        #[error(
+            "the thread that wrote this batch for its group panicked, so the batch may or may not be \
+             durable; open the log again"
+        )]
         Abandoned,
     }
 }

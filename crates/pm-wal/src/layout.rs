@@ -74,7 +74,7 @@ pub struct LogId {
 impl fmt::Display for LogId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { identity, generation, stamp } = self;
-        write!(f, "that of {identity:032x}, generation {generation}, stamp {stamp:x}")
+        write!(f, "log {identity:032x}, generation {generation}, stamp {stamp:x}")
     }
 }
 
@@ -98,14 +98,17 @@ pub(crate) struct Shape {
 impl Shape {
     /// Returns the shape of a disk of `len` bytes.
     pub(crate) fn of(block: usize, len: u64) -> Result<Self, LogError> {
-        let what = "size of a block of the log";
+        let what = "block size of a log (a power of two, 512 B to 4 KiB)";
         if !block.is_power_of_two() || !(512..=ALIGN).contains(&block) {
             return Err(LogError::BadOption { what, value: block as u64 });
         }
         let block = block as u64;
         let capacity = (len / block).saturating_sub(FIRST) * block;
         if capacity < 4 * block {
-            return Err(LogError::BadOption { what: "number of bytes of a log", value: len });
+            return Err(LogError::BadOption {
+                what: "size of a log (at least 4 blocks besides its heads)",
+                value: len,
+            });
         }
         Ok(Self { block, capacity })
     }

@@ -485,7 +485,7 @@ fn read_heads(disk: &dyn Disk) -> Result<(Head, u64), LogError> {
     }
     let (head, copy) = newest.ok_or(refused)?;
     if head.shape.block != block as u64 {
-        let what = "size of a block of this log on this disk";
+        let what = "block size of the log on this disk";
         return Err(LogError::BadOption { what, value: head.shape.block });
     }
     if !head.is_possible() {

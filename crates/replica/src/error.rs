@@ -10,22 +10,25 @@ pub type StateError = Box<dyn std::error::Error + Send + Sync>;
 #[non_exhaustive]
 pub enum Error {
     /// This replica is not the leader: ask the leader.
-    #[error("replica {leader:?} leads, not this one")]
+    #[error(
+        "this replica does not lead; {}",
+        leader.map_or_else(|| "no leader is known yet".into(), |id| format!("send the request to replica {id}"))
+    )]
     NotLeader {
         /// The leader, if this replica knows it.
         leader: Option<u64>,
     },
     /// Nothing can be proposed now: too many entries wait for a majority.
-    #[error("too much waits to be agreed on")]
+    #[error("too many entries wait for a majority; try again later")]
     Busy,
     /// An error of the Raft engine.
     #[error("raft: {0}")]
     Raft(#[from] raft::Error),
     /// The state machine failed: the replica takes no further part. Start it again.
-    #[error("the state failed: {0}")]
+    #[error("the state machine failed: {0}; start the replica again")]
     State(StateError),
     /// An earlier call failed: the replica takes no further part. Start it again.
-    #[error("an earlier call failed; start the replica again")]
+    #[error("an earlier call failed, so the replica stopped; start it again")]
     Broken,
     /// An error of the pool, or damage in it.
     #[error(transparent)]

@@ -8,7 +8,7 @@ use pmindex_core::{DurabilityLost, PmError};
 pub enum Error {
     /// More than 95 % of the capacity would be live. Removing, and overwriting by shorter or equally long
     /// values, still works.
-    #[error("the partition is full: {live} of {capacity} bytes are live")]
+    #[error("the partition is full: {live} of its {capacity} bytes are live; remove records")]
     Full {
         /// The bytes of live records.
         live: u64,
@@ -16,7 +16,7 @@ pub enum Error {
         capacity: u64,
     },
     /// A key is too long for the blocks of the partition.
-    #[error("a key of {len} bytes; the longest possible has {max}")]
+    #[error("a key of {len} bytes is too long; the limit is {max}")]
     KeyTooLong {
         /// Its length.
         len: usize,
@@ -24,7 +24,7 @@ pub enum Error {
         max: usize,
     },
     /// A value is too long.
-    #[error("a value of {len} bytes; the longest possible has {max}")]
+    #[error("a value of {len} bytes is too long; the limit is {max}")]
     ValueTooLong {
         /// Its length.
         len: usize,
@@ -32,7 +32,7 @@ pub enum Error {
         max: usize,
     },
     /// A batch does not fit into one record of the log.
-    #[error("a batch whose log record has {len} bytes; the longest possible has {max}")]
+    #[error("a batch whose log record has {len} bytes is too large; the limit is {max}; split it")]
     BatchTooLarge {
         /// The length of its log record.
         len: usize,
@@ -40,23 +40,25 @@ pub enum Error {
         max: usize,
     },
     /// The pool has no partition of this name.
-    #[error("the pool has no partition named {name:?}")]
+    #[error("the pool has no partition named {name:?}; create it first")]
     Missing {
         /// The name.
         name: String,
     },
     /// A record is damaged: its checksum does not match. Other records can be read.
-    #[error("a record at offset {offset:#x} of the pool is damaged")]
+    #[error("the record at offset {offset:#x} of the pool is damaged; restore it from a backup")]
     Damaged {
         /// The offset in the pool.
         offset: u64,
     },
     /// An earlier [`commit`](crate::Partition::commit) failed: the staged writes may or may not be durable,
     /// and the partition refuses all operations. Open it again.
-    #[error("an earlier commit failed; open the partition again")]
+    #[error("an earlier commit failed, so the partition refuses all operations; open it again")]
     Broken,
     /// Writes needed blocks that a backup held, so the backup was ended. Begin another one.
-    #[error("the backup was ended, because writes needed the space that it held")]
+    #[error(
+        "the backup was ended, because writes needed the space that it held; begin another one"
+    )]
     BackupEnded,
     /// An error of the pool: see [`PmError`].
     #[error(transparent)]

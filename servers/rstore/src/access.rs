@@ -32,18 +32,22 @@ impl User {
         let mut commands = 0;
         for word in &settings.commands {
             let found = CATEGORIES.iter().find(|(name, _)| name == word);
-            let unknown = Error::Setting("a user's commands are read, write, admin or pubsub");
+            let unknown =
+                Error::Setting("the commands of a user must be read, write, admin or pubsub");
             commands |= found.ok_or(unknown)?.1;
         }
         let password = match (&settings.password, &settings.password_sha256) {
             (Some(text), None) => hash(text.as_bytes()),
-            (None, Some(digits)) => {
-                unhex(digits).ok_or(Error::Setting("password-sha256 is 64 hexadecimal digits"))?
+            (None, Some(digits)) => unhex(digits)
+                .ok_or(Error::Setting("password-sha256 must have 64 hexadecimal digits"))?,
+            _ => {
+                return Err(Error::Setting(
+                    "a user must have either a password or a password-sha256",
+                ));
             }
-            _ => return Err(Error::Setting("a user has a password or a password-sha256")),
         };
         if settings.name.is_empty() || settings.name.contains(char::is_whitespace) {
-            return Err(Error::Setting("a user has a name without spaces"));
+            return Err(Error::Setting("a user must have a name, without spaces"));
         }
         let keys = settings.keys.iter().map(|keys| keys.clone().into_bytes()).collect();
         Ok(Self {
@@ -126,7 +130,7 @@ impl Users {
             let user = User::parse(user)?;
             match users.iter_mut().find(|known| known.name == user.name) {
                 Some(known) if known.name == "default" => *known = user,
-                Some(_) => return Err(Error::Setting("two users have one name")),
+                Some(_) => return Err(Error::Setting("two users have the same name")),
                 None => users.push(user),
             }
         }

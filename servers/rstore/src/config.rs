@@ -178,7 +178,7 @@ impl Settings {
             dir: self
                 .dir
                 .clone()
-                .ok_or(Error::Setting("--dir is missing: name the folder of the pools"))?,
+                .ok_or(Error::Setting("--dir is missing; name the folder of the pools"))?,
             partitions: self.partitions.map(Partitions::number),
             cluster: self.cluster.unwrap_or(false),
             durability: self.durability.unwrap_or(Wanted::Auto),
@@ -190,9 +190,9 @@ impl Settings {
         let is_periodic = matches!(storage.durability, Wanted::Periodic(_));
         match (is_periodic, &storage.twin) {
             (true, None) => {
-                Err(Error::Setting("--durability periodic needs --twin DIR, on a disk"))
+                Err(Error::Setting("--durability periodic needs --twin DIR, a folder on a disk"))
             }
-            (false, Some(_)) => Err(Error::Setting("--twin is for --durability periodic")),
+            (false, Some(_)) => Err(Error::Setting("--twin works with --durability periodic only")),
             _ => Ok(storage),
         }
     }
@@ -204,7 +204,7 @@ impl Settings {
         let alone = self.partitions.is_none_or(|partitions| partitions.number() == 1);
         if !alone || self.cluster == Some(true) || self.memcached.is_some() {
             return Err(Error::Setting(
-                "a node of a group has one partition, no --cluster and no --memcached",
+                "a node of a group (--node) has one partition; omit --partitions, --cluster and --memcached",
             ));
         }
         let mut founders = Vec::new();
@@ -219,7 +219,7 @@ impl Settings {
         let me =
             founders.iter().find(|(founder, _)| *founder == id).map(|(_, place)| place.clone());
         if me.is_none() && !founders.is_empty() {
-            return Err(Error::Setting("--founders does not have this --node"));
+            return Err(Error::Setting("--founders does not list this --node"));
         }
         let me = me.unwrap_or(Member { peers, clients });
         if id == 0 || Member::parse(&me.text()).is_none() {
@@ -232,7 +232,7 @@ impl Settings {
     pub(crate) fn address(text: &str) -> Result<SocketAddr, Error> {
         use std::net::ToSocketAddrs;
         let mut all = text.to_socket_addrs().map_err(Error::io(text))?;
-        all.next().ok_or(Error::Setting("an address leads nowhere"))
+        all.next().ok_or(Error::Setting("an address has no host"))
     }
 }
 

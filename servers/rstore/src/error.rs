@@ -1,27 +1,27 @@
-//! What the program can fail with.
+//! Errors of the server and its tools.
 
 use std::fmt::Display;
 use std::path::PathBuf;
 
 pmindex_error::error_enum! {
-/// What the program can fail with.
+/// An error of the server or one of its tools.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The network or a file.
+    /// A file or the network failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The file, the address or the action.
         what: String,
         /// The system's error.
         source: std::io::Error,
     },
     /// A pool cannot be opened.
-    #[error("{path}: {source}")]
+    #[error("{source}")]
     Pool {
         /// Its file.
         path: PathBuf,
-        /// Why.
+        /// The error, which names the file.
         source: Box<pmindex_core::OpenError>,
     },
     /// A partition cannot be opened.
@@ -29,7 +29,7 @@ pub enum Error {
     Engine {
         /// Its pool.
         path: PathBuf,
-        /// Why.
+        /// The error of the engine.
         source: pmindex_rstore::Error,
     },
     /// A replica of a group cannot be opened.
@@ -37,26 +37,26 @@ pub enum Error {
     Group {
         /// Its pool.
         path: PathBuf,
-        /// Why.
+        /// The error of the replica.
         source: pmindex_replica::Error,
     },
-    /// A partition holds what this server did not write.
-    #[error("partition {number}: {what}")]
+    /// A partition holds records that this server did not write.
+    #[error("partition {number} cannot be read as one of this server: {what}; restore a backup")]
     Place {
-        /// Which.
+        /// The number of the partition.
         number: usize,
-        /// What.
+        /// The record that is wrong.
         what: String,
     },
-    /// A folder is not a server's, or has other partitions.
+    /// A folder does not belong to a server, or has another number of partitions.
     #[error("{path}: {what}")]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong, and what to do.
         what: String,
     },
-    /// The configuration file.
+    /// The configuration file is wrong.
     #[error("{path}: {what}")]
     Config {
         /// The file.
@@ -67,18 +67,18 @@ pub enum Error {
     /// A setting is missing or does not go with another.
     #[error("{0}")]
     Setting(&'static str),
-    /// Certificates or keys.
+    /// A certificate or a key cannot be used.
     #[error("TLS: {0}")]
     Tls(String),
     /// The other side does not speak the protocol.
     #[error("the server's reply violates the protocol: {0}")]
     Protocol(String),
-    /// A trial found something else than what was acknowledged.
-    #[error("{lost} of {acknowledged} acknowledged records are missing after the restart")]
+    /// A trial found that acknowledged records are missing or differ.
+    #[error("{lost} of {acknowledged} acknowledged records are missing or differ after the restart: please report this bug")]
     Lost {
-        /// How many are missing or differ.
+        /// The number of records that are missing or differ.
         lost: u64,
-        /// How many were acknowledged.
+        /// The number of acknowledged records.
         acknowledged: u64,
     },
     /// A server did not do what it should.

@@ -87,7 +87,7 @@ impl<'a> Plan<'a> {
         if args.records < least {
             let batch = args.batch;
             let what = format!(
-                "--records must be at least {least}: {CHUNKS} chunks are measured, each of --batch {batch} or more"
+                "--records must be at least {least}: a phase has {CHUNKS} chunks of at least --batch ({batch}) records"
             );
             return Err(option(what));
         }

@@ -245,8 +245,9 @@ fn read_all(
     match lines.next()?[DUMP].as_u64() {
         Some(VERSION) => {}
         Some(version) => {
-            return Err(lines
-                .wrong(format!("the dump has version {version}, this program reads {VERSION}")));
+            return Err(lines.wrong(format!(
+                "the dump has version {version}; this program reads version {VERSION}"
+            )));
         }
         None => return Err(lines.wrong("this is not what `pmindex dump` writes")),
     }

@@ -71,7 +71,12 @@ impl Stopped {
     /// Stops the writer of a pool, and waits until each of its threads has stopped.
     pub(crate) fn stop(pool: &Path) -> Result<Self, CliError> {
         let fault = |what: String| CliError::WriterBusy { path: pool.to_path_buf(), what };
-        let unseen = || fault("this user cannot see the process that writes to it".into());
+        let unseen = || {
+            fault(
+                "cannot find the process that writes to it; run this as its user, or as root"
+                    .into(),
+            )
+        };
         let writer = of(pool).ok_or_else(unseen)?;
         let number = i32::try_from(writer.process).ok().and_then(Pid::from_raw);
         let refused = |e| fault(format!("{writer} cannot be stopped: {e}"));
@@ -79,10 +84,12 @@ impl Stopped {
         let process =
             pidfd_open(number.ok_or_else(unseen)?, PidfdFlags::empty()).map_err(refused)?;
         if of(pool).as_ref() != Some(&writer) {
-            return Err(fault(format!("{writer} has just ended")));
+            return Err(fault(format!("{writer} has just ended; try again")));
         }
         if is_stopped(writer.process) {
-            return Err(fault(format!("{writer} is stopped already; let it go on first")));
+            return Err(fault(format!(
+                "{writer} is stopped already; continue it first (kill -CONT)"
+            )));
         }
         let mut continuer = Command::new(std::env::current_exe().map_err(CliError::Child)?);
         // A process group of its own, so that Ctrl-C reaches only the backup.
@@ -94,7 +101,7 @@ impl Stopped {
         let begun = Instant::now();
         while !is_stopped(writer.process) {
             if begun.elapsed() > PATIENCE {
-                return Err(fault(format!("{writer} does not stop")));
+                return Err(fault(format!("{writer} did not stop in time")));
             }
             std::thread::sleep(Duration::from_micros(200));
         }

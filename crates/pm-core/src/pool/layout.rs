@@ -160,13 +160,19 @@ impl Shape {
     pub(crate) fn check(&self) -> Result<(), BadNumber> {
         let &Self { zone_bytes, slots, slot_bytes } = self;
         if !ZONE_BYTES_RANGE.contains(&zone_bytes) || !zone_bytes.is_power_of_two() {
-            return Err(BadNumber { what: "zone size", value: zone_bytes });
+            return Err(BadNumber {
+                what: "zone size (a power of two, 16 KiB to 1 GiB)",
+                value: zone_bytes,
+            });
         }
         if !SLOTS.contains(&slots) {
-            return Err(BadNumber { what: "number of operation slots", value: slots });
+            return Err(BadNumber { what: "number of operation slots (1 to 4096)", value: slots });
         }
         if !SLOT_BYTES_RANGE.contains(&slot_bytes) || !slot_bytes.is_multiple_of(64) {
-            return Err(BadNumber { what: "size of an operation slot", value: slot_bytes });
+            return Err(BadNumber {
+                what: "size of an operation slot (a multiple of 64, 256 B to 64 KiB)",
+                value: slot_bytes,
+            });
         }
         Ok(())
     }
@@ -175,7 +181,10 @@ impl Shape {
     pub(crate) fn geometry(&self, size: u64) -> Result<HeapGeometry, BadNumber> {
         self.check()?;
         if self.fit(size) != size || size == 0 {
-            return Err(BadNumber { what: "pool size", value: size });
+            return Err(BadNumber {
+                what: "pool size (at most 64 TiB and 2^20 zones)",
+                value: size,
+            });
         }
         Ok(HeapGeometry {
             slots_offset: SLOTS_OFFSET,

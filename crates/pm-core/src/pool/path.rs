@@ -162,7 +162,7 @@ impl<M: Medium> Pool<M> {
         let path = path.as_ref();
         let fault = |fault: OpenFault| fault.at(path);
         if opts.read_only {
-            let (what, value) = ("way to create a pool", "read-only".into());
+            let (what, value) = ("mode to create a pool in", "read-only".into());
             return Err(fault(OpenFault::BadOption { what, value }));
         }
         let mut opts = opts.clone();
@@ -473,7 +473,7 @@ fn prepare(
 fn check_flush(instruction: FlushInstruction, opts: &PoolOptions) -> Result<(), OpenFault> {
     let flushes = opts.emulate_pm || opts.flush_instruction.is_some();
     if flushes && !arch::has_flush(instruction) {
-        let (what, value) = ("flush instruction of this CPU", instruction.to_string());
+        let (what, value) = ("flush instruction on this CPU", instruction.to_string());
         return Err(OpenFault::BadOption { what, value });
     }
     Ok(())
@@ -486,7 +486,7 @@ fn check_twin(medium: &detect::Medium, path: &Path, opts: &PoolOptions) -> Resul
         return Err(twin::not_in_memory(path, asked));
     }
     if opts.emulate_pm {
-        let (what, value) = ("way to flush a pool with a twin", "emulated".into());
+        let (what, value) = ("medium for a pool with a twin", "emulated PM".into());
         return Err(OpenFault::BadOption { what, value }.at(path));
     }
     Ok(())

@@ -67,7 +67,9 @@ impl Doors {
         }
         if let Some(address) = &settings.tls_listen {
             if cluster {
-                return Err(Error::Setting("--tls-listen is not supported with --cluster yet"));
+                return Err(Error::Setting(
+                    "--tls-listen does not work with --cluster; use one of them",
+                ));
             }
             door(address, 0, Kind::Tls, None)?;
         }
@@ -150,13 +152,18 @@ impl Doors {
             Kind::Redis | Kind::Memcached => Ok(Stream::Plain(socket)),
             #[cfg(feature = "tls")]
             Kind::Tls => {
-                let config = self.tls.as_ref().ok_or(Error::Setting("TLS is not set up"))?;
+                let config = self
+                    .tls
+                    .as_ref()
+                    .ok_or(Error::Setting("a TLS port needs --tls-cert and --tls-key"))?;
                 let tls = crate::worker::Tls::new(socket, config);
                 tls.map(|tls| Stream::Tls(Box::new(tls)))
                     .map_err(|error| Error::Tls(error.to_string()))
             }
             #[cfg(not(feature = "tls"))]
-            Kind::Tls => Err(Error::Setting("this program was built without TLS")),
+            Kind::Tls => Err(Error::Setting(
+                "this program was built without TLS; build it with the feature `tls`",
+            )),
         }
     }
 }

@@ -94,7 +94,9 @@ pub fn serve(settings: &Settings) -> Result<(), Error> {
     }
     for thread in threads {
         if thread.join().is_err() {
-            return Err(Error::Server("had a thread that panicked".into()));
+            return Err(Error::Server(
+                "stopped since one of its threads panicked; its message is above".into(),
+            ));
         }
     }
     tracing::info!("ended");
@@ -158,7 +160,7 @@ fn start(
     let mut opened = receiver.into_iter().collect::<Result<Vec<_>, Error>>()?;
     opened.sort_by_key(|summary| summary.number);
     if opened.len() < common.partitions() {
-        return Err(Error::Server("could not open every partition".into()));
+        return Err(Error::Server("could not open every partition; the reasons are above".into()));
     }
     Ok((threads, post, opened))
 }

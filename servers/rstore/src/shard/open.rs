@@ -49,14 +49,18 @@ impl Folder {
                 let number = text.trim().parse().ok().filter(|number| (1..=1024).contains(number));
                 number.ok_or_else(|| Error::Folder {
                     path: path.clone(),
-                    what: format!("the file {MANIFEST:?} holds no number"),
+                    what: format!(
+                        "the file {MANIFEST:?} must hold the number of partitions, 1 to 1024; restore it"
+                    ),
                 })?
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let folder = Self { path: path.clone(), partitions: wanted.unwrap_or(1) };
                 if folder.pool(0).exists() {
-                    let what =
-                        format!("there are pools, but no file {MANIFEST:?}: an unfinished backup?");
+                    let what = format!(
+                        "it has pools, but no file {MANIFEST:?}, as if a backup was interrupted; name \
+                         another folder, or write the number of partitions to that file"
+                    );
                     return Err(Error::Folder { path, what });
                 }
                 folder.write_manifest()?;
@@ -66,7 +70,7 @@ impl Folder {
         };
         if wanted.is_some_and(|wanted| wanted != partitions) {
             let what = format!(
-                "it has {partitions} partitions, which is for good; --partitions says {}",
+                "it has {partitions} partitions, which cannot be changed; --partitions is {}: omit it",
                 wanted.unwrap_or_default()
             );
             return Err(Error::Folder { path, what });

@@ -146,11 +146,11 @@ fn places(count: u64, port: u16) -> Result<Vec<Member>, Error> {
 impl Group {
     fn create(dir: &Path, count: u64, port: u16, durability: Wanted) -> Result<Self, Error> {
         if !(1..=9).contains(&count) {
-            return Err(Error::Setting("a group has from 1 to 9 nodes"));
+            return Err(Error::Setting("--nodes must be 1 to 9"));
         }
         fs::create_dir_all(dir).map_err(Error::io(dir.display()))?;
         if dir.join(NODES).exists() {
-            let what = "there is a group already: rstore cluster start".into();
+            let what = "it already has a group; start that with `rstore cluster start`".into();
             return Err(Error::Folder { path: dir.into(), what });
         }
         let places = places(count, port)?;
@@ -164,8 +164,10 @@ impl Group {
     fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(NODES);
         let text = fs::read_to_string(&path).map_err(Error::io(path.display()))?;
-        let wrong =
-            || Error::Folder { path: path.clone(), what: "it is not a list of nodes".into() };
+        let wrong = || Error::Folder {
+            path: path.clone(),
+            what: "this is not a list of nodes as `rstore cluster create` writes it".into(),
+        };
         let mut lines = text.lines();
         let head = lines.next().and_then(|line| line.split_once(' ')).ok_or_else(wrong)?;
         let (founders, durability) = (head.0.parse().ok(), head.1.parse().ok());
@@ -252,7 +254,7 @@ impl Group {
             }
             if started.elapsed() > PATIENCE {
                 return Err(Error::Server(format!(
-                    "found no leader: see the logs in {}",
+                    "has no leader: see the file `log` of each node in {}",
                     self.dir.display()
                 )));
             }
@@ -272,10 +274,10 @@ impl Group {
                 // It was done before the connection ended.
                 Ok(Reply::Error(error)) if error.ends_with("is no member") => return Ok(()),
                 Ok(Reply::Error(error)) if error.starts_with("ERR") => {
-                    return Err(Error::Server(format!("refuses: {error}")));
+                    return Err(Error::Server(format!("refuses the change: {error}")));
                 }
                 _ if started.elapsed() > PATIENCE => {
-                    return Err(Error::Server("does not agree".into()));
+                    return Err(Error::Server("did not make the change in time: do most nodes run? (rstore cluster status)".into()));
                 }
                 _ => thread::sleep(Duration::from_millis(50)),
             }
@@ -302,7 +304,7 @@ impl Group {
         }
         if seen.is_empty() {
             return Err(Error::Server(
-                "leads nowhere: more than half of the nodes must run".into(),
+                "has no leader: more than half of the nodes must run (rstore cluster start)".into(),
             ));
         }
         Ok(())
@@ -351,7 +353,7 @@ impl Group {
             }
             if started.elapsed() > PATIENCE {
                 return Err(Error::Server(format!(
-                    "{id} is not up to date yet: see cluster status"
+                    "{id} has not caught up with the leader yet: see `rstore cluster status`"
                 )));
             }
             thread::sleep(Duration::from_millis(200));
@@ -360,7 +362,9 @@ impl Group {
 
     fn remove(mut self, id: u64) -> Result<(), Error> {
         let known = self.nodes.iter_mut().find(|node| node.id == id && !node.is_removed());
-        let node = known.ok_or(Error::Setting("there is no such node"))?;
+        let node = known.ok_or(Error::Setting(
+            "the group has no such node; `rstore cluster status` lists its nodes",
+        ))?;
         let node = Node { is: std::mem::replace(&mut node.is, "removed".into()), ..node.clone() };
         self.ask(&["CLUSTER", "LEAVE", &id.to_string()])?;
         Self::end(&node);

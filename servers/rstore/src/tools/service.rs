@@ -70,7 +70,7 @@ impl Server {
         };
         while !server.answers()? {
             if started.elapsed() > PATIENCE || !matches!(server.process.try_wait(), Ok(None)) {
-                return Err(Error::Server("never answered".into()));
+                return Err(Error::Server("does not answer".into()));
             }
             thread::sleep(Duration::from_micros(200));
         }
@@ -98,7 +98,7 @@ impl Server {
         let address = address.unwrap_or_default().to_owned();
         let server = Self { process, address, ready_in: Duration::ZERO, greeting };
         if server.address.is_empty() {
-            return Err(Error::Server("ended before it was ready".into()));
+            return Err(Error::Server("ended before it was ready; its message is above".into()));
         }
         Ok(server)
     }

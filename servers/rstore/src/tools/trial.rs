@@ -111,7 +111,7 @@ fn write(address: &str, first: u64, step: u64, acknowledged: &AtomicU64) -> Resu
         client.flush()?;
         for _ in 0..IN_FLIGHT {
             if client.receive()? != Reply::Simple("OK".into()) {
-                return Err(Error::Server("refuses a write".into()));
+                return Err(Error::Server("refused a write".into()));
             }
             acknowledged.fetch_add(1, SeqCst);
         }
@@ -127,10 +127,10 @@ fn verify(client: &mut Client, first: u64, step: u64, count: u64) -> Result<u64,
         let mut request = vec!["MGET".to_owned()];
         request.extend(batch.iter().map(|number| key(*number)));
         let Reply::Array(values) = client.call(&request)? else {
-            return Err(Error::Server("answers MGET with no array".into()));
+            return Err(Error::Server("answered MGET with something that is no array".into()));
         };
         if values.len() != batch.len() {
-            return Err(Error::Server("answers MGET with too few values".into()));
+            return Err(Error::Server("answered MGET with too few values".into()));
         }
         let good = |(number, reply): &(&u64, &Reply)| {
             **reply == Reply::Bulk(Some(value(**number, VALUE_SIZE)))
