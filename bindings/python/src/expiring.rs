@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
 use crate::convert::{Arg, decode, encode, seconds};
-use crate::erased::{Erased, Moment, Span};
+use crate::dyn_map::{DynMap, Moment, Span};
 use crate::fault::{Class, Fault};
 use crate::held::{At, Shared, View};
 use crate::map::{Map, generic, missing};
@@ -43,7 +43,7 @@ fn is_live(record: &Raw) -> bool {
 
 /// Adds a record if there is none, or one that is over; whether it did.
 fn add(
-    map: &dyn Erased,
+    map: &dyn DynMap,
     moment: &mut Moment<'_>,
     key: Lent<'_>,
     record: Lent<'_>,

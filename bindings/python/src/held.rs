@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pyo3::prelude::*;
 
 use crate::catalog::{Book, Named};
-use crate::erased::{Erased, Moment};
+use crate::dyn_map::{DynMap, Moment};
 use crate::fault::{Class, Fault};
 use crate::types::Type;
 
@@ -89,7 +89,7 @@ pub(crate) struct Types {
 pub(crate) struct Slot {
     pub(crate) name: String,
     pub(crate) types: Types,
-    pub(crate) map: Held<Box<dyn Erased>>,
+    pub(crate) map: Held<Box<dyn DynMap>>,
 }
 
 /// What a map is seen through.
@@ -109,7 +109,7 @@ enum LockedAt<'a> {
 
 /// A map and the transaction or snapshot that reads it, both kept open.
 struct Locked<'a> {
-    map: RwLockReadGuard<'a, Option<Box<dyn Erased>>>,
+    map: RwLockReadGuard<'a, Option<Box<dyn DynMap>>>,
     gone: &'static str,
     at: LockedAt<'a>,
 }
@@ -117,7 +117,7 @@ struct Locked<'a> {
 impl Locked<'_> {
     fn run<R>(
         mut self,
-        work: impl FnOnce(&dyn Erased, &mut Moment<'_>) -> Result<R, Fault>,
+        work: impl FnOnce(&dyn DynMap, &mut Moment<'_>) -> Result<R, Fault>,
     ) -> Result<R, Fault> {
         let map = &**self.map.as_ref().ok_or_else(|| Fault::closed(self.gone))?;
         match &mut self.at {
@@ -170,7 +170,7 @@ impl View {
     pub(crate) fn briefly<R: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&dyn Erased, &mut Moment<'_>) -> Result<R, Fault> + Send,
+        work: impl FnOnce(&dyn DynMap, &mut Moment<'_>) -> Result<R, Fault> + Send,
     ) -> PyResult<R> {
         match self.try_lock() {
             Some(locked) => Ok(locked.run(work)?),
@@ -182,7 +182,7 @@ impl View {
     pub(crate) fn at_length<R: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&dyn Erased, &mut Moment<'_>) -> Result<R, Fault> + Send,
+        work: impl FnOnce(&dyn DynMap, &mut Moment<'_>) -> Result<R, Fault> + Send,
     ) -> PyResult<R> {
         Ok(py.detach(|| self.lock().run(work))?)
     }
@@ -191,7 +191,7 @@ impl View {
     pub(crate) fn change<R: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&dyn Erased, &mut Moment<'_>) -> Result<R, Fault> + Send,
+        work: impl FnOnce(&dyn DynMap, &mut Moment<'_>) -> Result<R, Fault> + Send,
     ) -> PyResult<R> {
         match self.at {
             At::Now => self.at_length(py, work),

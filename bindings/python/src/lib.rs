@@ -3,7 +3,7 @@
 //! | | |
 //! | --- | --- |
 //! | which types keys and values have, and how they are encoded | `types.rs`, `convert.rs` |
-//! | maps whose types are known at run time, over few instantiations | `raw.rs`, `catalog.rs`, `erased.rs` |
+//! | maps whose types are known at run time, over few instantiations | `raw.rs`, `catalog.rs`, `dyn_map.rs` |
 //! | what a Python program holds | `store.rs`, `map.rs`, `records.rs`, `transaction.rs`, `snapshot.rs`, `expiring.rs`, `watch.rs`, `report.rs` |
 //! | what can be closed while others hold it | `held.rs` |
 //! | exceptions | `fault.rs` |
@@ -14,7 +14,7 @@
 
 mod catalog;
 mod convert;
-mod erased;
+mod dyn_map;
 mod expiring;
 mod fault;
 mod held;

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 
 use crate::convert::{Arg, decode, encode};
-use crate::erased::{Record, Span};
+use crate::dyn_map::{Record, Span};
 use crate::fault::Fault;
 use crate::held::{At, Shared, View};
 use crate::raw::Raw;

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::convert::{bounds_of_prefix, decode, encode};
-use crate::erased::{Record, Span};
+use crate::dyn_map::{Record, Span};
 use crate::expiring::{end_of, now};
 use crate::held::View;
 use crate::types::Type;

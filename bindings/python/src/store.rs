@@ -12,7 +12,7 @@ use pyo3::types::PyString;
 
 use crate::catalog::{Named, by_the_book};
 use crate::convert::seconds;
-use crate::erased::{Erased, Work, with_forms};
+use crate::dyn_map::{DynMap, Work, with_forms};
 use crate::expiring::ExpiringMap;
 use crate::fault::{Class, Fault};
 use crate::held::{At, Held, Opened, Shared, Slot, Types, View};
@@ -56,9 +56,9 @@ struct Open<'s> {
 }
 
 impl Work for Open<'_> {
-    type Done = Box<dyn Erased>;
+    type Done = Box<dyn DynMap>;
 
-    fn run<K: RawType + Key, V: RawType>(self) -> Result<Box<dyn Erased>, Fault> {
+    fn run<K: RawType + Key, V: RawType>(self) -> Result<Box<dyn DynMap>, Fault> {
         let Self { store, name, kind } = self;
         let map = match kind {
             Some(kind) => store.map_of_kind::<K, V>(name, kind)?,
@@ -90,7 +90,7 @@ fn open(
     name: &str,
     types: &Types,
     kind: Option<Kind>,
-) -> Result<Box<dyn Erased>, Fault> {
+) -> Result<Box<dyn DynMap>, Fault> {
     shared.book.lock().insert(name.into(), names_of(types));
     let (key, value) = (types.key.form(), types.value.form());
     by_the_book(&shared.book, || with_forms(key, value, Open { store, name, kind }))
@@ -131,7 +131,7 @@ fn slot(
 }
 
 /// Opens the map that is there, with whatever types it has: a pool knows a hash of their names.
-fn guess(shared: &Shared, store: &Opened, name: &str) -> Result<(Types, Box<dyn Erased>), Fault> {
+fn guess(shared: &Shared, store: &Opened, name: &str) -> Result<(Types, Box<dyn DynMap>), Fault> {
     let until = |value: Type| Type::Tuple(vec![Type::Uint(64), value]);
     let values = Type::guesses().chain(Type::guesses().map(until));
     for key in Type::guesses() {

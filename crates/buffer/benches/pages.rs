@@ -76,7 +76,7 @@ impl Random {
 
 /// How a page is updated.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum UpdateMethod {
     Bare,
     Copy,
     Sums(u32),
@@ -84,7 +84,13 @@ enum Way {
 }
 
 fn update_of_a_page(scale: &Scale) -> Outcome<()> {
-    let ways = [Way::Bare, Way::Copy, Way::Sums(1), Way::Sums(8), Way::Difference];
+    let ways = [
+        UpdateMethod::Bare,
+        UpdateMethod::Copy,
+        UpdateMethod::Sums(1),
+        UpdateMethod::Sums(8),
+        UpdateMethod::Difference,
+    ];
     println!("## Figure 4.8 and table 4.3: an update of a page\n");
     println!("Nanoseconds, and in brackets the factor of the bare update.\n");
     println!(
@@ -107,11 +113,11 @@ fn update_of_a_page(scale: &Scale) -> Outcome<()> {
 }
 
 /// Nanoseconds of an update of so many bytes of a random page.
-fn time_updates(scale: &Scale, page_bytes: usize, bytes: usize, way: Way) -> Outcome<f64> {
+fn time_updates(scale: &Scale, page_bytes: usize, bytes: usize, way: UpdateMethod) -> Outcome<f64> {
     let pool = Pool::emulated(scale.pool + scale.pool / 4)?;
     let (pm, words) = (pool.pm(), page_bytes / 8);
     let sums = match way {
-        Way::Sums(count) => Sums::Partitioned(count),
+        UpdateMethod::Sums(count) => Sums::Partitioned(count),
         _ => Sums::Incremental,
     };
     let layout = Layout::new(words, sums, 1);
@@ -135,13 +141,13 @@ fn time_updates(scale: &Scale, page_bytes: usize, bytes: usize, way: Way) -> Out
         runs[1] = lsn.into();
         let first = 4 + at as usize;
         match way {
-            Way::Bare => pm.write_words(&page[first..first + bytes / 8], &runs[1..]),
-            Way::Copy => {
+            UpdateMethod::Bare => pm.write_words(&page[first..first + bytes / 8], &runs[1..]),
+            UpdateMethod::Copy => {
                 pm.read_words(page, &mut copy);
                 copy[first..first + bytes / 8].copy_from_slice(&runs[1..]);
                 std::hint::black_box(&mut copy);
             }
-            Way::Sums(_) | Way::Difference => {
+            UpdateMethod::Sums(_) | UpdateMethod::Difference => {
                 layout.update(pm, page, 0, lsn.into(), Runs::new(&runs));
             }
         }

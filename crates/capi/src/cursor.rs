@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::boundary::Bytes;
-use crate::erased::{Each, Moment, Record, Span};
+use crate::dyn_index::{Each, Moment, Record, Span};
 use crate::handles::Table;
 use crate::index::{Index, Shared, shared};
 use crate::records::Range;

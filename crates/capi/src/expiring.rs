@@ -8,7 +8,7 @@ use std::time::Duration;
 use facade::{ExpiringMap, Index as _, Sweeper};
 
 use crate::boundary::{Buffer, Bytes, Text};
-use crate::erased::{Each, FromC, Span, Take, Type, borrowed};
+use crate::dyn_index::{Each, FromC, Span, Take, Type, borrowed};
 use crate::handles::Table;
 use crate::moments::{Transaction, running};
 use crate::opened::{Work, with_types};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use facade::Kind;
 
 use crate::boundary::Text;
-use crate::erased::{Erased, Type};
+use crate::dyn_index::{DynIndex, Type};
 use crate::handles::Table;
 use crate::opened;
 use crate::pool::{POOLS, Pool};
@@ -20,7 +20,7 @@ pub struct Index {
 }
 
 /// An index, shared by its handle and its cursors.
-pub(crate) type Shared = Arc<Box<dyn Erased>>;
+pub(crate) type Shared = Arc<Box<dyn DynIndex>>;
 
 /// All open indexes.
 pub(crate) static INDEXES: Table<Shared> = Table::new(2, "an index");
@@ -75,7 +75,7 @@ pub extern "C" fn pmindex_kind_name(number: usize) -> *const c_char {
 
 pub(crate) fn keep(
     index: Option<&mut MaybeUninit<*mut Index>>,
-    make: impl FnOnce() -> Result<Box<dyn Erased>, Fault>,
+    make: impl FnOnce() -> Result<Box<dyn DynIndex>, Fault>,
 ) -> Result<Status, Fault> {
     let Some(index) = index else { return Err(Fault::null("the place for the index")) };
     index.write(std::ptr::null_mut());

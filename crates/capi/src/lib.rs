@@ -9,7 +9,7 @@
 //! | `boundary` | what C passes and gets: text, bytes, buffers, handles |
 //! | `handles` | tables of handles: they detect stale, closed and invented handles |
 //! | `status` | codes, the thread's last error, panics that stop at the boundary |
-//! | `erased` | the operations of an index whose types are known only at run time |
+//! | `dyn_index` | the operations of an index whose types are known only at run time |
 //! | `typed` | their implementation, for known types |
 //! | `opened` | an index, an index with batches, or a map of a store |
 //! | `stored` | a store, its maps, transactions and snapshots |
@@ -30,7 +30,7 @@ mod boundary;
 #[cfg(not(test))]
 #[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
 mod cursor;
-mod erased;
+mod dyn_index;
 #[cfg(not(test))]
 #[allow(unsafe_code, reason = "exported symbols have the attribute `no_mangle`")]
 mod expiring;

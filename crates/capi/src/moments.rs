@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::boundary::{Buffer, Bytes};
 use crate::cursor::{Cursor, Source, State, open as open_cursor};
-use crate::erased::Moment;
+use crate::dyn_index::Moment;
 use crate::handles::Table;
 use crate::index::{INDEXES, Index, shared};
 use crate::records::{Range, Visit};

@@ -7,7 +7,7 @@ use facade::{
     AnyIndex, Batched, Exchange, Index, Kind, Map, Pool, Storable, Transaction, WriteBatch,
 };
 
-use crate::erased::{Erased, FromC, Type};
+use crate::dyn_index::{DynIndex, FromC, Type};
 use crate::keys::KeyLocks;
 use crate::status::{Fault, Status};
 use crate::stored::Stored;
@@ -253,7 +253,7 @@ pub(crate) fn with_its_types<W: Work>(name: &str, mut work: W) -> Result<W::Done
 }
 
 /// Hides the types of an open index.
-pub(crate) fn erase<K: FromC, V: FromC, O: Opened<K, V>>(opened: O) -> Box<dyn Erased> {
+pub(crate) fn erase<K: FromC, V: FromC, O: Opened<K, V>>(opened: O) -> Box<dyn DynIndex> {
     let needs_locks = V::SHAPE.is_bytes() && !O::HAS_BATCHES;
     Box::new(Typed::new(opened, needs_locks.then(KeyLocks::default)))
 }
@@ -269,9 +269,9 @@ struct Open<'p>(InPool<'p>, bool);
 struct Destroy<'p>(InPool<'p>);
 
 impl Work for Create<'_> {
-    type Done = Box<dyn Erased>;
+    type Done = Box<dyn DynIndex>;
 
-    fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn Erased>, Fault> {
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn DynIndex>, Fault> {
         let (InPool { pool, name }, kind) = (&self.0, self.1);
         if pool.find_index(name)?.is_none() {
             // A crash may have left the log of a removed index of this name.
@@ -282,9 +282,9 @@ impl Work for Create<'_> {
 }
 
 impl Work for Open<'_> {
-    type Done = Box<dyn Erased>;
+    type Done = Box<dyn DynIndex>;
 
-    fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn Erased>, Fault> {
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn DynIndex>, Fault> {
         let InPool { pool, name } = self.0;
         let index = AnyIndex::<K, V>::open(pool, name)?;
         if self.1 || WithBatches::<K, V>::has_log(pool, name)? {
@@ -311,7 +311,7 @@ pub(crate) fn create(
     name: &str,
     kind: Kind,
     types: (Type, Type),
-) -> Result<Box<dyn Erased>, Fault> {
+) -> Result<Box<dyn DynIndex>, Fault> {
     with_types(types, Create(InPool { pool, name }, kind))
 }
 
@@ -320,7 +320,7 @@ pub(crate) fn open(
     pool: &Arc<Pool>,
     name: &str,
     with_batches: bool,
-) -> Result<Box<dyn Erased>, Fault> {
+) -> Result<Box<dyn DynIndex>, Fault> {
     with_its_types(name, Open(InPool { pool, name }, with_batches))
 }
 

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::ops::Bound;
 
 use crate::boundary::{Buffer, Bytes};
-use crate::erased::{End, Span, Write};
+use crate::dyn_index::{End, Span, Write};
 use crate::index::{INDEXES, Index};
 use crate::status::{Fault, Status, run};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use facade::{OpenError, PoolOptions, StoreOptions as Settings};
 
 use crate::boundary::{Buffer, Text};
-use crate::erased::Type;
+use crate::dyn_index::Type;
 use crate::handles::Table;
 use crate::index::{Index, keep, kind_of};
 use crate::pool::{Options, POOLS, Pool};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use facade::{Expiring, Kind, Kinds, Pool, Savepoint, Snapshot, Store, Transaction};
 
-use crate::erased::{Erased, FromC, Type};
+use crate::dyn_index::{DynIndex, FromC, Type};
 use crate::opened::{MapOf, Work, erase, with_its_types, with_types};
 use crate::status::{Fault, Status};
 
@@ -113,7 +113,10 @@ impl InStore<'_> {
         kind.ok_or_else(|| Fault::new(Status::WrongType, "a map of no known kind"))
     }
 
-    fn erase<K: FromC, V: FromC>(&self, map: facade::Map<K, V>) -> Result<Box<dyn Erased>, Fault> {
+    fn erase<K: FromC, V: FromC>(
+        &self,
+        map: facade::Map<K, V>,
+    ) -> Result<Box<dyn DynIndex>, Fault> {
         let (kind, store) = (self.kind()?, Arc::clone(self.store));
         Ok(erase(MapOf { map, kind, store }))
     }
@@ -126,17 +129,17 @@ struct OpenExpiring<'s>(InStore<'s>);
 struct DestroyExpiring<'s>(InStore<'s>);
 
 impl Work for Create<'_> {
-    type Done = Box<dyn Erased>;
+    type Done = Box<dyn DynIndex>;
 
-    fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn Erased>, Fault> {
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn DynIndex>, Fault> {
         self.0.erase(self.0.store.store.map_of_kind::<K, V>(self.0.name, self.1)?)
     }
 }
 
 impl Work for Open<'_> {
-    type Done = Box<dyn Erased>;
+    type Done = Box<dyn DynIndex>;
 
-    fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn Erased>, Fault> {
+    fn run<K: FromC, V: FromC>(&mut self) -> Result<Box<dyn DynIndex>, Fault> {
         self.0.erase(self.0.store.store.existing_map::<K, V>(self.0.name)?)
     }
 }
@@ -172,13 +175,13 @@ pub(crate) fn map(
     name: &str,
     kind: Option<Kind>,
     types: (Type, Type),
-) -> Result<Box<dyn Erased>, Fault> {
+) -> Result<Box<dyn DynIndex>, Fault> {
     let kind = kind.unwrap_or(<Kinds as facade::Catalog>::DEFAULT);
     with_types(types, Create(InStore { store, name }, kind))
 }
 
 /// Opens the map of this name, which must exist.
-pub(crate) fn existing_map(store: &Arc<Stored>, name: &str) -> Result<Box<dyn Erased>, Fault> {
+pub(crate) fn existing_map(store: &Arc<Stored>, name: &str) -> Result<Box<dyn DynIndex>, Fault> {
     with_its_types(name, Open(InStore { store, name }))
 }
 

@@ -7,8 +7,8 @@ use facade::{
 };
 
 use crate::boundary::{self, Addition, Buffer, Bytes, Lookup};
-use crate::erased::{
-    Each, EachChange, End, Erased, FromC, Moment, Span, Take, Type, Write, borrowed,
+use crate::dyn_index::{
+    DynIndex, Each, EachChange, End, FromC, Moment, Span, Take, Type, Write, borrowed,
 };
 use crate::keys::KeyLocks;
 use crate::opened::{Change, Opened, no_batches};
@@ -79,7 +79,7 @@ fn same<V: FromC>(found: &V, bytes: &[u8]) -> bool {
     found.lend(|found| found == bytes)
 }
 
-impl<K: FromC, V: FromC, O: Opened<K, V>> Erased for Typed<K, V, O> {
+impl<K: FromC, V: FromC, O: Opened<K, V>> DynIndex for Typed<K, V, O> {
     fn kind(&self) -> Kind {
         self.opened.kind()
     }

@@ -10,8 +10,20 @@ fn golden_header_is_current() {
     let config = cbindgen::Config::from_file(package.join("cbindgen.toml")).expect("a good file");
     let mut builder = cbindgen::Builder::new().with_config(config);
     let files = [
-        "status", "boundary", "erased", "pool", "backup", "index", "records", "many", "numbers",
-        "cursor", "store", "moments", "watch", "expiring",
+        "status",
+        "boundary",
+        "dyn_index",
+        "pool",
+        "backup",
+        "index",
+        "records",
+        "many",
+        "numbers",
+        "cursor",
+        "store",
+        "moments",
+        "watch",
+        "expiring",
     ];
     for file in files {
         builder = builder.with_src(package.join("src").join(file).with_extension("rs"));

@@ -19,7 +19,7 @@ use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 use pmindex_record::Pair;
 
 use super::access::At;
-use super::entry::{Datum, Entry, Sought};
+use super::entry::{Entry, PairValue, Sought};
 use super::inner::{Cursor, Hint};
 use super::layout::{Form, LINE_WORDS};
 use super::leaf::{Image, Leaf};
@@ -238,7 +238,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         index: usize,
         gap: Gap,
         key: &Sought<'_>,
-        datum: &Datum<'_>,
+        datum: &PairValue<'_>,
     ) -> Option<Entry> {
         let tree = self.tree;
         if self.op.is_none() {

@@ -87,7 +87,7 @@ impl<'k> Sought<'k> {
 }
 
 /// A value to store.
-pub(crate) type Datum<'v> = PairValue<'v>;
+pub(crate) type PairValue<'v> = PairValue<'v>;
 
 impl<K: Key, V: Value> Form<K, V> {
     /// The offset of an entry's block.
@@ -97,7 +97,7 @@ impl<K: Key, V: Value> Form<K, V> {
 
     /// The entry of a record; `block` counts only where there is one.
     #[inline(always)]
-    pub(crate) fn entry(key: &Sought<'_>, datum: &Datum<'_>, block: u64) -> Entry {
+    pub(crate) fn entry(key: &Sought<'_>, datum: &PairValue<'_>, block: u64) -> Entry {
         match (Self::WORD_KEY, Self::HAS_BLOCK) {
             (true, false) => [key.word, datum.word],
             (true, true) => [key.word, block],
@@ -106,7 +106,7 @@ impl<K: Key, V: Value> Form<K, V> {
     }
 
     /// Bytes of the block for a record.
-    pub(crate) fn block_size(key: &Sought<'_>, datum: &Datum<'_>) -> u64 {
+    pub(crate) fn block_size(key: &Sought<'_>, datum: &PairValue<'_>) -> u64 {
         RecordBlock::size_for(key.bytes.len(), datum.bytes.len())
     }
 
@@ -116,7 +116,7 @@ impl<K: Key, V: Value> Form<K, V> {
         pool: &'p Pool<M>,
         block: PPtr<PmU64>,
         key: &Sought<'_>,
-        datum: &Datum<'_>,
+        datum: &PairValue<'_>,
     ) -> Result<&'p [PmU64], PmError> {
         RecordBlock::fill(pool, block, &key.bytes, &datum.bytes)
     }

@@ -21,7 +21,7 @@ use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encod
 use pmindex_record::{Pair, link};
 
 use super::access::At;
-use super::entry::{Datum, Entry, Sought};
+use super::entry::{Entry, PairValue, Sought};
 use super::layout::{Form, LeafState, WordsPtr};
 use super::leaf::{Image, Leaf};
 use super::shift::{Gap, InOrder, place};
@@ -162,7 +162,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         held: Held<'_, K, V, M, LEAF>,
         key: &Sought<'_>,
-        datum: &Datum<'_>,
+        datum: &PairValue<'_>,
     ) -> Result<bool, IndexError> {
         let Held { leaf, change, .. } = held;
         let pm = self.pm();
@@ -213,7 +213,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         image: &mut Image,
         gap: Gap,
         key: &Sought<'_>,
-        datum: &Datum<'_>,
+        datum: &PairValue<'_>,
     ) -> Result<bool, PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         if image.free(LEAF) == 0 {
@@ -247,7 +247,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         op: &mut Op<'_, M>,
         key: &Sought<'_>,
-        datum: &Datum<'_>,
+        datum: &PairValue<'_>,
     ) -> Result<(Entry, Filled), PmError> {
         let (entry, block, words) = self.fill_block(op, key, datum)?;
         Ok((entry, Filled { block, flushed: self.pm().flush_words(words) }))
@@ -258,7 +258,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &'t self,
         op: &mut Op<'_, M>,
         key: &Sought<'_>,
-        datum: &Datum<'_>,
+        datum: &PairValue<'_>,
     ) -> Result<(Entry, Reserved<PmU64>, &'t [PmU64]), PmError> {
         let block = op.reserve_bytes(Form::<K, V>::block_size(key, datum), 8)?;
         let words = Form::<K, V>::fill_block(&self.pool, block.ptr(), key, datum)?;
@@ -289,7 +289,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         held: Held<'_, K, V, M, LEAF>,
         key: &Sought<'_>,
-        datum: &Datum<'_>,
+        datum: &PairValue<'_>,
     ) -> Result<(), PmError> {
         let Held { leaf, found, change } = held;
         let Some((i, entry)) = found else { return Ok(()) };

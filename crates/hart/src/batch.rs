@@ -18,7 +18,7 @@ use pmindex_art::{Place, Search};
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, PmError, PmU64, Rmw, words_of};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
-use pmindex_record::{Datum, Probe};
+use pmindex_record::{EncodedValue, Probe};
 
 use crate::epalloc::Hand;
 use crate::layout::SlotRef;
@@ -103,7 +103,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let mut data = Vec::with_capacity(records.len());
         let mut refused = None;
         for (key, value) in records {
-            match (Probe::<K>::new(key.borrowed()), Datum::<V>::new(value.borrowed())) {
+            match (Probe::<K>::new(key.borrowed()), EncodedValue::<V>::new(value.borrowed())) {
                 (Ok(probe), Ok(datum)) => {
                     probes.push(probe);
                     data.push(datum);

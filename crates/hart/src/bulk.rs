@@ -14,7 +14,7 @@ use pmindex_art::{Builder, Built};
 use pmindex_core::sync::{VersionGuard, VersionLock};
 use pmindex_core::{Flushed, Medium, PmError, Pool, Rmw};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Datum, Probe};
+use pmindex_record::{EncodedValue, Probe};
 
 use crate::epalloc::{Hand, free_chunk, free_segments};
 use crate::layout::{PLACES, Root, SlotRef};
@@ -149,7 +149,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     fn add(&mut self, key: &K, value: &V) -> Result<(), IndexError> {
         let tree = self.tree;
-        let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
+        let (probe, datum) = (Probe::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
         let bytes = KeyBytes::of(&probe);
         let hand = self.hand.get_or_insert_with(|| tree.chunks.hand(tree.pm()));
         let mut pending = Pending::take(tree, self.root, hand)?;

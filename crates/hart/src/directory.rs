@@ -43,7 +43,7 @@ const fn steps<const PREFIX: usize>() -> [usize; PREFIX] {
 
 /// The place of a key: a directory entry, and the part of the key that orders it in the tree there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Home<'k> {
+pub(crate) struct KeyLocation<'k> {
     pub(crate) entry: usize,
     pub(crate) rest: &'k [u8],
 }
@@ -66,19 +66,19 @@ impl<const PREFIX: usize> Directory<PREFIX> {
 
     /// Returns the place of a key.
     #[inline(always)]
-    pub(crate) fn home(key: &[u8]) -> Home<'_> {
+    pub(crate) fn home(key: &[u8]) -> KeyLocation<'_> {
         let steps = const { steps::<PREFIX>() };
         let mut entry = 0;
         if let Some((first, rest)) = key.split_first_chunk::<PREFIX>() {
             for (&byte, step) in first.iter().zip(steps) {
                 entry += 1 + usize::from(byte) * step;
             }
-            return Home { entry, rest };
+            return KeyLocation { entry, rest };
         }
         for (&byte, step) in key.iter().zip(steps) {
             entry += 1 + usize::from(byte) * step;
         }
-        Home { entry, rest: &[] }
+        KeyLocation { entry, rest: &[] }
     }
 
     /// Returns the part of a key that its tree orders.

@@ -79,7 +79,7 @@ pm_struct! {
         /// Not 0 while a bulk load is under way: no chunk is in the index.
         pub bulk_load @ 8: PmU64,
         /// The image that a clean shutdown saved, or null.
-        pub image @ 16: PmPtr<Piece>,
+        pub image @ 16: PmPtr<ImagePiece>,
         /// Zero.
         pub reserved: [PmU64; 5],
     }
@@ -91,9 +91,9 @@ pm_struct! {
     /// | next | position | total | what | first | count | words | checksum |
     /// ```
     #[align(64)]
-    pub struct Piece: size 64 {
+    pub struct ImagePiece: size 64 {
         /// The next piece, or null.
-        pub next @ 0: PmPtr<Piece>,
+        pub next @ 0: PmPtr<ImagePiece>,
         /// Pieces before this one.
         pub position @ 8: PmU64,
         /// Pieces of the image.

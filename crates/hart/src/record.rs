@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pmindex_art::{KeyBuf, Leaves};
 use pmindex_core::{LINE, Medium, PPtr, PmError, PmU64, Pool, Word};
 use pmindex_index::{Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Value};
-use pmindex_record::{Datum, Probe, read_into};
+use pmindex_record::{EncodedValue, Probe, read_into};
 
 use crate::directory::Directory;
 use crate::layout::{SHORT_KEY, SlotRef, ValueWord, key_words, object_words, record_words};
@@ -393,7 +393,7 @@ pub(crate) enum Outgoing<'v> {
 
 impl<'v> Outgoing<'v> {
     #[inline(always)]
-    pub(crate) fn of<V: Value>(datum: &'v Datum<'_, V>) -> Self {
+    pub(crate) fn of<V: Value>(datum: &'v EncodedValue<'_, V>) -> Self {
         match V::SHAPE {
             Shape::Inline(1) => Self::Word(datum.words()[0]),
             Shape::Inline(n) => {

@@ -28,7 +28,7 @@ use pmindex_record::hash_words;
 
 use crate::directory::Directory;
 use crate::epalloc::link;
-use crate::layout::{ChunkShape, Piece, Root};
+use crate::layout::{ChunkShape, ImagePiece, Root};
 use crate::recover::{all_threads, on_threads};
 use crate::tree::Hart;
 
@@ -37,7 +37,7 @@ const WORDS: usize = 8192;
 /// Those of an image in a large pool: each piece costs an opening some cache misses, one after the
 /// other, and two fences.
 const LARGE: (u64, usize) = (64 << 20, 4 * WORDS);
-const HEADER_WORDS: usize = size_of::<Piece>() / 8;
+const HEADER_WORDS: usize = size_of::<ImagePiece>() / 8;
 /// How many lines ahead of the current one another one is prefetched: across the end of its page, where the
 /// CPU's own prefetcher stops.
 const AHEAD: usize = 32;
@@ -211,7 +211,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     fn restore_pieces(
         &self,
-        pieces: &[PPtr<Piece>],
+        pieces: &[PPtr<ImagePiece>],
         chunks: &[(u32, ChunkShape)],
     ) -> Result<Option<u64>, PmError> {
         let mut words = Vec::new();
@@ -314,7 +314,7 @@ fn small<const N: usize>(numbers: [u64; N]) -> Option<[u32; N]> {
 }
 
 /// The pieces of an image that is complete.
-fn list<M: Medium>(pool: &Pool<M>, root: &Root) -> Option<Vec<PPtr<Piece>>> {
+fn list<M: Medium>(pool: &Pool<M>, root: &Root) -> Option<Vec<PPtr<ImagePiece>>> {
     let pm = pool.pm();
     let mut pieces = Vec::new();
     let mut next = pm.load(&root.image);
@@ -333,7 +333,7 @@ fn list<M: Medium>(pool: &Pool<M>, root: &Root) -> Option<Vec<PPtr<Piece>>> {
 /// Reads a piece, its words into `words`; `None` if it is not whole, or not the one at this place.
 fn read<M: Medium>(
     pool: &Pool<M>,
-    pieces: &[PPtr<Piece>],
+    pieces: &[PPtr<ImagePiece>],
     at: usize,
     words: &mut Vec<u64>,
 ) -> Result<Option<Title>, PmError> {
@@ -346,7 +346,7 @@ fn read<M: Medium>(
 /// is not whole.
 fn read_whole<M: Medium>(
     pool: &Pool<M>,
-    at: PPtr<Piece>,
+    at: PPtr<ImagePiece>,
     words: &mut Vec<u64>,
 ) -> Result<Option<([u64; 2], Title)>, PmError> {
     let pm = pool.pm();
@@ -382,7 +382,7 @@ fn read_whole<M: Medium>(
 /// the first one (`before` is `None`) whatever it is. Its words may be damaged.
 fn place_of<M: Medium>(
     pool: &Pool<M>,
-    at: PPtr<Piece>,
+    at: PPtr<ImagePiece>,
     before: Option<[u64; 2]>,
 ) -> Option<[u64; 2]> {
     let (pm, piece) = (pool.pm(), pool.get(at).ok()?);

@@ -9,7 +9,7 @@ use pmindex_core::{Mapped, Medium, PPtr, PmError, Pool, PoolOptions, Traced};
 use pmindex_index::{IndexError, Key, Shape, Storable, Value, Words};
 use pmindex_record::Probe;
 
-use crate::layout::{Piece, SlotRef};
+use crate::layout::{ImagePiece, SlotRef};
 use crate::record::KeyBytes;
 use crate::shutdown::{Title, checksum};
 use crate::tree::Hart;
@@ -94,7 +94,7 @@ fn image_of_nothing() {
 }
 
 /// The pieces of a closed index.
-fn pieces(pool: &Pool, root: PPtr<crate::layout::Root>) -> Vec<PPtr<Piece>> {
+fn pieces(pool: &Pool, root: PPtr<crate::layout::Root>) -> Vec<PPtr<ImagePiece>> {
     let mut next = pool.pm().load(&pool.get(root).expect("a root").image);
     let mut all = Vec::new();
     while !next.is_null() {
@@ -106,7 +106,7 @@ fn pieces(pool: &Pool, root: PPtr<crate::layout::Root>) -> Vec<PPtr<Piece>> {
 
 #[test]
 fn a_damaged_image_is_ignored() {
-    let words = |pool: &Pool, piece: PPtr<Piece>| {
+    let words = |pool: &Pool, piece: PPtr<ImagePiece>| {
         8 + pool.pm().load(&pool.get(piece).expect("a piece").words)
     };
     let (pool, hart) = filled(40);

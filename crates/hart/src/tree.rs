@@ -9,7 +9,7 @@ use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, RecoveryReport, Stats, Value};
 
-use crate::directory::{Directory, Home};
+use crate::directory::{Directory, KeyLocation};
 use crate::epalloc::Chunks;
 use crate::layout::{ChunkShape, Root, Segment, record_words};
 use crate::record::Records;
@@ -91,7 +91,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// Returns the place of a key.
     #[inline(always)]
-    pub(crate) fn home(key: &[u8]) -> Home<'_> {
+    pub(crate) fn home(key: &[u8]) -> KeyLocation<'_> {
         Directory::<PREFIX>::home(key)
     }
 

@@ -7,7 +7,7 @@ use pmindex_art::{LeafPath, Spot};
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{DurabilityLost, Flushed, Medium, PmError, PmU64, Rmw, Word, words_of};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
-use pmindex_record::{Datum, Probe};
+use pmindex_record::{EncodedValue, Probe};
 
 use crate::epalloc::Hand;
 use crate::layout::{LineWord, Root, SHORT_KEY, SlotRef, ValueWord, object_words, record_words};
@@ -26,7 +26,7 @@ pub(crate) struct Held<'t> {
 pub(crate) struct Incoming<'r, K, V> {
     pub(crate) probe: &'r Probe<'r, K>,
     pub(crate) key: &'r KeyBytes<'r>,
-    pub(crate) datum: &'r Datum<'r, V>,
+    pub(crate) datum: &'r EncodedValue<'r, V>,
 }
 
 impl<K: Key, V: Value> Incoming<'_, K, V> {
@@ -99,7 +99,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     #[inline(always)]
     fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let key = KeyBytes::of(&probe);
         let Some(held) = self.hold(&probe, &key, |present| !present)? else { return Ok(false) };
         self.insert_held(held, &Incoming { probe: &probe, key: &key, datum: &datum })?;
@@ -118,7 +118,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     #[inline(always)]
     fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let key = KeyBytes::of(&probe);
         let Some(held) = self.hold(&probe, &key, |present| present)? else { return Ok(false) };
         let Some(slot) = held.slot else { return Ok(false) };
@@ -151,7 +151,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         value: &V::Ref,
         read: impl Fn(SlotRef) -> Result<T, PmError>,
     ) -> Result<Option<T>, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let key = KeyBytes::of(&probe);
         let Some(held) = self.hold(&probe, &key, |_| true)? else { return Ok(None) };
         if let Some(slot) = held.slot {
@@ -350,7 +350,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// Replaces the value of a record whose key's lock is held.
     #[inline(always)]
-    fn update_held(&self, slot: SlotRef, datum: &Datum<'_, V>) -> Result<(), PmError> {
+    fn update_held(&self, slot: SlotRef, datum: &EncodedValue<'_, V>) -> Result<(), PmError> {
         let mut object = None;
         match self.replace_value(slot, datum, &mut object) {
             Ok(old) => {
@@ -378,7 +378,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     fn replace_value(
         &self,
         slot: SlotRef,
-        datum: &Datum<'_, V>,
+        datum: &EncodedValue<'_, V>,
         object: &mut Option<ObjectSlot>,
     ) -> Result<u64, PmError> {
         let pm = self.pm();

@@ -16,11 +16,11 @@ mod synced;
 
 use std::path::Path;
 
-use pmindex_pibench::{Fault, Measurable, Peer, Subject};
+use pmindex_pibench::{Fault, Measurable, Peer, BenchSubject};
 
 const MEMORY: &str = "in memory; nothing survives the process";
 
-const fn in_memory(name: &'static str, make: fn(&Path) -> Result<Box<dyn Subject>, Fault>) -> Peer {
+const fn in_memory(name: &'static str, make: fn(&Path) -> Result<Box<dyn BenchSubject>, Fault>) -> Peer {
     Peer { name, durability: "volatile", words: MEMORY, files: false, make }
 }
 

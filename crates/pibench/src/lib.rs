@@ -4,7 +4,7 @@
 //! * [`Phase`], [`Step`]: the unit of measurement, operations of one kind or a mix.
 //! * [`Distribution`], [`Records`]: the choice of records, and the form of their keys and values.
 //! * [`Workload`]: the keys of every step, generated outside the timing.
-//! * [`Subject`]: a store that can be measured. [`Indexed`] makes one of any
+//! * [`BenchSubject`]: a store that can be measured. [`IndexStore`] makes one of any
 //!   [`Index`](pmindex_index::Index); [`Yardstick`] is   `std::collections::BTreeMap`; other stores
 //!   implement [`Store`].
 //! * [`measure`]: runs the steps on several subjects. Every step is cut into chunks, and the subjects take
@@ -13,7 +13,7 @@
 //!   from overlapping with the next one.
 //! * [`Report`]: the figures as JSON, [`csv`], and [`page`]: one HTML page of charts.
 //!
-//! The timed loop is compiled for the index that it runs: a [`Subject`] is called once per chunk and
+//! The timed loop is compiled for the index that it runs: a [`BenchSubject`] is called once per chunk and
 //! thread, not once per operation. Every chunk checks the results of its operations, so a phase that did
 //! nothing is an error, not a record speed.
 #![forbid(unsafe_code)]
@@ -53,7 +53,8 @@ pub use probe::{Latency, Sampler, Ticks};
 pub use records::{Integers, Length, Lines, Records, Texts};
 pub use report::{Chosen, Field, PhaseRow, Report, Run, SCHEMA, series};
 pub use subject::{
-    Counts, Fault, HashSession, Hashed, IndexSession, Indexed, Measurable, Session, Store, Subject,
+    BenchSubject, Counts, Fault, HashIndexStore, HashSession, IndexSession, IndexStore, Measurable,
+    Session, Store,
 };
 pub use workload::{BATCH, CHUNKS, OwnedJob, SCAN_LENGTH, Sizes, Workload};
 pub use yardstick::Yardstick;

@@ -11,7 +11,7 @@ use crate::job::Job;
 use crate::phase::{Phase, Step};
 use crate::pinned::Pinned;
 use crate::probe::{Latency, Sampler, Span, Ticks, mean_and_deviation, windows};
-use crate::subject::{Fault, Subject};
+use crate::subject::{BenchSubject, Fault};
 use crate::workload::{CHUNKS, Chunk, Workload};
 
 /// The length in seconds of the windows in which throughput is measured over time.
@@ -154,7 +154,7 @@ impl Watch for () {
 /// The error of an operation, and [`BenchError::Wrong`] if operations had wrong results, which would make
 /// the figures meaningless.
 pub fn measure<K: Send + Sync, V: Send + Sync>(
-    subjects: &[&dyn Subject<K, V>],
+    subjects: &[&dyn BenchSubject<K, V>],
     work: &mut Workload<K, V>,
     steps: &[Step],
     settings: &Settings,
@@ -190,7 +190,7 @@ pub fn measure<K: Send + Sync, V: Send + Sync>(
 
 /// The rounds of one step: in each round, every subject runs the same chunk.
 struct Round<'r, K, V> {
-    subjects: &'r [&'r dyn Subject<K, V>],
+    subjects: &'r [&'r dyn BenchSubject<K, V>],
     step: &'r Step,
     settings: &'r Settings,
     /// The subjects that support these operations.
@@ -269,7 +269,7 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
         &self,
         who: usize,
         chunk: &Chunk<K, V>,
-        job: impl Fn(&dyn Subject<K, V>, Job<'_, K, V>) -> Result<(u64, P), Fault> + Sync,
+        job: impl Fn(&dyn BenchSubject<K, V>, Job<'_, K, V>) -> Result<(u64, P), Fault> + Sync,
     ) -> Result<Vec<Thread<P>>, BenchError> {
         let subject = self.subjects[who];
         let index = || subject.name().to_owned();

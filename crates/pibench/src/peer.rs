@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{Fault, Subject};
+use crate::{BenchSubject, Fault};
 
 /// A store to compare with, for 8-byte integers.
 #[derive(Clone, Copy, Debug)]
@@ -16,5 +16,5 @@ pub struct Peer {
     /// `true` if it keeps its records in the given folder.
     pub files: bool,
     /// Creates an empty store in a folder.
-    pub make: fn(&Path) -> Result<Box<dyn Subject>, Fault>,
+    pub make: fn(&Path) -> Result<Box<dyn BenchSubject>, Fault>,
 }

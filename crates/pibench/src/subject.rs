@@ -24,7 +24,7 @@ pub struct Counts {
 }
 
 /// A store that can be measured, behind a dynamic type.
-pub trait Subject<K = u64, V = u64>: Send + Sync {
+pub trait BenchSubject<K = u64, V = u64>: Send + Sync {
     /// Returns its name in tables and JSON.
     fn name(&self) -> &str;
 
@@ -90,7 +90,7 @@ pub trait Session<K, V> {
     }
 }
 
-/// A store that can be measured: [`Measurable`] makes a [`Subject`] of it.
+/// A store that can be measured: [`Measurable`] makes a [`BenchSubject`] of it.
 pub trait Store<K, V>: Send + Sync {
     /// The session that runs the operations of a job.
     type Session<'s>: Session<K, V>
@@ -152,7 +152,7 @@ impl<S> Measurable<S> {
     }
 }
 
-impl<K, V, S: Store<K, V>> Subject<K, V> for Measurable<S> {
+impl<K, V, S: Store<K, V>> BenchSubject<K, V> for Measurable<S> {
     fn name(&self) -> &str {
         &self.name
     }
@@ -253,7 +253,7 @@ fn batches<T>(
 
 /// Any index as a store to measure.
 #[derive(Debug)]
-pub struct Indexed<I>(pub I);
+pub struct IndexStore<I>(pub I);
 
 /// A session of an index, with buffers for results.
 #[derive(Debug)]
@@ -263,7 +263,7 @@ pub struct IndexSession<'i, I, K, V> {
     values: Vec<Option<V>>,
 }
 
-impl<K: Key, V: Value, I: Index<K, V>> Store<K, V> for Indexed<I> {
+impl<K: Key, V: Value, I: Index<K, V>> Store<K, V> for IndexStore<I> {
     type Session<'s>
         = IndexSession<'s, I, K, V>
     where
@@ -337,7 +337,7 @@ impl<K: Key, V: Value, I: Index<K, V>> Session<K, V> for IndexSession<'_, I, K, 
 
 /// Any hash index as a store to measure: it cannot scan.
 #[derive(Debug)]
-pub struct Hashed<I>(pub I);
+pub struct HashIndexStore<I>(pub I);
 
 /// A session of a hash index.
 #[derive(Debug)]
@@ -346,7 +346,7 @@ pub struct HashSession<'i, I, V> {
     values: Vec<Option<V>>,
 }
 
-impl<K: Key, V: Value, I: HashIndex<K, V>> Store<K, V> for Hashed<I> {
+impl<K: Key, V: Value, I: HashIndex<K, V>> Store<K, V> for HashIndexStore<I> {
     type Session<'s>
         = HashSession<'s, I, V>
     where

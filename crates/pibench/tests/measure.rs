@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use pmindex_pibench::{
-    BenchError, Distribution, Fault, Job, Length, Measurable, Phase, Report, Run, Sampler, Session,
-    Settings, Sizes, Step, Store, Subject, Texts, Ticks, Workload, Yardstick, measure,
+    BenchError, BenchSubject, Distribution, Fault, Job, Length, Measurable, Phase, Report, Run,
+    Sampler, Session, Settings, Sizes, Step, Store, Texts, Ticks, Workload, Yardstick, measure,
 };
 
 fn steps() -> Vec<Step> {
@@ -70,7 +70,7 @@ struct Liar {
     seen: Mutex<Vec<usize>>,
 }
 
-impl Subject for Liar {
+impl BenchSubject for Liar {
     fn name(&self) -> &'static str {
         "liar"
     }
@@ -215,7 +215,7 @@ fn what_a_subject_cannot_do_is_passed_over() {
     let mut work = Workload::new(1000, 500, 1);
     let mix = Step::mix("scan-mostly").expect("a mix");
     let steps = [Phase::Load.into(), Phase::Scan.into(), mix, Phase::Get.into()];
-    let subjects: [&dyn Subject; 2] = [&store, &map];
+    let subjects: [&dyn BenchSubject; 2] = [&store, &map];
     let measured = measure(&subjects, &mut work, &steps, &settings(1), &mut ()).expect("it works");
     let names = |at: usize| -> Vec<&str> {
         measured[at].steps.iter().map(|result| result.step.name()).collect()

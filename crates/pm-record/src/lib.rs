@@ -44,7 +44,7 @@ pub use commit::link;
 pub use hash::{hash_bytes, hash_words};
 pub use pair::{Pair, PairValue, ordered_bytes};
 pub use pending::Pending;
-pub use probe::{Datum, Probe};
+pub use probe::{EncodedValue, Probe};
 pub use route::{OwnedRoute, Route, Separator, Tail, Tails};
 pub use salvage::{Salvaged, salvage_leaves};
 pub use scan::{Barren, Bounds, LeafSource, Outside, Scan};

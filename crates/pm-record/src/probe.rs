@@ -124,13 +124,13 @@ impl<K: Key> Probe<'_, K> {
 
 /// A value to store.
 #[derive(Debug)]
-pub struct Datum<'v, V> {
+pub struct EncodedValue<'v, V> {
     words: Words,
     bytes: Cow<'v, [u8]>,
     value: PhantomData<fn() -> V>,
 }
 
-impl<'v, V: Value> Datum<'v, V> {
+impl<'v, V: Value> EncodedValue<'v, V> {
     /// Encodes a value.
     ///
     /// # Errors

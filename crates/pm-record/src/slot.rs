@@ -7,7 +7,7 @@ use pmindex_core::{Flushed, LINE, Medium, PPtr, PmError, PmU64, Pool};
 use pmindex_index::{Key, MAX_INLINE_WORDS, Shape, Value};
 
 use crate::block::RecordBlock;
-use crate::probe::{Datum, Probe, prefix_word};
+use crate::probe::{EncodedValue, Probe, prefix_word};
 use crate::sink::Readable;
 
 /// The layout of the slots of an index with keys `K` and values `V`; with a prefix or without.
@@ -56,7 +56,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
 
     /// Returns the bytes of the block for such a record.
     #[must_use]
-    pub fn block_size(probe: &Probe<'_, K>, datum: &Datum<'_, V>) -> u64 {
+    pub fn block_size(probe: &Probe<'_, K>, datum: &EncodedValue<'_, V>) -> u64 {
         RecordBlock::size_for(probe.bytes().len(), datum.bytes().len())
     }
 
@@ -66,7 +66,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         pool: &Pool<M>,
         block: PPtr<PmU64>,
         probe: &Probe<'_, K>,
-        datum: &Datum<'_, V>,
+        datum: &EncodedValue<'_, V>,
     ) -> Result<Flushed, PmError> {
         RecordBlock::write(pool, block, probe.bytes(), datum.bytes())
     }
@@ -77,7 +77,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         pool: &'p Pool<M>,
         block: PPtr<PmU64>,
         probe: &Probe<'_, K>,
-        datum: &Datum<'_, V>,
+        datum: &EncodedValue<'_, V>,
     ) -> Result<&'p [PmU64], PmError> {
         RecordBlock::fill(pool, block, probe.bytes(), datum.bytes())
     }
@@ -89,7 +89,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         pm: &M,
         slot: &[PmU64],
         probe: &Probe<'_, K>,
-        datum: &Datum<'_, V>,
+        datum: &EncodedValue<'_, V>,
         block: u64,
     ) -> Flushed {
         pm.flush_words(Self::fill(pm, slot, probe, datum, block))
@@ -102,7 +102,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         pm: &M,
         slot: &'s [PmU64],
         probe: &Probe<'_, K>,
-        datum: &Datum<'_, V>,
+        datum: &EncodedValue<'_, V>,
         block: u64,
     ) -> &'s [PmU64] {
         let slot = &slot[..Self::WORDS];
@@ -133,7 +133,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         pm: &M,
         slot: &[PmU64],
         probe: &Probe<'_, K>,
-        datum: &Datum<'_, V>,
+        datum: &EncodedValue<'_, V>,
     ) -> Flushed {
         let mut words = [0; 2 * MAX_INLINE_WORDS];
         let words = &mut words[..Self::WORDS];
@@ -147,7 +147,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
 
     /// Fills the private copy of a slot without a block.
     #[inline(always)]
-    pub fn encode(slot: &mut [u64], probe: &Probe<'_, K>, datum: &Datum<'_, V>) {
+    pub fn encode(slot: &mut [u64], probe: &Probe<'_, K>, datum: &EncodedValue<'_, V>) {
         let (keys, values) = slot.split_at_mut(Self::KEY_WORDS);
         keys.copy_from_slice(&probe.words()[..Self::KEY_WORDS]);
         let words = values.len();

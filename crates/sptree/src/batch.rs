@@ -21,7 +21,7 @@ use std::cmp::Ordering;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, PmError};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
-use pmindex_record::{Datum, Probe, Route, Slot};
+use pmindex_record::{EncodedValue, Probe, Route, Slot};
 
 use crate::access::HOPS;
 use crate::buffer::{Group, WriteBuffers};
@@ -402,7 +402,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
     #[inline(always)]
     fn add(&mut self, record: usize, at: &At<'t>) -> Option<bool> {
         let (tree, probe) = (self.tree, &self.probes[record]);
-        let datum = Datum::new(self.records[record].1.borrowed()).ok()?;
+        let datum = EncodedValue::new(self.records[record].1.borrowed()).ok()?;
         let place = self.hold(at)?;
         let Staged { node, bnode, taken, records, .. } = &self.bnodes[place];
         let (bnode, taken) = (*bnode, *taken);
@@ -462,7 +462,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
         let mut written = Vec::with_capacity(3 * BATCH);
         for &Planned { record, bnode, slot, block } in &self.planned {
             let (probe, bnode) = (&self.probes[record], &self.bnodes[bnode].bnode);
-            let Ok(datum) = Datum::new(self.records[record].1.borrowed()) else { continue };
+            let Ok(datum) = EncodedValue::new(self.records[record].1.borrowed()) else { continue };
             if Slot::<K, V>::HAS_BLOCK {
                 let block = BnodePtr::new(block);
                 written.push(Slot::<K, V>::fill_block(pool, block, probe, &datum)?);

@@ -15,7 +15,7 @@ use std::slice::from_ref;
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Datum, Loader, Probe, Slot, bulk_load};
+use pmindex_record::{EncodedValue, Loader, Probe, Slot, bulk_load};
 
 use crate::buffer::WriteBuffers;
 use crate::image::Image;
@@ -288,7 +288,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let mut taken = before;
             let (staged, mut blocks) = (rest, Vec::with_capacity(LEAF));
             while let Some((key, value)) = rest.first() {
-                let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
+                let (probe, datum) =
+                    (Probe::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
                 let record = Incoming { probe: &probe, datum: &datum };
                 match bnode.stage(pool, &mut op, taken, &record) {
                     Ok((slot, block, flushed)) => {
@@ -313,7 +314,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 None => Flushed::nothing(),
             };
             for ((key, value), block) in staged.iter().zip(blocks) {
-                let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
+                let (probe, datum) =
+                    (Probe::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
                 let written = Slot::<K, V>::write_block(pool, block, &probe, &datum)?;
                 contents = contents.and(written);
             }
@@ -389,7 +391,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Loader
         }
         let mut image = Image::<K, V, LEAF>::new();
         for (key, value) in part {
-            let (probe, datum) = (Probe::<K>::of_stored(key), Datum::<V>::new(value.borrowed())?);
+            let (probe, datum) =
+                (Probe::<K>::of_stored(key), EncodedValue::<V>::new(value.borrowed())?);
             image.push(tag_of(&probe), |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
         }
         let Some(low) = low else {

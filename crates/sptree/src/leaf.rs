@@ -26,7 +26,7 @@ use std::marker::PhantomData;
 
 use pmindex_core::{Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, words_of};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Datum, Pending, Probe, RecordBlock, Route, Slot};
+use pmindex_record::{EncodedValue, Pending, Probe, RecordBlock, Route, Slot};
 
 use crate::layout::{BnodePtr, Geometry, HEADER_WORDS, MAX_LEAF, Next, Taken, bits, tag_of};
 use crate::log::SEQ_MAX;
@@ -354,7 +354,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
 /// One record on its way in.
 pub(crate) struct Incoming<'r, K, V> {
     pub(crate) probe: &'r Probe<'r, K>,
-    pub(crate) datum: &'r Datum<'r, V>,
+    pub(crate) datum: &'r EncodedValue<'r, V>,
 }
 
 impl<K: Key, V: Value, const LEAF: usize> Bnode<'_, K, V, LEAF> {

@@ -5,7 +5,7 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
-use pmindex_record::{Datum, Probe, Route, Slot};
+use pmindex_record::{EncodedValue, Probe, Route, Slot};
 
 use crate::buffer::Written;
 use crate::layout::tag_of;
@@ -33,7 +33,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     #[inline(always)]
     fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.lock_leaf(&probe, Writes::Record, |present| !present)? {
             if self.insert_held(held, &record)? {
@@ -81,7 +81,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     #[inline(always)]
     fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         let writes = if Slot::<K, V>::ONE_WORD_UPDATE { Writes::Value } else { Writes::Record };
         while let Some(held) = self.lock_leaf(&probe, writes, |present| present)? {
@@ -162,7 +162,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         value: &V::Ref,
         read: impl Fn(&Held<'_, K, V, LEAF>, &Probe<'_, K>) -> Result<T, PmError>,
     ) -> Result<Option<T>, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         loop {
             let Some(held) = self.lock_leaf(&probe, Writes::Record, |_| true)? else { continue };
@@ -291,7 +291,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     fn write_buffered(
         &self,
         held: &Held<'_, K, V, LEAF>,
-        record: (&Probe<'_, K>, Option<&Datum<'_, V>>),
+        record: (&Probe<'_, K>, Option<&EncodedValue<'_, V>>),
         change: u64,
     ) -> Result<Written, IndexError> {
         match self.buffers() {

@@ -92,7 +92,7 @@ pub(crate) enum Near {
 
 /// A way to a key.
 #[derive(Debug)]
-pub(crate) struct Way<'t> {
+pub(crate) struct KeyPath<'t> {
     /// The last node that was entered.
     pub(crate) above: Option<Entered<'t>>,
     /// The word that was read last: the node's word of the key's digit; `None`: it has none.
@@ -183,12 +183,12 @@ impl<M: Medium> Tree<M> {
         limit: usize,
         held: bool,
         mut visit: impl FnMut(&Entered<'t>),
-    ) -> Result<Option<Way<'t>>, PmError> {
+    ) -> Result<Option<KeyPath<'t>>, PmError> {
         let pm = self.pm();
         let mut step = self.first_step(held)?;
         let mut above: Option<Entered<'t>> = None;
         if step.child.is_none() {
-            let way = Way { above, last: Some(step), near: Near::Nothing };
+            let way = KeyPath { above, last: Some(step), near: Near::Nothing };
             return Ok(step.at.validate(pm).then_some(way));
         }
         while !step.child.is_leaf() && step.child.depth() < limit {
@@ -210,12 +210,12 @@ impl<M: Medium> Tree<M> {
                     return if at.validate(pm) { Err(lonely(node.offset)) } else { Ok(None) };
                 };
                 let near = self.near(key, below, at)?;
-                return Ok(near.map(|near| Way { above, last: None, near }));
+                return Ok(near.map(|near| KeyPath { above, last: None, near }));
             };
             step = Step { cell, child, at };
         }
         let near = self.near(key, step.child, step.at)?;
-        Ok(near.map(|near| Way { above, last: Some(step), near }))
+        Ok(near.map(|near| KeyPath { above, last: Some(step), near }))
     }
 
     /// What a leaf says at or below `child`, to which a word under `at` leads; `None` if something has

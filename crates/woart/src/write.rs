@@ -28,7 +28,7 @@ use pmindex_record::{RecordBlock, link};
 
 use crate::layout::{Child, Digit, Kind, digit};
 use crate::node::{Branch, Node};
-use crate::path::{At, Entered, Held, Near, Step, Way, lonely};
+use crate::path::{At, Entered, Held, KeyPath, Near, Step, lonely};
 use crate::tree::Tree;
 
 /// The word that commits a change, and its lock. Dropped before the change is [`done`](Self::done), it
@@ -186,7 +186,7 @@ impl<M: Medium> Tree<M> {
     }
 
     /// Adds the record of a way at whose end it is not.
-    fn insert_at(&self, way: &Way<'_>, record: &Record<'_>) -> Result<Inserted, PmError> {
+    fn insert_at(&self, way: &KeyPath<'_>, record: &Record<'_>) -> Result<Inserted, PmError> {
         let (depth, near) = match way.near {
             Near::Differs { depth, digit } => (depth, digit),
             Near::Nothing | Near::Same => {
@@ -348,7 +348,7 @@ impl<M: Medium> Tree<M> {
     /// may be written anew.
     pub(crate) fn remove_at(
         &self,
-        way: &Way<'_>,
+        way: &KeyPath<'_>,
         key: &[u8],
         shrinks: bool,
     ) -> Result<bool, PmError> {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use pmindex::core::{Counting, Mapped, Pool, PoolOptions};
 use pmindex::{AnyIndex, Index, IndexError, Key, Kind, PmHashIndex, PmIndex, Value};
 use pmindex_pibench::{
-    Counts, Hashed, Indexed, KeySpace, Measurable, Session, Store, Subject, Yardstick,
+    BenchSubject, Counts, HashIndexStore, IndexStore, KeySpace, Measurable, Session, Store,
+    Yardstick,
 };
 
 use crate::bench::bwtree::Delta;
@@ -39,7 +40,7 @@ pub(crate) struct Setup<'a> {
 /// An index that is being measured.
 pub(crate) trait Bench<K, V> {
     /// Returns the index as a subject of measurement.
-    fn subject(&self) -> &dyn Subject<K, V>;
+    fn subject(&self) -> &dyn BenchSubject<K, V>;
 
     /// Returns its durability as a word and as a sentence.
     fn durability(&self) -> (String, String);
@@ -79,7 +80,7 @@ pub(crate) struct Opened {
 /// An index on a counting medium.
 pub(crate) struct Counted<K, V> {
     /// The index.
-    pub(crate) subject: Box<dyn Subject<K, V>>,
+    pub(crate) subject: Box<dyn BenchSubject<K, V>>,
     /// Returns what the medium has counted so far.
     pub(crate) meter: Box<dyn Fn() -> Counts>,
     /// Writes out what the medium's model of a write buffer still holds.
@@ -148,25 +149,25 @@ pub(crate) trait Maker<K, V>: 'static {
 pub(crate) struct Typed<I>(PhantomData<I>);
 
 impl<K: Key, V: Value, I: PmIndex<K, V, Mapped> + 'static> Maker<K, V> for Typed<I> {
-    type Store = Indexed<I>;
+    type Store = IndexStore<I>;
 
-    fn create(_: &str, pool: &Arc<Pool>) -> Result<Indexed<I>, CliError> {
-        Ok(Indexed(I::create(pool, INDEX)?))
+    fn create(_: &str, pool: &Arc<Pool>) -> Result<IndexStore<I>, CliError> {
+        Ok(IndexStore(I::create(pool, INDEX)?))
     }
 
-    fn open(pool: &Arc<Pool>) -> Result<Indexed<I>, IndexError> {
-        I::open(pool, INDEX).map(Indexed)
+    fn open(pool: &Arc<Pool>) -> Result<IndexStore<I>, IndexError> {
+        I::open(pool, INDEX).map(IndexStore)
     }
 
-    fn len(store: &Indexed<I>) -> Result<u64, IndexError> {
+    fn len(store: &IndexStore<I>) -> Result<u64, IndexError> {
         store.0.len()
     }
 
-    fn check(store: &Indexed<I>) -> Result<u64, IndexError> {
+    fn check(store: &IndexStore<I>) -> Result<u64, IndexError> {
         store.0.check()
     }
 
-    fn close(store: Indexed<I>) -> Result<(), IndexError> {
+    fn close(store: IndexStore<I>) -> Result<(), IndexError> {
         store.0.close()
     }
 }
@@ -175,25 +176,25 @@ impl<K: Key, V: Value, I: PmIndex<K, V, Mapped> + 'static> Maker<K, V> for Typed
 pub(crate) struct ByHash<I>(PhantomData<I>);
 
 impl<K: Key, V: Value, I: PmHashIndex<K, V, Mapped> + 'static> Maker<K, V> for ByHash<I> {
-    type Store = Hashed<I>;
+    type Store = HashIndexStore<I>;
 
-    fn create(_: &str, pool: &Arc<Pool>) -> Result<Hashed<I>, CliError> {
-        Ok(Hashed(I::create(pool, INDEX)?))
+    fn create(_: &str, pool: &Arc<Pool>) -> Result<HashIndexStore<I>, CliError> {
+        Ok(HashIndexStore(I::create(pool, INDEX)?))
     }
 
-    fn open(pool: &Arc<Pool>) -> Result<Hashed<I>, IndexError> {
-        I::open(pool, INDEX).map(Hashed)
+    fn open(pool: &Arc<Pool>) -> Result<HashIndexStore<I>, IndexError> {
+        I::open(pool, INDEX).map(HashIndexStore)
     }
 
-    fn len(store: &Hashed<I>) -> Result<u64, IndexError> {
+    fn len(store: &HashIndexStore<I>) -> Result<u64, IndexError> {
         store.0.len()
     }
 
-    fn check(store: &Hashed<I>) -> Result<u64, IndexError> {
+    fn check(store: &HashIndexStore<I>) -> Result<u64, IndexError> {
         store.0.check()
     }
 
-    fn close(store: Hashed<I>) -> Result<(), IndexError> {
+    fn close(store: HashIndexStore<I>) -> Result<(), IndexError> {
         store.0.close()
     }
 }
@@ -203,16 +204,16 @@ impl<K: Key, V: Value, I: PmHashIndex<K, V, Mapped> + 'static> Maker<K, V> for B
 pub(crate) struct AnyKind;
 
 impl<K: Key, V: Value> Maker<K, V> for AnyKind {
-    type Store = Indexed<AnyIndex<K, V>>;
+    type Store = IndexStore<AnyIndex<K, V>>;
 
     fn create(kind: &str, pool: &Arc<Pool>) -> Result<Self::Store, CliError> {
         let kind: Kind =
             kind.parse().map_err(|_| CliError::UnknownIndex { name: kind.to_owned() })?;
-        Ok(Indexed(AnyIndex::create(pool, INDEX, kind)?))
+        Ok(IndexStore(AnyIndex::create(pool, INDEX, kind)?))
     }
 
     fn open(pool: &Arc<Pool>) -> Result<Self::Store, IndexError> {
-        AnyIndex::open(pool, INDEX).map(Indexed)
+        AnyIndex::open(pool, INDEX).map(IndexStore)
     }
 
     fn len(store: &Self::Store) -> Result<u64, IndexError> {
@@ -373,7 +374,7 @@ impl<K: Key, V: Value, T: Maker<K, V>> InPool<K, V, T> {
 }
 
 impl<K: Generated, V: Generated, T: Maker<K, V>> Bench<K, V> for InPool<K, V, T> {
-    fn subject(&self) -> &dyn Subject<K, V> {
+    fn subject(&self) -> &dyn BenchSubject<K, V> {
         &self.index
     }
 
@@ -410,8 +411,8 @@ fn sole(pool: Arc<Pool>, path: &Path) -> Result<Pool, CliError> {
 /// A store in volatile memory.
 struct InMemory<S>(S);
 
-impl<K, V, S: Subject<K, V>> Bench<K, V> for InMemory<S> {
-    fn subject(&self) -> &dyn Subject<K, V> {
+impl<K, V, S: BenchSubject<K, V>> Bench<K, V> for InMemory<S> {
+    fn subject(&self) -> &dyn BenchSubject<K, V> {
         &self.0
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use pmindex_pibench::{Peer, Subject};
+use pmindex_pibench::{BenchSubject, Peer};
 
 use crate::bench::bed::{Bench, Makers, Reopened, Setup};
 use crate::error::CliError;
@@ -31,7 +31,7 @@ pub(crate) const fn makers() -> Makers<u64, u64> {
 struct Store {
     peer: &'static Peer,
     /// Dropped before its folder is removed.
-    subject: Option<Box<dyn Subject>>,
+    subject: Option<Box<dyn BenchSubject>>,
     dir: PathBuf,
     _registered: Registered,
 }
@@ -63,7 +63,7 @@ impl Drop for Store {
 }
 
 impl Bench<u64, u64> for Store {
-    fn subject(&self) -> &dyn Subject {
+    fn subject(&self) -> &dyn BenchSubject {
         self.subject.as_deref().expect("it is there until the end")
     }
 

@@ -2,8 +2,8 @@
 
 use indicatif::ProgressBar;
 use pmindex_pibench::{
-    CHUNKS, Distribution, Measured, Phase, Pinned, Records, Run, Settings, Step, Subject, Workload,
-    measure,
+    BenchSubject, CHUNKS, Distribution, Measured, Phase, Pinned, Records, Run, Settings, Step,
+    Workload, measure,
 };
 
 use crate::bench::bed::{Bench, Generated, Makers, Reopened, Setup};
@@ -143,7 +143,8 @@ fn throughput<K: Generated, V: Generated>(
     work: &mut Workload<K, V>,
 ) -> Result<(Vec<Measured>, Vec<Size>), CliError> {
     let _pinned = (settings.pin && settings.threads == 1).then(|| Pinned::to_core(0));
-    let subjects: Vec<&dyn Subject<K, V>> = benches.iter().map(|bench| bench.subject()).collect();
+    let subjects: Vec<&dyn BenchSubject<K, V>> =
+        benches.iter().map(|bench| bench.subject()).collect();
     let (load, rest) = plan.steps.split_at(1);
     let mut watch = Watch::new(&subjects, settings, rest.len());
     let mut measured = measure(&subjects, work, load, settings, &mut watch)?;
@@ -180,7 +181,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn new<K, V>(subjects: &[&dyn Subject<K, V>], settings: &Settings, steps: usize) -> Self {
+    fn new<K, V>(subjects: &[&dyn BenchSubject<K, V>], settings: &Settings, steps: usize) -> Self {
         let rounds = 1 + steps * (1 + usize::from(settings.sample.is_some()));
         Self {
             bar: progress::bar((subjects.len() * rounds * CHUNKS) as u64),

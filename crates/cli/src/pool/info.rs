@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 /// What is known of an index.
-struct Listed {
+struct IndexSummary {
     name: String,
     kind: String,
     known: Option<(Types, Stats, RecoveryReport)>,
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             Err(NamedError::UnknownTypes { .. }) => None,
             Err(error) => return Err(error.into()),
         };
-        indexes.push(Listed { name: entry.name, kind, known });
+        indexes.push(IndexSummary { name: entry.name, kind, known });
     }
     let promise = Promise::of_medium(pool.medium_durability(), pool.describe());
     if args.json {
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     output::print(&text)
 }
 
-fn in_json(listed: &Listed) -> Value {
+fn in_json(listed: &IndexSummary) -> Value {
     let mut index = json!({ "name": listed.name, "type": listed.kind });
     if let Some((types, stats, recovery)) = &listed.known {
         index["keys"] = json!(types.keys.name);
@@ -110,14 +110,14 @@ fn survival(promise: &Promise) -> String {
     )
 }
 
-fn table(pool: &Pool, indexes: Vec<Listed>) -> String {
+fn table(pool: &Pool, indexes: Vec<IndexSummary>) -> String {
     if indexes.is_empty() {
         return "\n  no index yet\n".into();
     }
     debug_assert!(pool.is_read_only());
     let mut table =
         Table::new(["index", "type", "keys", "values", "records", "PM", "DRAM", "opened in"]);
-    for Listed { name, kind, known } in indexes {
+    for IndexSummary { name, kind, known } in indexes {
         match known {
             Some((types, stats, recovery)) => table.row([
                 name,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::Parser;
 use pmindex::Index;
 
-use crate::stores::{Fault, Ours, SUBJECTS, Transactional};
+use crate::stores::{Fault, Ours, COMPETITORS, Transactional};
 use crate::turns::{Keys, median, rate};
 
 /// Transactions a second of pmindex's store beside other stores, as a page of tables
@@ -87,7 +87,7 @@ fn load(store: &dyn Transactional, records: u64) -> Result<(), Fault> {
 
 fn transactions(args: &Args, folder: &Path) -> Result<String, Fault> {
     let mut stores = Vec::new();
-    for (number, subject) in SUBJECTS.iter().enumerate() {
+    for (number, subject) in COMPETITORS.iter().enumerate() {
         let dir = folder.join(number.to_string());
         std::fs::create_dir_all(&dir)?;
         let store = (subject.make)(&dir).map_err(|e| format!("{}: {e}", subject.name))?;
@@ -123,15 +123,15 @@ fn transactions(args: &Args, folder: &Path) -> Result<String, Fault> {
         heading.collect::<String>(),
         " ---: |".repeat(cases.len()),
     );
-    for (subject, rates) in SUBJECTS.iter().zip(&rates) {
+    for (subject, rates) in COMPETITORS.iter().zip(&rates) {
         let cells = rates.iter().map(|rate| format!(" {:.1} |", rate / 1000.0));
         page += &format!("| {} |{}\n", subject.name, cells.collect::<String>());
     }
-    let is_ours = |at: &usize| SUBJECTS[*at].name.starts_with("pmindex");
+    let is_ours = |at: &usize| COMPETITORS[*at].name.starts_with("pmindex");
     let best = |case: usize, which: &dyn Fn(&usize) -> bool| {
         (0..stores.len()).filter(which).map(|at| rates[at][case]).fold(0.0, f64::max)
     };
-    let isolated = |at: &usize| !is_ours(at) && SUBJECTS[*at].name != "fjall (batch)";
+    let isolated = |at: &usize| !is_ours(at) && COMPETITORS[*at].name != "fjall (batch)";
     for (name, others) in [
         ("against transactions", &isolated as &dyn Fn(&usize) -> bool),
         ("against all", &|at| !is_ours(at)),
@@ -141,7 +141,7 @@ fn transactions(args: &Args, folder: &Path) -> Result<String, Fault> {
         page += &format!("| **{name}** |{}\n", cells.collect::<String>());
     }
     page += "\nWhat each survives, and how it is used:\n\n";
-    for subject in SUBJECTS {
+    for subject in COMPETITORS {
         page += &format!("- {}: {}.\n", subject.name, subject.words);
     }
     Ok(page)

@@ -17,7 +17,7 @@ pub(crate) trait Transactional: Sync {
 }
 
 /// A store by name.
-pub(crate) struct Subject {
+pub(crate) struct Competitor {
     pub(crate) name: &'static str,
     /// What it survives, and how it is used.
     pub(crate) words: &'static str,
@@ -25,39 +25,39 @@ pub(crate) struct Subject {
 }
 
 /// All of them; `pmindex`'s come first.
-pub(crate) const SUBJECTS: &[Subject] = &[
-    Subject {
+pub(crate) const COMPETITORS: &[Competitor] = &[
+    Competitor {
         name: "pmindex (FPTree)",
         words: "a kill: mode `Process`; serializable, optimistic",
         make: |dir| Ok(Box::new(Ours::create(dir, "fptree")?)),
     },
-    Subject {
+    Competitor {
         name: "pmindex (SPTree)",
         words: "a kill: mode `Process`; serializable, optimistic",
         make: |dir| Ok(Box::new(Ours::create(dir, "sptree")?)),
     },
-    Subject {
+    Competitor {
         name: "redb",
         words: "up to its last synchronised commit: `Durability::None`, every 4096th commit \
                 synchronises, or its file would grow for ever; one writer at a time",
         make: |dir| Ok(Box::new(Redb::create(dir)?)),
     },
-    Subject {
+    Competitor {
         name: "lmdb",
         words: "a kill: its default, which costs nothing on tmpfs; one writer at a time",
         make: |dir| Ok(Box::new(Lmdb::create(dir)?)),
     },
-    Subject {
+    Competitor {
         name: "fjall",
         words: "a kill: its default, the journal goes to the page cache; serializable, optimistic",
         make: |dir| Ok(Box::new(Fjall::create(dir)?)),
     },
-    Subject {
+    Competitor {
         name: "fjall (batch)",
         words: "a kill; atomic, and not isolated: no transaction, shown as the least it could cost",
         make: |dir| Ok(Box::new(FjallBatch::create(dir)?)),
     },
-    Subject {
+    Competitor {
         name: "sled",
         words: "up to its last flush: every 500 ms, its default; serializable",
         make: |dir| Ok(Box::new(Sled::create(dir)?)),

@@ -14,7 +14,7 @@ use super::geometry::PAGE;
 use super::heap::{Block, corrupt};
 use super::slab::Slab;
 use super::slot::{Entry, LOG_WORDS, Role, Slot, SlotState, filter_bit, filter_pages};
-use super::ticket::{self, Condition, Subject, TICKET_WORDS};
+use super::ticket::{self, Condition, TICKET_WORDS, TicketBlock};
 use super::zone::Page;
 use super::{MicroLog, Owner, Reserved};
 
@@ -415,11 +415,11 @@ impl<'p, M: Medium> Op<'p, M> {
             return Err(PmError::TooManyTickets { max: self.state.tickets as usize });
         };
         let subject = match block {
-            Block::Extent { offset, pages } => Subject::Extent { offset, pages },
+            Block::Extent { offset, pages } => TicketBlock::Extent { offset, pages },
             Block::Slab { slab, .. } => {
                 let slab = self.pool.heap.slab(slab);
                 let (class, base, fresh) = (slab.class(), slab.base(), slab.is_fresh());
-                Subject::Slab { offset, class, base, fresh }
+                TicketBlock::Slab { offset, class, base, fresh }
             }
         };
         ticket::write(self.pool.pm(), cells, subject, condition);

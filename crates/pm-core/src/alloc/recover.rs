@@ -20,11 +20,11 @@ use super::class::{class_bytes, class_start};
 use super::head::Run;
 use super::heap::corrupt;
 use super::slot::LOG_WORDS;
-use super::ticket::{self, Subject, TICKET_WORDS};
+use super::ticket::{self, TICKET_WORDS, TicketBlock};
 
 /// A ticket that an interrupted operation left.
 struct Left {
-    subject: Subject,
+    subject: TicketBlock,
     live: bool,
     slot: usize,
     word: usize,
@@ -122,8 +122,10 @@ impl<M: Medium> Pool<M> {
     /// R1 for one ticket.
     fn decide_left(&self, ticket: &Left, touched: &mut Vec<u64>) -> Result<(), PmError> {
         match ticket.subject {
-            Subject::Extent { offset, pages } => self.decide_extent(offset, pages, ticket, touched),
-            Subject::Slab { offset, class, base, fresh } => {
+            TicketBlock::Extent { offset, pages } => {
+                self.decide_extent(offset, pages, ticket, touched)
+            }
+            TicketBlock::Slab { offset, class, base, fresh } => {
                 let within = offset.checked_sub(base + class_start(class));
                 let size = class_bytes(class);
                 let bit = within.filter(|within| within % size == 0).map(|within| within / size);

@@ -29,7 +29,7 @@ pub(super) const TICKETS_PER_LINE: usize = 2;
 
 /// The block that a ticket names, and the place of its allocation bit, which recovery finds without the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(super) enum TicketBlock {
     /// A block of a slab.
     Slab {
         /// The block's offset.
@@ -50,7 +50,7 @@ pub(super) enum Subject {
     },
 }
 
-impl Subject {
+impl TicketBlock {
     #[inline]
     pub(super) fn offset(self) -> u64 {
         match self {
@@ -103,7 +103,12 @@ impl Condition {
 }
 
 /// Writes a ticket.
-pub(super) fn write<M: Medium>(pm: &M, cells: &[PmU64], subject: Subject, condition: Condition) {
+pub(super) fn write<M: Medium>(
+    pm: &M,
+    cells: &[PmU64],
+    subject: TicketBlock,
+    condition: Condition,
+) {
     pm.in_order(); // durable before: the void of the ticket that was here, on the same line
     pm.store(&cells[1], condition.word);
     pm.store(&cells[2], condition.mask);
@@ -117,12 +122,13 @@ pub(super) fn read<M: Medium>(
     pm: &M,
     cells: &[PmU64],
     offset: u64,
-) -> Result<Option<(Subject, Condition)>, PmError> {
+) -> Result<Option<(TicketBlock, Condition)>, PmError> {
     let first = pm.load(&cells[0]);
     if first == 0 {
         return Ok(None);
     }
-    let subject = Subject::decode(first).ok_or(PmError::Corrupt { what: "a ticket", offset })?;
+    let subject =
+        TicketBlock::decode(first).ok_or(PmError::Corrupt { what: "a ticket", offset })?;
     let condition = Condition {
         word: pm.load(&cells[1]),
         mask: pm.load(&cells[2]),
@@ -138,16 +144,16 @@ mod tests {
     #[test]
     fn subjects_survive_encoding() {
         for subject in [
-            Subject::Slab { offset: 4096 + 64, class: 0, base: 4096, fresh: false },
-            Subject::Slab { offset: (65 << 12) + 16, class: 71, base: 2 << 12, fresh: true },
-            Subject::Slab { offset: (1 << 47) + 16, class: 3, base: 1 << 47, fresh: true },
-            Subject::Extent { offset: 4096, pages: 1 },
-            Subject::Extent { offset: 1 << 46, pages: 262_143 },
+            TicketBlock::Slab { offset: 4096 + 64, class: 0, base: 4096, fresh: false },
+            TicketBlock::Slab { offset: (65 << 12) + 16, class: 71, base: 2 << 12, fresh: true },
+            TicketBlock::Slab { offset: (1 << 47) + 16, class: 3, base: 1 << 47, fresh: true },
+            TicketBlock::Extent { offset: 4096, pages: 1 },
+            TicketBlock::Extent { offset: 1 << 46, pages: 262_143 },
         ] {
-            assert_eq!(Subject::decode(subject.encode()), Some(subject));
+            assert_eq!(TicketBlock::decode(subject.encode()), Some(subject));
         }
-        assert_eq!(Subject::decode(3), None);
-        assert_eq!(Subject::decode(1 | 127 << 2), None);
-        assert_eq!(Subject::decode(1 | 63 << 9), None);
+        assert_eq!(TicketBlock::decode(3), None);
+        assert_eq!(TicketBlock::decode(1 | 127 << 2), None);
+        assert_eq!(TicketBlock::decode(1 | 63 << 9), None);
     }
 }

@@ -76,7 +76,7 @@ pub(super) fn leaving_place(name: &str) -> Option<IndexId> {
 }
 
 /// A piece of a list, checked.
-struct Piece<'p> {
+struct DropListPart<'p> {
     head: &'p DropList,
     entries: &'p [PmU64],
 }
@@ -384,7 +384,7 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Returns a piece of the list of an index.
-    fn piece(&self, id: IndexId, at: PPtr<DropList>) -> Result<Piece<'_>, PmError> {
+    fn piece(&self, id: IndexId, at: PPtr<DropList>) -> Result<DropListPart<'_>, PmError> {
         let pm = self.pm();
         let head = self.get(at)?;
         let count = usize::try_from(pm.load(&head.count)).unwrap_or(usize::MAX);
@@ -397,13 +397,13 @@ impl<M: Medium> Pool<M> {
         if pm.load(&head.checksum) != sum(id, at, pm.load(&head.next), &words) {
             return Err(damaged(at));
         }
-        Ok(Piece { head, entries })
+        Ok(DropListPart { head, entries })
     }
 
     /// Returns the blocks of a piece from a position on, each with the position behind it.
     fn blocks_of<'a>(
         &'a self,
-        piece: &Piece<'a>,
+        piece: &DropListPart<'a>,
         from: u64,
     ) -> impl Iterator<Item = Result<(u64, u64), PmError>> + use<'a, M> {
         let entries = piece.entries;

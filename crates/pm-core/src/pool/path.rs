@@ -382,7 +382,7 @@ fn prepare(
     file: PoolFile,
     size: u64,
     found: Option<Found>,
-    standing: Option<twin::Standing>,
+    standing: Option<twin::ExistingTwin>,
     opts: &PoolOptions,
 ) -> Result<(PoolParts, Mapped), OpenError> {
     let path = file.path.clone();
@@ -497,7 +497,7 @@ fn twin_of(
     file: &PoolFile,
     region: &Region,
     found: Option<Found>,
-    standing: Option<twin::Standing>,
+    standing: Option<twin::ExistingTwin>,
     opts: &PoolOptions,
 ) -> Result<(Arc<Twin>, Vec<journal::Lock>), OpenError> {
     let standing = match (standing, &found, &opts.twin) {

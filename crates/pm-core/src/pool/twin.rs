@@ -54,7 +54,7 @@ const TWIN: u128 = u128::from_le_bytes(*b"pmindex's twin\0\x02");
 
 /// An existing twin, locked.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct ExistingTwin {
     lock: Lock,
     /// The pages that are in its log and not in its base, if its state is that of the pool in memory.
     in_step: Option<Vec<u64>>,
@@ -267,7 +267,7 @@ pub(super) fn look(
     path: &Path,
     twin: &Path,
     memory: &Found,
-) -> Result<Option<Standing>, OpenError> {
+) -> Result<Option<ExistingTwin>, OpenError> {
     let Some(lock) = lock(twin)? else { return Ok(None) };
     let foreign = |why: &str| Bad::Foreign(why.into()).at(path, twin);
     let disk = FileDisk::open_to_read(twin).map_err(|e| Bad::Io(e).at(path, twin))?;
@@ -294,11 +294,11 @@ pub(super) fn look(
         Err(Bad::Damaged(_) | Bad::Foreign(_)) => None,
         Err(bad @ Bad::Io(_)) => return Err(bad.at(path, twin)),
     };
-    Ok(Some(Standing { lock, in_step }))
+    Ok(Some(ExistingTwin { lock, in_step }))
 }
 
 /// Restores the pool in memory from its twin.
-pub(super) fn restore(path: &Path, opts: &PoolOptions) -> Result<Option<Standing>, OpenError> {
+pub(super) fn restore(path: &Path, opts: &PoolOptions) -> Result<Option<ExistingTwin>, OpenError> {
     let Some(twin) = &opts.twin else { return Ok(None) };
     let Some(lock) = lock(twin)? else { return Ok(None) };
     let content = read(twin).map_err(|bad| bad.at(path, twin))?;
@@ -321,7 +321,7 @@ pub(super) fn restore(path: &Path, opts: &PoolOptions) -> Result<Option<Standing
         }
         named => named.map_err(io("naming the file"))?,
     }
-    Ok(Some(Standing { lock, in_step: Some(content.pages.into_iter().collect()) }))
+    Ok(Some(ExistingTwin { lock, in_step: Some(content.pages.into_iter().collect()) }))
 }
 
 impl Content {
@@ -371,7 +371,7 @@ pub(super) fn of(
     file: &PoolFile,
     region: &Region,
     uuid: u128,
-    standing: Option<Standing>,
+    standing: Option<ExistingTwin>,
     opts: &PoolOptions,
 ) -> Result<(Arc<Twin>, Vec<Lock>), OpenError> {
     let (Some(mapping), Some(path)) = (region.mapping(), &opts.twin) else {
@@ -384,7 +384,7 @@ pub(super) fn of(
     let identity = identity_of(uuid);
     let mut locks = Vec::new();
     let parts = match standing {
-        Some(Standing { lock, in_step: whole @ Some(_) }) => {
+        Some(ExistingTwin { lock, in_step: whole @ Some(_) }) => {
             locks.push(lock);
             let disk =
                 FileDisk::open(path, SyncMethod::Measured).map_err(io("opening the twin"))?;

@@ -94,8 +94,8 @@ impl<S: Types> fmt::Debug for Maker<S> {
 #[must_use]
 pub fn maker<S: Subject>() -> Maker<TypesOf<S>> {
     Maker {
-        create: |pool, name| Ok(Box::new(Known::<S>(S::Index::create(pool, name)?))),
-        open: |pool, name| Ok(Box::new(Known::<S>(S::Index::open(pool, name)?))),
+        create: |pool, name| Ok(Box::new(SubjectIndex::<S>(S::Index::create(pool, name)?))),
+        open: |pool, name| Ok(Box::new(SubjectIndex::<S>(S::Index::open(pool, name)?))),
         simulated_bytes: S::SIMULATED_BYTES,
         loads_at_once: S::Index::LOADS_AT_ONCE,
     }
@@ -132,9 +132,9 @@ impl<S: Types> Maker<S> {
 }
 
 /// The index of a subject.
-struct Known<S: Subject>(S::Index);
+struct SubjectIndex<S: Subject>(S::Index);
 
-impl<S: Subject> Opened<S::Key, S::Value> for Known<S> {
+impl<S: Subject> Opened<S::Key, S::Value> for SubjectIndex<S> {
     fn close(self: Box<Self>) -> Result<(), IndexError> {
         self.0.close()
     }
@@ -145,7 +145,7 @@ impl<S: Subject> Opened<S::Key, S::Value> for Known<S> {
 }
 
 /// Forwards every call of [`Index`] to the index itself, including those with a default.
-impl<S: Subject> Index<S::Key, S::Value> for Known<S> {
+impl<S: Subject> Index<S::Key, S::Value> for SubjectIndex<S> {
     fn get(&self, key: &KeyRef<S>) -> Result<Option<S::Value>, IndexError> {
         self.0.get(key)
     }

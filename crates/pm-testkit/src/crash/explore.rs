@@ -61,7 +61,7 @@ enum Begins {
 }
 
 /// A position in a run that is being walked.
-struct Walk<'a> {
+struct RunPosition<'a> {
     depth: usize,
     begins: Begins,
     trace: &'a [Event],
@@ -160,7 +160,7 @@ impl AnyExplorer {
             return Err(self.failure(plan, seed, &run).without_crash(fault));
         }
         let operations: usize = plan.threads.iter().map(Vec::len).sum();
-        let mut walk = Walk {
+        let mut walk = RunPosition {
             depth: 0,
             begins: Begins::Durable(0),
             trace: &run.trace,
@@ -258,7 +258,7 @@ impl AnyExplorer {
         }
         let Some(from) = from(self, &run) else { return Ok(()) };
         self.creation_budget = self.report.in_creation + states / 2;
-        let mut walk = Walk {
+        let mut walk = RunPosition {
             depth: 0,
             begins: Begins::Durable(0),
             trace: &run.trace,
@@ -311,7 +311,7 @@ impl AnyExplorer {
     }
 
     /// Walks a trace, crashing at its crash points from event `from` on.
-    fn walk(&mut self, walk: &mut Walk<'_>, from: usize) -> Result<(), Broken> {
+    fn walk(&mut self, walk: &mut RunPosition<'_>, from: usize) -> Result<(), Broken> {
         let Some(mut level) = self.levels[walk.depth].take() else { return Ok(()) };
         if let Begins::Durable(hash) = walk.begins {
             let (kind, mutation) = (self.config.persistency, self.config.mutation);
@@ -408,7 +408,7 @@ impl AnyExplorer {
     }
 
     /// Whether a crash before this event is explored.
-    fn crashes_at(&mut self, walk: &Walk<'_>, event: Option<&Event>) -> bool {
+    fn crashes_at(&mut self, walk: &RunPosition<'_>, event: Option<&Event>) -> bool {
         let in_creation = !walk.oracle.is_created();
         if walk.paused || in_creation && self.report.in_creation >= self.creation_budget {
             return false;
@@ -427,7 +427,7 @@ impl AnyExplorer {
 
     fn crash_point(
         &mut self,
-        walk: &mut Walk<'_>,
+        walk: &mut RunPosition<'_>,
         level: &mut Level,
         i: usize,
     ) -> Result<(), Broken> {
@@ -481,7 +481,7 @@ impl AnyExplorer {
     }
 
     /// Whether the process also dies alone here.
-    fn kills_at(&mut self, walk: &Walk<'_>, level: &Level) -> bool {
+    fn kills_at(&mut self, walk: &RunPosition<'_>, level: &Level) -> bool {
         let every = self.config.kill_every * if walk.depth == 0 { 1 } else { 16 };
         let pending = !level.memory.dirty.is_empty();
         let room = walk.depth + 1 < self.levels.len() && self.report.states < walk.budget;
@@ -492,7 +492,7 @@ impl AnyExplorer {
     /// any point of that.
     fn kill(
         &mut self,
-        walk: &Walk<'_>,
+        walk: &RunPosition<'_>,
         allowed: &Allowed<AnyValue>,
         level: &mut Level,
     ) -> Result<(), Broken> {
@@ -530,7 +530,7 @@ impl AnyExplorer {
     /// Crashes a recovery, and what followed it, at up to `states` states.
     fn walk_recovery(
         &mut self,
-        walk: &Walk<'_>,
+        walk: &RunPosition<'_>,
         begins: Begins,
         (trace, history): (&[Event], &[Step]),
         allowed: &Allowed<AnyValue>,
@@ -545,7 +545,7 @@ impl AnyExplorer {
         };
         let later = earliest.filter(|_| self.rng.one_in(2));
         let from = later.map_or(0, |step| step + self.rng.below(trace.len() - step));
-        let mut inner = Walk {
+        let mut inner = RunPosition {
             depth: walk.depth + 1,
             begins,
             trace,
@@ -565,7 +565,7 @@ impl AnyExplorer {
     /// One crash state: recovers image `image` and judges the result.
     fn state(
         &mut self,
-        walk: &Walk<'_>,
+        walk: &RunPosition<'_>,
         allowed: &Allowed<AnyValue>,
         level: &mut Level,
         image: usize,
@@ -641,7 +641,7 @@ fn first_difference(trace: &[Event], hit: usize) -> usize {
     trace[hit..].iter().position(fence).map_or(hit, |after| hit + after)
 }
 
-impl Walk<'_> {
+impl RunPosition<'_> {
     fn step(&mut self, note: &Event) -> Result<(), String> {
         if note.value >= RESUME {
             self.paused = note.value == PAUSE;

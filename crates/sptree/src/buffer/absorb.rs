@@ -2,7 +2,7 @@
 
 use pmindex_core::{Flushed, LINE, Medium, PmError, PmU64};
 use pmindex_index::{Key, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::WriteBuffers;
 use super::table::{BufferTable, ENTRIES};
@@ -124,7 +124,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         leaves: &Leaves<K, V, M, LEAF>,
         held: &Held<'_, K, V, LEAF>,
         buffer: u32,
-        (probe, datum): (&Probe<'_, K>, Option<&Datum<'_, V>>),
+        (probe, datum): (&Probe<'_, K>, Option<&EncodedValue<'_, V>>),
         change: u64,
     ) -> Result<(), PmError> {
         let mut absorption = self.begin(leaves, held.node, buffer)?;

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
-use pmindex_record::{Datum, Probe};
+use pmindex_record::{EncodedValue, Probe};
 
 use super::WriteBuffers;
 use super::table::ENTRIES_MAX;
@@ -38,7 +38,7 @@ struct Member<'t> {
 struct Planned<'r, V> {
     /// Its place in the batch.
     record: usize,
-    datum: Datum<'r, V>,
+    datum: EncodedValue<'r, V>,
     /// The place of its Mnode among the members.
     member: usize,
     location: Location,
@@ -71,7 +71,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
     /// Plans a record, or finds its key (`false`). `None`: it cannot join, and nothing was changed.
     pub(crate) fn add(&mut self, record: usize, at: &At<'t>) -> Option<bool> {
         let (leaves, buffers, probe) = (self.leaves, self.buffers, &self.probes[record]);
-        let datum = Datum::<V>::new(self.records[record].1.borrowed()).ok()?;
+        let datum = EncodedValue::<V>::new(self.records[record].1.borrowed()).ok()?;
         let place = self.lock(at)?;
         let Member { node, bnode, buffer, planned, .. } = self.members[place];
         let same = |p: &Planned<'_, V>| {

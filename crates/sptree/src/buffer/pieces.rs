@@ -20,7 +20,7 @@ pub(super) const NONE: u32 = 0;
 pm_struct! {
     /// A piece: a line.
     #[align(64)]
-    pub(crate) struct Piece: size 64 {
+    pub(crate) struct BufferPiece: size 64 {
         /// Entries, one after the other.
         pub words @ 0: [PmU64; 8],
     }
@@ -34,7 +34,7 @@ pub(super) const fn per_piece(words: usize) -> usize {
 /// All pieces of an index.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    arena: Arena<Piece>,
+    arena: Arena<BufferPiece>,
 }
 
 impl Pieces {

@@ -2,7 +2,7 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::WriteBuffers;
 use super::table::ENTRIES_MAX;
@@ -66,7 +66,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let probe = Probe::<K>::of_stored(&key);
             let entry = table.find(buffer, &probe).map(|hit| hit.entry);
             let entry = entry.unwrap_or(table.state(buffer).len());
-            let datum = Datum::<V>::new(value.borrowed()).ok().filter(|_| kind == Kind::Put);
+            let datum = EncodedValue::<V>::new(value.borrowed()).ok().filter(|_| kind == Kind::Put);
             if entry == Self::ROOM {
                 let what = "a chain of more records than a buffer has";
                 return Err(PmError::Corrupt { what, offset: bnode.offset() });

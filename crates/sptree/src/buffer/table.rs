@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use parking_lot::Mutex;
 use pmindex_core::{Arena, Mapped, Medium, PmCell, PmError, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::pieces::{self, PIECES, Pieces, per_piece};
 use crate::layout::{bits, tag_of};
@@ -197,7 +197,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
     pub(crate) const fn bytes(buffer: usize) -> u64 {
         let per = per_piece(Slot::<K, V>::WORDS);
         let pieces = Self::room(buffer).div_ceil(per);
-        (size_of::<Buffer>() + pieces * size_of::<pieces::Piece>()) as u64
+        (size_of::<Buffer>() + pieces * size_of::<pieces::BufferPiece>()) as u64
     }
 
     #[inline(always)]
@@ -470,7 +470,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         index: u32,
         entry: usize,
         probe: &Probe<'_, K>,
-        datum: Option<&Datum<'_, V>>,
+        datum: Option<&EncodedValue<'_, V>>,
         known: bool,
     ) {
         let buffer = self.get(index);
@@ -492,7 +492,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         &self,
         index: u32,
         entry: usize,
-        datum: Option<&Datum<'_, V>>,
+        datum: Option<&EncodedValue<'_, V>>,
         (location, birth): (Location, u64),
     ) {
         let buffer = self.get(index);
@@ -509,7 +509,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
     }
 
     #[inline(always)]
-    fn put_value(&self, words: &[PmU64], datum: Option<&Datum<'_, V>>) {
+    fn put_value(&self, words: &[PmU64], datum: Option<&EncodedValue<'_, V>>) {
         let keys = Slot::<K, V>::KEY_WORDS;
         if let Some(datum) = datum {
             let count = words.len() - keys;

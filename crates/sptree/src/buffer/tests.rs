@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::{Counting, Mapped, Medium, Pool};
-use pmindex_record::{Datum, Probe, Route};
+use pmindex_record::{EncodedValue, Probe, Route};
 
 use super::table::BufferTable;
 use crate::SpTree;
@@ -146,7 +146,8 @@ fn what_a_full_buffer_says_does_not_touch() {
     let room = BufferTable::<u64, u64>::room(14) as u64;
     for n in 0..room + 2 {
         let (key, value) = (n % room, u64::MAX - n); // the last two are written again
-        let (probe, datum) = (Probe::<u64>::new(&key).unwrap(), Datum::<u64>::new(&value).unwrap());
+        let (probe, datum) =
+            (Probe::<u64>::new(&key).unwrap(), EncodedValue::<u64>::new(&value).unwrap());
         let seq = table.next_seq(buffer).seq;
         let birth = SEQ_MAX + if n == 0 { 5 } else { n % 4 };
         assert!(table.birth(buffer).is_none() || n > 0);

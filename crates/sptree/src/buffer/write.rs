@@ -2,7 +2,7 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::WriteBuffers;
 use super::table::{ENTRIES_MAX, Unused};
@@ -77,7 +77,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         leaves: &Leaves<K, V, M, LEAF>,
         held: &Held<'_, K, V, LEAF>,
-        (probe, datum): (&Probe<'_, K>, Option<&Datum<'_, V>>),
+        (probe, datum): (&Probe<'_, K>, Option<&EncodedValue<'_, V>>),
         change: u64,
     ) -> Result<Written, IndexError> {
         let Some(plan) = self.plan(leaves, held, datum)? else { return Ok(Written::InPlace) };
@@ -127,7 +127,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         leaves: &Leaves<K, V, M, LEAF>,
         held: &Held<'_, K, V, LEAF>,
-        datum: Option<&Datum<'_, V>>,
+        datum: Option<&EncodedValue<'_, V>>,
     ) -> Result<Option<Plan>, PmError> {
         let buffer = match leaves.middle.buffer(held.node) {
             Some(buffer) => buffer,
@@ -154,7 +154,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         held: &Held<'_, K, V, LEAF>,
         plan: &Plan,
         number: Unused,
-        (probe, datum): (&Probe<'_, K>, Option<&Datum<'_, V>>),
+        (probe, datum): (&Probe<'_, K>, Option<&EncodedValue<'_, V>>),
     ) -> Result<Staged<'_, M>, PmError> {
         let (words, count) = payload::<K, V>(probe, datum);
         let record = Record {
@@ -179,7 +179,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Whether a write of a key that is not in the buffer can join an absorption: one store makes it
     /// visible after a crash.
     #[inline(always)]
-    const fn may_join(slot: Option<usize>, datum: Option<&Datum<'_, V>>) -> bool {
+    const fn may_join(slot: Option<usize>, datum: Option<&EncodedValue<'_, V>>) -> bool {
         slot.is_none() || datum.is_none() || Slot::<K, V>::ONE_WORD_UPDATE
     }
 
@@ -294,7 +294,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Drop for Counted<'_, K, V, 
 /// The payload of an entry: the words of the key, then those of the value.
 pub(super) fn payload<K: Key, V: Value>(
     probe: &Probe<'_, K>,
-    datum: Option<&Datum<'_, V>>,
+    datum: Option<&EncodedValue<'_, V>>,
 ) -> ([u64; 8], usize) {
     let mut words = [0; 8];
     let (keys, all) = (Slot::<K, V>::KEY_WORDS.min(4), Slot::<K, V>::WORDS.min(8));

@@ -29,11 +29,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Word};
-use pmindex_log::{Known, LINE_BYTES, LINE_WORDS, Positions, usual_lines};
+use pmindex_log::{LINE_BYTES, LINE_WORDS, Positions, SegmentInfo, usual_lines};
 
 use super::Log;
 use super::chain::Chain;
-use super::layout::{HEAD_WORDS, Head, Location, Piece, piece_checksum};
+use super::layout::{CheckpointPiece, HEAD_WORDS, Head, Location, piece_checksum};
 
 /// Words of a piece, unless that makes too many pieces.
 const PIECE_WORDS: usize = (128 << 10) / 8 - LINE_WORDS;
@@ -127,11 +127,11 @@ impl<M: Medium> Log<M> {
 
     /// Makes heads that were read after the tails were taken durable, with them.
     pub(super) fn put_checkpoint(&self, tails: &Tails, heads: &Heads) -> Result<(), PmError> {
-        let dead = |known: &Known| {
+        let dead = |known: &SegmentInfo| {
             let passed = known.sequence < tails.lanes[known.lane].sequence();
             passed && self.segments().left(known.index) < heads.oldest
         };
-        let dead: Vec<Known> = self.segments().iter().filter(dead).collect();
+        let dead: Vec<SegmentInfo> = self.segments().iter().filter(dead).collect();
         let mut words: Vec<u64> = tails.lanes.iter().map(|tail| tail.into_word()).collect();
         words.extend_from_slice(&heads.words);
         self.write_checkpoint(&words)?; // durable before: any reuse of a dead segment
@@ -154,7 +154,7 @@ impl<M: Medium> Log<M> {
         let parts = words.chunks(usual.max(words.len().div_ceil(PIECES)).min(most));
         let mut blocks = Vec::with_capacity(parts.len());
         for part in parts.clone() {
-            let bytes = size_of::<Piece>() + 8 * part.len();
+            let bytes = size_of::<CheckpointPiece>() + 8 * part.len();
             blocks.push(op.reserve_bytes(bytes as u64, LINE as u64)?);
         }
         let offsets: Vec<u64> = blocks.iter().map(|block| block.ptr().offset()).collect();
@@ -200,10 +200,10 @@ impl<M: Medium> Log<M> {
     /// totals descend.
     pub(super) fn for_each_piece<'l>(
         &'l self,
-        mut visit: impl FnMut(u64, &'l Piece) -> Result<(), PmError>,
+        mut visit: impl FnMut(u64, &'l CheckpointPiece) -> Result<(), PmError>,
     ) -> Result<(), PmError> {
         let (pool, pm) = (&**self.pool(), self.pool().pm());
-        let mut at = PPtr::<Piece>::new(pm.load(&pool.get(self.base.root())?.anchor));
+        let mut at = PPtr::<CheckpointPiece>::new(pm.load(&pool.get(self.base.root())?.anchor));
         let mut expected = None;
         while !at.is_null() {
             let piece = pool.get(at)?;
@@ -331,4 +331,4 @@ impl<M: Medium> Log<M> {
     }
 }
 
-const _: () = assert!(size_of::<Piece>() == 8 * LINE_WORDS);
+const _: () = assert!(size_of::<CheckpointPiece>() == 8 * LINE_WORDS);

@@ -13,7 +13,7 @@ use pmindex_log::{LANES, Position};
 
 use super::Log;
 use super::entry::SEQ_MAX;
-use super::layout::{HEAD_WORDS, Head, Piece, PieceSum};
+use super::layout::{CheckpointPiece, HEAD_WORDS, Head, PieceSum};
 
 /// Words read at once.
 const AT_ONCE: usize = 512;
@@ -62,7 +62,7 @@ impl<M: Medium> Log<M> {
             let part = Part {
                 before: found.words,
                 words: count,
-                offset: offset + size_of::<Piece>() as u64,
+                offset: offset + size_of::<CheckpointPiece>() as u64,
             };
             let (next, total) = (pm.load(&piece.next).offset(), pm.load(&piece.total));
             let mut sum = PieceSum::new(next, total, count);

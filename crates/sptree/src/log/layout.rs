@@ -24,9 +24,9 @@ pub(super) const HEAD_WORDS: usize = 2;
 pm_struct! {
     /// The first line of a piece of a checkpoint.
     #[align(64)]
-    pub struct Piece: size 64 {
+    pub struct CheckpointPiece: size 64 {
         /// The next piece, or null.
-        pub next @ 0: PmPtr<Piece>,
+        pub next @ 0: PmPtr<CheckpointPiece>,
         /// Words in this piece.
         pub words @ 8: PmU64,
         /// Words in this piece and those after it.

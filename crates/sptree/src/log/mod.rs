@@ -62,7 +62,7 @@ pub(crate) use entry::lines_for;
 pub use entry::{Entry, Kind, Record};
 pub use lane::{Appended, Batch};
 pub(crate) use layout::FORMAT;
-pub use layout::{Location, Piece};
+pub use layout::{CheckpointPiece, Location};
 
 /// A structured log in a pool. See the module's head.
 #[derive(Debug)]

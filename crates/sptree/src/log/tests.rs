@@ -494,7 +494,7 @@ fn checkpoint_in_a_circle_is_an_error() {
     let (pool, root, log) = new_log(1 << 20);
     log.checkpoint(|_| Ok::<(), PmError>(())).expect("room");
     let at = log.pieces().expect("one")[0];
-    let piece = pool.get(PPtr::<Piece>::new(at)).expect("there");
+    let piece = pool.get(PPtr::<CheckpointPiece>::new(at)).expect("there");
     let pm = pool.pm();
     pm.store(&piece.next, PPtr::new(at));
     let words = pool.words(at + 64, LANES).expect("there");
@@ -530,8 +530,9 @@ fn a_large_checkpoint_is_read_where_it_lies_and_any_other_word_of_it_is_damage()
     drop(log);
     let pm = pool.pm();
     for &at in &pieces {
-        let piece = pool.get(PPtr::<Piece>::new(at)).expect("there");
-        let cells = pool.words(at + size_of::<Piece>() as u64, pm.load(&piece.words) as usize);
+        let piece = pool.get(PPtr::<CheckpointPiece>::new(at)).expect("there");
+        let cells =
+            pool.words(at + size_of::<CheckpointPiece>() as u64, pm.load(&piece.words) as usize);
         for cell in cells.expect("there").iter().step_by(97) {
             let word = pm.load_word(cell);
             pm.store_word(cell, word ^ 1 << 40);

@@ -9,7 +9,7 @@
 use pmindex_core::{LINE, Medium, PPtr, PmError, Word};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 use pmindex_pmwcas::Session;
-use pmindex_record::{Datum, Probe};
+use pmindex_record::{EncodedValue, Probe};
 
 use super::inner::Target;
 use super::layout::{Entry, Geometry, MAX_LEVEL, NOTHING, Place, Ptr, Status};
@@ -146,7 +146,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut data = Vec::with_capacity(records.len());
         let mut refused = None;
         for (key, value) in records {
-            match (Probe::<K>::new(key.borrowed()), Datum::<V>::new(value.borrowed())) {
+            match (Probe::<K>::new(key.borrowed()), EncodedValue::<V>::new(value.borrowed())) {
                 (Ok(probe), Ok(datum)) => {
                     probes.push(probe);
                     data.push(datum);
@@ -236,7 +236,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &'t self,
         group: &mut Group<'t, K, V, LEAF, INNER>,
         probes: &[Probe<'_, K>],
-        datum: &Datum<'_, V>,
+        datum: &EncodedValue<'_, V>,
         number: usize,
         ways: &mut [Ptr; BATCH],
     ) -> Result<bool, PmError> {

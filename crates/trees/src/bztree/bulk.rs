@@ -8,7 +8,7 @@
 use pmindex_core::{Medium, PmError, Word};
 use pmindex_index::{IndexError, Key, Noted, Shape, Value};
 use pmindex_pmwcas::{Descriptor, Session};
-use pmindex_record::{Datum, Probe, Slot, separator_between};
+use pmindex_record::{EncodedValue, Probe, Slot, separator_between};
 
 use super::inner::Target;
 use super::install::{Change, Refused};
@@ -65,7 +65,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut edge: Option<Raw> = None;
         let mut count = 0;
         for (key, value) in records {
-            let (probe, datum) = (Probe::<K>::new(key.borrowed())?, Datum::new(value.borrowed())?);
+            let (probe, datum) =
+                (Probe::<K>::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
             let form = Self::incoming(&probe, &datum).form;
             let raw = Raw::of(&probe);
             if last.as_ref().is_some_and(|last| last.compare(K::SHAPE, &raw).is_ge()) {
@@ -150,7 +151,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<Item<'static>, Refused> {
         let wrong = |_| PmError::Corrupt { what: "a record that changes its length", offset: 0 };
         let probe = Probe::<K>::new(key.borrowed()).map_err(wrong)?;
-        let datum = Datum::new(value.borrowed()).map_err(wrong)?;
+        let datum = EncodedValue::new(value.borrowed()).map_err(wrong)?;
         let record = Self::incoming(&probe, &datum);
         let mut words = vec![0; record.form.words];
         let mut changing = None;
@@ -283,7 +284,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 }
 
 /// The words of a record that has no block.
-fn encode<K: Key, V: Value>(words: &mut [u64], probe: &Probe<'_, K>, datum: &Datum<'_, V>) {
+fn encode<K: Key, V: Value>(words: &mut [u64], probe: &Probe<'_, K>, datum: &EncodedValue<'_, V>) {
     let mut put = |at: usize, bytes: &[u8]| {
         for (word, chunk) in words[at..].iter_mut().zip(bytes.chunks(8)) {
             let mut padded = [0; 8];

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use pmindex_core::{Medium, PmError, PmU64};
 use pmindex_index::{Key, Shape, Value, Words};
 use pmindex_pmwcas::{MAX_VALUE, Mwcas};
-use pmindex_record::{Datum, Probe, Readable, RecordBlock, Slot, read_into};
+use pmindex_record::{EncodedValue, Probe, Readable, RecordBlock, Slot, read_into};
 
 use super::layout::Place;
 
@@ -89,7 +89,7 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
 
     /// How a record of this key and value is kept where records of `most` words stay in the leaf.
     #[inline(always)]
-    pub(super) fn form(probe: &Probe<'_, K>, datum: &Datum<'_, V>, most: usize) -> Place {
+    pub(super) fn form(probe: &Probe<'_, K>, datum: &EncodedValue<'_, V>, most: usize) -> Place {
         let wide = Self::HAS_WORD && datum.words()[0] > MAX_VALUE;
         if !Slot::<K, V>::HAS_BLOCK {
             return Place { words: Slot::<K, V>::WORDS, wide, ..Place::default() };
@@ -265,7 +265,7 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
     pub(super) fn put_slot<M: Medium>(
         pm: &M,
         words: &[PmU64],
-        (probe, datum): (&Probe<'_, K>, &Datum<'_, V>),
+        (probe, datum): (&Probe<'_, K>, &EncodedValue<'_, V>),
         block: u64,
     ) {
         let (keys, values) = words.split_at(Slot::<K, V>::KEY_WORDS);
@@ -280,7 +280,7 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
         pm: &M,
         words: &[PmU64],
         place: Place,
-        (probe, datum): (&Probe<'_, K>, &Datum<'_, V>),
+        (probe, datum): (&Probe<'_, K>, &EncodedValue<'_, V>),
     ) {
         let key = K::SHAPE.words() + words_for(place.key);
         let (keys, values) = words.split_at(key);

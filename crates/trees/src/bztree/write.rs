@@ -19,7 +19,7 @@
 use pmindex_core::{Medium, PPtr, PmError, Word};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
 use pmindex_pmwcas::{Descriptor, Session};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::inner::Target;
 use super::layout::{Entry, Geometry, MAX_LEAF, NOTHING, Place};
@@ -38,7 +38,7 @@ pub(super) enum Want {
 /// A record on its way in.
 pub(super) struct Incoming<'a, K, V> {
     pub(super) probe: &'a Probe<'a, K>,
-    pub(super) datum: &'a Datum<'a, V>,
+    pub(super) datum: &'a EncodedValue<'a, V>,
     pub(super) form: Place,
 }
 
@@ -113,7 +113,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// A record and how it is kept.
     pub(super) fn incoming<'a>(
         probe: &'a Probe<'a, K>,
-        datum: &'a Datum<'a, V>,
+        datum: &'a EncodedValue<'a, V>,
     ) -> Incoming<'a, K, V> {
         let most = Geometry::<K, V, LEAF, INNER>::INLINE_WORDS;
         Incoming { probe, datum, form: Record::<K, V>::form(probe, datum, most) }
@@ -127,7 +127,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         want: Want,
         read: impl Fn(&Found<'_, K, V>) -> Result<T, PmError>,
     ) -> Result<Option<T>, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Self::incoming(&probe, &datum);
         self.pool.check_writable()?;
         let _busy = self.count.begin();

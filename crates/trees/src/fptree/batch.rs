@@ -24,7 +24,7 @@ use std::cmp::Ordering;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, PmError, words_of};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
-use pmindex_record::{Datum, Probe};
+use pmindex_record::{EncodedValue, Probe};
 
 use super::access::At;
 use super::inner::{BATCH, Cursor};
@@ -295,7 +295,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(always)]
     fn add(&mut self, record: usize, at: &At<'t>) -> Option<bool> {
         let (tree, probe) = (self.tree, &self.probes[record]);
-        let datum = Datum::new(self.records[record].1.borrowed()).ok()?;
+        let datum = EncodedValue::new(self.records[record].1.borrowed()).ok()?;
         let leaf = self.hold(at)?;
         let Staged { leaf: words, state, records, .. } = &self.leaves[leaf];
         let (words, state) = (*words, *state);
@@ -372,7 +372,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut written = Vec::with_capacity(2 * BATCH);
         for &Planned { record, leaf, slot, block } in &self.planned {
             let (probe, leaf) = (&self.probes[record], &self.leaves[leaf].leaf);
-            let Ok(datum) = Datum::new(self.records[record].1.borrowed()) else { continue };
+            let Ok(datum) = EncodedValue::new(self.records[record].1.borrowed()) else { continue };
             if Slot::<K, V>::HAS_BLOCK {
                 let block = LeafPtr::new(block);
                 written.push(Slot::<K, V>::fill_block(pool, block, probe, &datum)?);
@@ -382,7 +382,9 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             leaf.forget_pending(pm);
         }
         for &Replacing { record, leaf, slot } in &self.replacing {
-            let Ok(datum) = Datum::<V>::new(self.records[record].1.borrowed()) else { continue };
+            let Ok(datum) = EncodedValue::<V>::new(self.records[record].1.borrowed()) else {
+                continue;
+            };
             let cell = &self.leaves[leaf].leaf.slot(slot)[Slot::<K, V>::KEY_WORDS];
             pm.store_word(cell, datum.words()[0]); // LIN
             written.push(words_of(cell));

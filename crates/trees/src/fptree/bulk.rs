@@ -14,7 +14,7 @@ use std::slice::from_ref;
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Shape, Value, Words};
-use pmindex_record::{Datum, Loader, Probe, bulk_load, separator_between};
+use pmindex_record::{EncodedValue, Loader, Probe, bulk_load, separator_between};
 
 use super::image::LeafImage;
 use super::inner::{Built, LeafRef, Route};
@@ -246,7 +246,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let mut state = before;
             let (staged, mut blocks) = (rest, Vec::with_capacity(LEAF));
             while let Some((key, value)) = rest.first() {
-                let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
+                let (probe, datum) =
+                    (Probe::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
                 let record = Incoming { probe: &probe, datum: &datum };
                 match leaf.stage(pool, &mut op, state, &record) {
                     Ok((slot, block, flushed)) => {
@@ -264,7 +265,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             // Nothing reads the blocks before P3.
             let mut contents = Flushed::nothing();
             for ((key, value), block) in staged.iter().zip(blocks) {
-                let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
+                let (probe, datum) =
+                    (Probe::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
                 let written = Slot::<K, V>::write_block(pool, block, &probe, &datum)?;
                 contents = contents.and(written);
             }
@@ -301,7 +303,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Loader
         }
         let mut image = LeafImage::<K, V, LEAF>::new();
         for (key, value) in part {
-            let (probe, datum) = (Probe::<K>::of_stored(key), Datum::<V>::new(value.borrowed())?);
+            let (probe, datum) =
+                (Probe::<K>::of_stored(key), EncodedValue::<V>::new(value.borrowed())?);
             image.push(&probe, |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
         }
         let Some(last) = last else {

@@ -27,7 +27,7 @@ use pmindex_core::{
     Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of,
 };
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Datum, Pending, Probe, RecordBlock, sort_keys};
+use pmindex_record::{EncodedValue, Pending, Probe, RecordBlock, sort_keys};
 
 use super::layout::{Geometry, HEADER_WORDS, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
 
@@ -308,7 +308,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
 /// One record on its way in.
 pub(super) struct Incoming<'r, K, V> {
     pub(super) probe: &'r Probe<'r, K>,
-    pub(super) datum: &'r Datum<'r, V>,
+    pub(super) datum: &'r EncodedValue<'r, V>,
 }
 
 impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {

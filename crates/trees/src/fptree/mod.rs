@@ -64,6 +64,6 @@ mod recover_tests;
 #[cfg(test)]
 mod tests;
 
-pub use layout::{Piece, Root};
+pub use layout::{ImagePiece, Root};
 pub use range::Range;
 pub use tree::FpTree;

@@ -112,7 +112,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let value = std::marker::PhantomData;
             let reader = Reader::<K, V, M, LEAF, INNER> { pool, inner: &inner, value };
             let parts = Vec::new();
-            let mut walk = Walk { reader, report: &mut report, high: None, parts };
+            let mut walk = RecoveryWalk { reader, report: &mut report, high: None, parts };
             walk.run(head, limit)?;
             let parts = walk.parts;
             inner.prepare(report.threads, &parts)?
@@ -151,7 +151,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 }
 
 /// The walk along the leaves, which repairs and believes; it takes segments as a whole.
-struct Walk<'p, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
+struct RecoveryWalk<'p, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     reader: Reader<'p, K, V, M, LEAF, INNER>,
     report: &'p mut RecoveryReport,
     /// The high border of the last leaf that had one.
@@ -161,7 +161,7 @@ struct Walk<'p, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
 }
 
 impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
-    Walk<'p, K, V, M, LEAF, INNER>
+    RecoveryWalk<'p, K, V, M, LEAF, INNER>
 {
     fn run(&mut self, head: u64, limit: u64) -> Result<(), PmError> {
         let (pool, pm) = (self.reader.pool, self.reader.pool.pm());

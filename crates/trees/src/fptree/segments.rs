@@ -54,7 +54,7 @@ pub(super) struct Reader<'p, K, V, M: Medium, const LEAF: usize, const INNER: us
 }
 
 /// A walk under way.
-struct Walk<'p, K, V, const LEAF: usize> {
+struct SegmentWalk<'p, K, V, const LEAF: usize> {
     /// Where it goes on.
     next: Leaf<'p, K, V, LEAF>,
     start: u64,
@@ -226,7 +226,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let start = starts.take()?;
             if let Ok(next) = Leaf::at(self.pool, start) {
                 self.prefetch_leaf(&next);
-                return Some(Walk { next, start, fetched: false, segment: None });
+                return Some(SegmentWalk { next, start, fetched: false, segment: None });
             }
         };
         let mut walks: Vec<_> = std::iter::from_fn(begin).take(WALKS).collect();
@@ -256,7 +256,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Goes one leaf on. Nothing read is trusted but for its bounds.
-    fn step(&self, walk: &mut Walk<'p, K, V, LEAF>, starts: &Starts) -> Step {
+    fn step(&self, walk: &mut SegmentWalk<'p, K, V, LEAF>, starts: &Starts) -> Step {
         let (pm, leaf) = (self.pool.pm(), walk.next);
         let state = leaf.state(pm);
         if !state.is_valid(LEAF) || state.is_splitting() || state.len() == 0 {
@@ -293,7 +293,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Adds a leaf to a walk's segment; `None` if it does not belong there.
     fn note(
         &self,
-        walk: &mut Walk<'p, K, V, LEAF>,
+        walk: &mut SegmentWalk<'p, K, V, LEAF>,
         leaf: &Leaf<'_, K, V, LEAF>,
         state: LeafState,
     ) -> Option<()> {

@@ -12,7 +12,7 @@ use pmindex_index::{IndexError, Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, Shape, Val
 use pmindex_record::hash_words;
 
 use super::inner::{InnerTree, LeafRef, OwnedRoute, Route};
-use super::layout::{Piece, Root};
+use super::layout::{ImagePiece, Root};
 use super::leaf::{Leaf, link};
 use super::tree::FpTree;
 use crate::checksum::hash_bodies;
@@ -20,7 +20,7 @@ use crate::threads::{on_threads_with, threads_for};
 
 /// The most words of a piece, which is 32 KiB with its header.
 const PIECE_WORDS: usize = 4096 - HEADER_WORDS;
-const HEADER_WORDS: usize = size_of::<Piece>() / 8;
+const HEADER_WORDS: usize = size_of::<ImagePiece>() / 8;
 /// Pieces that a thread reads at a time.
 const GROUP: usize = 4;
 
@@ -237,7 +237,7 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
 }
 
 /// The words of a piece's body, if it may have as many.
-fn body_words(pm: &impl Medium, piece: &Piece) -> Option<usize> {
+fn body_words(pm: &impl Medium, piece: &ImagePiece) -> Option<usize> {
     usize::try_from(pm.load(&piece.words)).ok().filter(|words| *words <= PIECE_WORDS)
 }
 
@@ -267,7 +267,7 @@ struct Room {
 /// Copies some pieces to `words`; how many leaves they say they name, if they have their checksums.
 fn copy_group(
     pm: &impl Medium,
-    pieces: &[(&Piece, &[PmU64])],
+    pieces: &[(&ImagePiece, &[PmU64])],
     words: &mut Vec<u64>,
 ) -> Option<u64> {
     words.clear();
@@ -295,7 +295,7 @@ fn copy_group(
 fn read_group<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     pool: &Pool<M>,
     inner: &InnerTree<K, INNER>,
-    pieces: &[(&Piece, &[PmU64])],
+    pieces: &[(&ImagePiece, &[PmU64])],
     Room { words, leaves, bytes }: &mut Room,
     head: bool,
     total: u64,

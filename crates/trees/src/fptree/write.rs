@@ -3,7 +3,7 @@
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Medium, PmError, PmU64};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
-use pmindex_record::{Datum, Probe};
+use pmindex_record::{EncodedValue, Probe};
 
 use super::access::At;
 use super::inner::Route;
@@ -100,7 +100,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     #[inline(always)]
     fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.hold(&probe, |present| !present)? {
             if self.insert_held(held, &record)? {
@@ -141,7 +141,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     #[inline(always)]
     fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.hold(&probe, |present| present)? {
             if self.update_held(held, &record)? {
@@ -196,7 +196,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         value: &V::Ref,
         read: impl Fn(&[PmU64]) -> Result<T, PmError>,
     ) -> Result<Option<T>, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         loop {
             let Some(held) = self.hold(&probe, |_| true)? else { continue };

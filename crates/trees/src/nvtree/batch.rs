@@ -27,7 +27,7 @@ use std::cmp::Ordering;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, PmError};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::access::At;
 use super::inner::{BATCH, Cursor, Entry, Route};
@@ -303,7 +303,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(always)]
     fn add(&mut self, record: usize, at: &At<'t>) -> Option<bool> {
         let (tree, probe) = (self.tree, &self.probes[record]);
-        let datum = Datum::new(self.records[record].1.borrowed()).ok()?;
+        let datum = EncodedValue::new(self.records[record].1.borrowed()).ok()?;
         let index = self.hold(at)?;
         let Staged { leaf, hint, first, .. } = &self.leaves[index];
         let (leaf, slot) = (*leaf, hint.count());
@@ -371,7 +371,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut written = Vec::with_capacity(BATCH);
         for &Planned { record, leaf, slot, block } in &self.planned {
             let (probe, leaf) = (&self.probes[record], &self.leaves[leaf].leaf);
-            let datum = &Datum::new(self.records[record].1.borrowed())?;
+            let datum = &EncodedValue::new(self.records[record].1.borrowed())?;
             if Slot::<K, V>::HAS_BLOCK {
                 let block = LeafPtr::new(block);
                 written.push(Slot::<K, V>::fill_block(pool, block, probe, datum)?);

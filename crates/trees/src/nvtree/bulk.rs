@@ -14,7 +14,7 @@ use std::slice::from_ref;
 
 use pmindex_core::{Flushed, Medium, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Shape, Value, Words};
-use pmindex_record::{Datum, Loader, Probe, Slot, bulk_load, separator_between};
+use pmindex_record::{EncodedValue, Loader, Probe, Slot, bulk_load, separator_between};
 
 use super::image::LeafImage;
 use super::inner::{Built, LeafRef, Route};
@@ -242,7 +242,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let mut after = pm.load_word(counter);
             let mut blocks = Vec::with_capacity(Geometry::<K, V, LEAF>::PER_SEGMENT);
             for (i, (key, value)) in (first..LEAF).zip(rest) {
-                let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
+                let (probe, datum) =
+                    (Probe::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
                 if !std::ptr::eq(leaf.counter(i), counter) {
                     break;
                 }
@@ -306,7 +307,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Loader
         }
         let mut image = LeafImage::<K, V, LEAF>::new();
         for (key, value) in part {
-            let (probe, datum) = (Probe::<K>::of_stored(key), Datum::<V>::new(value.borrowed())?);
+            let (probe, datum) =
+                (Probe::<K>::of_stored(key), EncodedValue::<V>::new(value.borrowed())?);
             image.push(&probe, |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
         }
         let Some(last) = last else {

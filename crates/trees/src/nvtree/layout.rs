@@ -60,7 +60,7 @@ pm_struct! {
         /// Not 0 while a bulk load is under way: whatever hangs off the head is not in the index.
         pub bulk_load @ 8: PmU64,
         /// The image of the inner nodes that the last clean shutdown left, or null.
-        pub image @ 16: PmPtr<Piece>,
+        pub image @ 16: PmPtr<ImagePiece>,
         /// Leaves spread along the list, or 0: hints, never flushed. See
         /// [`waypoints`](super::waypoints).
         pub waypoints @ 24: [PmU64; 5],
@@ -73,9 +73,9 @@ pm_struct! {
     /// | next  | leaves | records | checksum | reserved |
     /// ```
     #[align(64)]
-    pub struct Piece: size 64 {
+    pub struct ImagePiece: size 64 {
         /// The next piece, or null.
-        pub next @ 0: PmPtr<Piece>,
+        pub next @ 0: PmPtr<ImagePiece>,
         /// Pairs in this piece.
         pub leaves @ 8: PmU64,
         /// Pairs in this piece and those after it.

@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::layout::{Geometry, Hint, LeafPtr, MAX_LEAF, Mark, NEXT, bits};
 
@@ -254,7 +254,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
 /// One record on its way in.
 pub(super) struct Incoming<'r, K, V> {
     pub(super) probe: &'r Probe<'r, K>,
-    pub(super) datum: &'r Datum<'r, V>,
+    pub(super) datum: &'r EncodedValue<'r, V>,
 }
 
 impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {

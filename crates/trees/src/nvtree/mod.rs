@@ -58,6 +58,6 @@ mod merge_tests;
 #[cfg(test)]
 mod tests;
 
-pub use layout::{Piece, Root};
+pub use layout::{ImagePiece, Root};
 pub use range::Range;
 pub use tree::NvTree;

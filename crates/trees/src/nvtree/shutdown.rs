@@ -12,7 +12,7 @@ use pmindex_index::{IndexError, Key, Shape, Value};
 use pmindex_record::{Separator, Tail, hash_words};
 
 use super::inner::{Built, InnerTree, LeafRef, Route};
-use super::layout::{Piece, Root};
+use super::layout::{ImagePiece, Root};
 use super::leaf::{Leaf, link, prepare_free};
 use super::tree::NvTree;
 use crate::checksum::hash_bodies;
@@ -20,7 +20,7 @@ use crate::threads::threads_for;
 
 /// Pairs in a piece: 32 KiB.
 const PAIRS: usize = 2044;
-const HEADER_WORDS: usize = size_of::<Piece>() / 8;
+const HEADER_WORDS: usize = size_of::<ImagePiece>() / 8;
 
 /// Pieces that a thread reads at a time.
 const GROUP: usize = 4;
@@ -128,7 +128,7 @@ fn free_pieces<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
 }
 
 /// A piece with its pairs.
-type Whole<'p> = (&'p Piece, &'p [PmU64]);
+type PieceAndPairs<'p> = (&'p ImagePiece, &'p [PmU64]);
 
 /// Reads and verifies the image, and makes inner nodes of each group of pieces as it comes.
 fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
@@ -139,8 +139,8 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
 ) -> Result<Option<Saved>, PmError> {
     let pm = pool.pm();
     let Some((pieces, leaves, records)) = find_pieces(pool, root, limit) else { return Ok(None) };
-    let groups: Vec<&[Whole<'_>]> = pieces.chunks(GROUP).collect();
-    let pairs = |group: &&[Whole<'_>]| group.iter().map(|(_, pairs)| pairs.len() / 2).sum();
+    let groups: Vec<&[PieceAndPairs<'_>]> = pieces.chunks(GROUP).collect();
+    let pairs = |group: &&[PieceAndPairs<'_>]| group.iter().map(|(_, pairs)| pairs.len() / 2).sum();
     let counts: Vec<usize> = groups.iter().map(pairs).collect();
     let threads = threads_for(pieces.len());
     let first_fence = |at: usize| pm.load_word(&groups[at][0].1[0]);
@@ -165,7 +165,7 @@ fn find_pieces<'p, M: Medium>(
     pool: &'p Pool<M>,
     root: &Root,
     limit: u64,
-) -> Option<(Vec<Whole<'p>>, u64, u64)> {
+) -> Option<(Vec<PieceAndPairs<'p>>, u64, u64)> {
     let pm = pool.pm();
     let mut next = pm.load(&root.image);
     let total = pm.load(&pool.get(next).ok()?.total);
@@ -196,7 +196,7 @@ struct Room {
 fn read_group<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     pool: &Pool<M>,
     inner: &InnerTree<K, INNER>,
-    pieces: &[Whole<'_>],
+    pieces: &[PieceAndPairs<'_>],
     Room { words, leaves }: &mut Room,
     head: bool,
 ) -> Option<()> {

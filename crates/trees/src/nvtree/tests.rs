@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pmindex_core::{Mapped, Medium, Pool, PoolOptions};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::inner::Route;
 use super::layout::{Hint, Mark};
@@ -107,7 +107,8 @@ fn batch_commits_the_slot_that_tells_of_the_others_first() {
     let (pm, hint) = (tree.pm(), leaf.hint(tree.pm()));
     let put = |slot: usize, key: u64| {
         let value = key + 1;
-        let (probe, datum) = (Probe::new(&key).expect("a key"), Datum::new(&value).expect("8"));
+        let (probe, datum) =
+            (Probe::new(&key).expect("a key"), EncodedValue::new(&value).expect("8"));
         leaf.write_slot(pm, slot, &Incoming { probe: &probe, datum: &datum }, 0);
         leaf.put_mark(pm, slot, Mark::POSITIVE);
     };

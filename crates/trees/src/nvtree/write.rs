@@ -3,7 +3,7 @@
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Medium, PmError, PmU64};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::access::At;
 use super::inner::{Entry, Route};
@@ -122,7 +122,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     #[inline(always)]
     fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.hold(&probe, |present| !present)? {
             if self.append_held(held, &record)? {
@@ -143,7 +143,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     #[inline(always)]
     fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.hold(&probe, |present| present)? {
             if self.append_held(held, &record)? {
@@ -179,7 +179,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         value: &V::Ref,
         read: impl Fn(&[PmU64]) -> Result<T, PmError>,
     ) -> Result<Option<T>, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         loop {
             let Some(held) = self.hold(&probe, |_| true)? else { continue };

@@ -15,7 +15,7 @@
 
 use pmindex_core::{Flushed, Medium, Op, PmError, PmU64};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::inner::Inner;
 use super::layout::{Child, LeafState, Pending, bits, free_slot};
@@ -197,7 +197,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(always)]
     fn add(&mut self, probe: &Probe<'_, K>, value: &V, leaf: u64) -> Option<bool> {
         let tree = self.tree;
-        let datum = Datum::new(value.borrowed()).ok()?;
+        let datum = EncodedValue::new(value.borrowed()).ok()?;
         let index = self.take(leaf)?;
         let Staged { leaf, slots, .. } = self.leaves[index];
         let candidates = leaf.matches(tree.pm(), leaf.state(tree.pm()).with_slots(slots), probe);

@@ -12,7 +12,7 @@
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Word};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Datum, Probe, Slot, in_parts};
+use pmindex_record::{EncodedValue, Probe, Slot, in_parts};
 
 use super::image::LeafImage;
 use super::inner::{Entry, Inner};
@@ -103,7 +103,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             if !Slot::<K, V>::HAS_BLOCK {
                 for (key, value) in part {
                     let probe = Probe::<K>::of_stored(key);
-                    let datum = Datum::<V>::new(value.borrowed())?;
+                    let datum = EncodedValue::<V>::new(value.borrowed())?;
                     image.push(&probe, |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
                 }
             }
@@ -299,7 +299,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let mut slots = before.slots();
             let mut order = Order::of(pool, &leaf, before, slots)?;
             while let Some((key, value)) = rest.first() {
-                let (probe, datum) = (Probe::new(key.borrowed())?, Datum::new(value.borrowed())?);
+                let (probe, datum) =
+                    (Probe::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
                 let record = Incoming { probe: &probe, datum: &datum };
                 let Some(i) = free_slot(slots, probe.preferred_slot(LEAF), LEAF) else {
                     return Err(leaf.corrupt("more records than slots").into());

@@ -29,7 +29,7 @@ use pmindex_core::{
     Durable, Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Pool, Word, words_of,
 };
 use pmindex_index::{Key, Value};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::layout::{Geometry, LINE_WORDS, LeafState, Pending, bits, free_slot};
 use super::order::Order;
@@ -280,7 +280,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
 /// One record on its way in.
 pub(super) struct Incoming<'r, K, V> {
     pub(super) probe: &'r Probe<'r, K>,
-    pub(super) datum: &'r Datum<'r, V>,
+    pub(super) datum: &'r EncodedValue<'r, V>,
 }
 
 impl<K, V> Clone for Incoming<'_, K, V> {

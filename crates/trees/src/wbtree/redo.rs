@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::{Flushed, Medium, PmError, PmU64, Pool};
 use pmindex_index::{Key, MAX_INLINE_WORDS, Value};
-use pmindex_record::{Datum, Slot};
+use pmindex_record::{EncodedValue, Slot};
 
 use super::layout::{LINE_WORDS, REDO_ENTRIES, Root};
 use super::leaf::Leaf;
@@ -81,7 +81,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
         i: usize,
-        datum: &Datum<'_, V>,
+        datum: &EncodedValue<'_, V>,
     ) -> Result<(), PmError> {
         let (pool, pm, redo) = (&*self.pool, self.pm(), &self.redo);
         let before = redo.number.load(Relaxed);

@@ -18,7 +18,7 @@ use pmindex_index::{
     Index, IndexError, InsertMany, Key, Missing, Noted, Occupied, PmIndex, RangeIter, Records,
     RecoveryReport, Stats, Value, same_encoding,
 };
-use pmindex_record::{Bounds, Datum, LeafSource, Probe, Scan, Sink};
+use pmindex_record::{Bounds, EncodedValue, LeafSource, Probe, Scan, Sink};
 
 use super::leaf::{Found, Incoming};
 use super::range::Leaves;
@@ -194,7 +194,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         let done = self
             .find_and_write(
@@ -208,7 +208,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Index<K
     }
 
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         let done = self
             .find_and_write(

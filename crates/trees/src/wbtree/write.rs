@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::{Medium, PmError, PmU64};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
-use pmindex_record::{Datum, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::leaf::{Found, Incoming};
 use super::separator::Route;
@@ -249,7 +249,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     #[inline(always)]
     pub(super) fn do_try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         self.begin()?;
         loop {
@@ -261,7 +261,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     #[inline(always)]
     pub(super) fn do_update(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         self.begin()?;
         self.update_found(&self.seek_to_change(&probe)?, record)
@@ -280,7 +280,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         value: &V::Ref,
         read: impl Fn(&[PmU64]) -> Result<T, PmError>,
     ) -> Result<Option<T>, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         self.begin()?;
         loop {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::alloc::Owner;
 use crate::alloc::head::Run;
-use crate::alloc::ticket::Subject;
+use crate::alloc::ticket::TicketBlock;
 use crate::media::Flushed;
 
 /// What a word becomes.
@@ -74,8 +74,8 @@ fn apply(space: &Space, zones: u64, word: usize, damage: &Damage) {
             let offset = block * 16;
             let base = offset / 4096 * 4096;
             match kind {
-                0 => Subject::Extent { offset: base, pages: 3 }.encode(),
-                kind => Subject::Slab { offset, class, base, fresh: kind == 1 }.encode(),
+                0 => TicketBlock::Extent { offset: base, pages: 3 }.encode(),
+                kind => TicketBlock::Slab { offset, class, base, fresh: kind == 1 }.encode(),
             }
         }
     };

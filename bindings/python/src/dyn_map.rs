@@ -40,7 +40,7 @@ pub(crate) enum Moment<'m> {
 }
 
 /// An open map.
-pub(crate) trait Erased: Send + Sync {
+pub(crate) trait DynMap: Send + Sync {
     fn get(&self, moment: &Moment<'_>, key: Lent<'_>) -> Result<Option<Raw>, Fault>;
     /// Adds or replaces.
     fn put(&self, moment: &mut Moment<'_>, key: Lent<'_>, value: Lent<'_>) -> Result<(), Fault>;
@@ -118,7 +118,7 @@ fn take<K: RawType, V: RawType, E: Into<Fault>>(
     Ok(taken)
 }
 
-impl<K: RawType + Key, V: RawType> Erased for Map<K, V> {
+impl<K: RawType + Key, V: RawType> DynMap for Map<K, V> {
     fn get(&self, moment: &Moment<'_>, key: Lent<'_>) -> Result<Option<Raw>, Fault> {
         let found = K::lend_from(key, |key| {
             Ok(match moment {
@@ -142,7 +142,7 @@ impl<K: RawType + Key, V: RawType> Erased for Map<K, V> {
 
     fn put_many(&self, moment: &mut Moment<'_>, records: &[Record]) -> Result<(), Fault> {
         let is_now = matches!(moment, Moment::Now);
-        let mut put = |(key, value): &Record| Erased::put(self, moment, key.lend(), value.lend());
+        let mut put = |(key, value): &Record| DynMap::put(self, moment, key.lend(), value.lend());
         if records.len() == 1 || !is_now {
             return records.iter().try_for_each(put);
         }

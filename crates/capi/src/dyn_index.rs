@@ -150,7 +150,7 @@ pub(crate) enum Moment<'m> {
 }
 
 /// An open index behind a handle.
-pub(crate) trait Erased: Send + Sync {
+pub(crate) trait DynIndex: Send + Sync {
     fn kind(&self) -> Kind;
     fn types(&self) -> (Type, Type);
     /// Passes the value of a key to `take`, if the key is present.
