@@ -1,9 +1,9 @@
-//! Attacks on the public surface by safe code: every size, count, offset and alignment that a caller
-//! may pass, with the values that overflow, wrap, end beyond the end, or mean nothing. An attack may
-//! get an error or, where the documentation says so, a panic; never memory that is not there.
+//! Attacks the public interface from safe code: every size, count, offset and alignment that a caller can
+//! pass, with values that overflow, wrap, end beyond the end, or mean nothing. An attack gets an error or,
+//! where the documentation says so, a panic; never an access outside the memory.
 //!
-//! `cargo xtask sanitize` runs these under `AddressSanitizer`, and under Miri what Miri can run. What must
-//! not compile is in `tests/compile/words`.
+//! `cargo xtask sanitize` runs these tests under `AddressSanitizer`, and those that Miri supports under Miri.
+//! Code that must not compile is in `tests/compile/words`.
 #![forbid(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use pmindex_core::{
     pm_struct, words_of,
 };
 
-/// Numbers that matter to whoever adds, multiplies or rounds.
+/// Returns the numbers at which additions, multiplications and roundings overflow.
 fn numbers() -> Vec<u64> {
     let near = |edge: u64| [edge.wrapping_sub(1), edge, edge.wrapping_add(1)];
     let powers = [3, 6, 12, 16, 20, 31, 32, 47, 52, 56, 61, 62, 63];
@@ -26,7 +26,7 @@ fn numbers() -> Vec<u64> {
     all
 }
 
-/// Reads and writes the first and the last word of what a reference claims to lead to.
+/// Reads and writes the first and the last word that a reference claims to refer to.
 fn touch<T: PmType>(target: &T) {
     let (pm, words) = (Mapped::dram(), words_of(target));
     for cell in [words.first(), words.last()].into_iter().flatten() {
@@ -34,14 +34,14 @@ fn touch<T: PmType>(target: &T) {
     }
 }
 
-/// Whether `body` panics.
+/// Returns `true` if `body` panics.
 fn panics<R>(body: impl FnOnce() -> R) -> bool {
     catch_unwind(AssertUnwindSafe(|| drop(body()))).is_err()
 }
 
 /// An arena is refused, or has as many elements as it says.
 fn attack_arenas<const N: usize>() {
-    // Products with the size that are about 0, a page, or a region of the heap, beyond all addresses.
+    // Products with the size that wrap to about 0, a page, or a region of the heap.
     let wraps = [0, 4096, 65536].map(|least| (1u128 << 64 | least) / (8 * N as u128));
     let wraps = wraps.into_iter().flat_map(|n| [n, n + 1]).filter_map(|n| u32::try_from(n).ok());
     let counts = [0, 1, 2, 3, 1 << 16, 1 << 30, 1 << 31, u32::MAX - 1, u32::MAX];
@@ -141,22 +141,22 @@ fn attack_pool<M: Medium>(pool: &Pool<M>) {
 }
 
 pm_struct! {
-    /// Of a line.
+    /// One line.
     #[align(64)]
     struct Aligned: size 64 { words: [PmU64; 8] }
 
-    /// As strongly aligned as can be.
+    /// The strongest alignment.
     #[align(4096)]
     struct Page: size 4096 { words: [PmU64; 512] }
 
-    /// Of two parts.
+    /// Two parts.
     #[align(16)]
     struct Pair: size 16 { first: PmU64, second: PmU64 }
 }
 
 #[test]
 fn offsets_lead_into_the_pool_or_nowhere() {
-    // From the heap, from the system, and of a length that is no power of two.
+    // Memory from the heap, from the system, and of a length that is no power of two.
     attack_pool(&Pool::volatile(0).expect("memory"));
     attack_pool(&Pool::emulated(5 << 20).expect("memory"));
     let space = Space::new(200 << 10, 300 << 10);
@@ -181,7 +181,7 @@ fn offsets_lead_into_the_pool_or_nowhere() {
 fn options_make_a_pool_or_an_error() {
     let base = || PoolOptions::new().size(96 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(512);
     let attack = |opts: PoolOptions| {
-        // What is asked for may be had, if it is not too much for a test.
+        // Create the pool unless it is too large for a test.
         if opts.created_size().is_ok_and(|size| size > 1 << 32) {
             return;
         }
@@ -243,7 +243,7 @@ fn requests_get_a_block_as_large_and_aligned_as_asked_for() {
         op.reserve_group::<[PmU64; 1 << 20]>(usize::MAX),
         Err(PmError::TooLarge { .. })
     ));
-    // A block of another pool, an owner outside the pool.
+    // A block of another pool, and an owner outside of the pool.
     let other = Pool::volatile(1 << 20).expect("memory");
     let (mut elsewhere, lock) = (other.op().expect("a slot"), VersionLock::new());
     let block = elsewhere.reserve::<PmU64>().expect("room");
@@ -253,7 +253,7 @@ fn requests_get_a_block_as_large_and_aligned_as_asked_for() {
     assert!(panics(|| pool.pptr(word)));
 }
 
-/// Bulk accesses to two runs of words of any two lengths: nothing beyond the shorter one is touched.
+/// Makes bulk accesses to two runs of words of any two lengths: none touches words beyond the shorter one.
 fn attack_bulk<M: Medium>(pool: &Pool<M>) {
     let pm = pool.pm();
     let words = pool.words(pool.len() - 8 * 160, 160).expect("the end of the pool");
@@ -344,7 +344,7 @@ fn padding_of_what_was_built_on_the_stack_is_no_word() {
     assert!(words.map(|cell| pool.pm().load(cell)).all(|word| word == 0));
 }
 
-/// Bytes that are no pool, and a pool's bytes cut anywhere.
+/// Opens bytes that are no pool, and the bytes of a pool truncated at any length.
 #[test]
 fn copies_of_anything_open_or_are_refused() {
     let space = Space::new(96 << 10, 96 << 10);

@@ -1,4 +1,4 @@
-//! The counting medium counts exactly what its rules say.
+//! The counting medium counts exactly as its rules say.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ fn pool() -> Pool<Counting<Mapped>> {
     Pool::counting(64 << 10).expect("a small pool")
 }
 
-/// 1024 words at a multiple of 4096.
+/// Returns 1024 words at a multiple of 4096.
 fn words(pool: &Pool<Counting<Mapped>>) -> &[PmU64] {
     pool.words(8192, 1024).expect("in bounds")
 }
@@ -38,9 +38,9 @@ fn lines_count_however_they_are_written_back() {
     let before = pm.counts();
     let flushed = pm
         .flush(&words[0])
-        .and(pm.flush_words(&words[6..10])) // the end of one line, the start of the next
+        .and(pm.flush_words(&words[6..10])) // the end of one line and the start of the next
         .and(pm.flush_words(&words[..0]))
-        .and(pm.stream_words(&words[15..33], &[1; 18])) // 4 lines, two of them in part
+        .and(pm.stream_words(&words[15..33], &[1; 18])) // 4 lines, two of them partly
         .and(pm.store_nt(&words[40], 5));
     pm.fence(flushed).expect("emulated");
     let counts = pm.counts() - before;
@@ -102,7 +102,7 @@ fn media_bytes_follow_the_access_unit() {
     let pool = pool();
     let (pm, words) = (pool.pm(), words(&pool));
     pm.reset();
-    // Two whole units, then one line of a third.
+    // Two whole units, then one line of a third unit.
     let flushed = pm.flush_words(&words[..64]).and(pm.flush(&words[64]));
     pm.fence(flushed).expect("emulated");
     assert_eq!(pm.counts().media_written, 0, "all still in the buffer");
@@ -157,7 +157,6 @@ fn a_delay_per_line_slows_flushes_down() {
     let started = Instant::now();
     let flushed = pool.pm().flush_words(&words(&pool)[..80]); // 10 lines
     pool.pm().fence(flushed).expect("emulated");
-    // A lower bound with a wide margin for the calibration; an upper one would be at a scheduler's
-    // mercy.
+    // A lower bound, with a wide margin for the calibration. An upper bound would depend on the scheduler.
     assert!(started.elapsed() > Duration::from_micros(500), "{:?}", started.elapsed());
 }

@@ -1,6 +1,6 @@
-//! Real persistent memory, where there is some: `PMEM_DIR` names a directory on a DAX file system,
-//! `PMEM_DEV` a device-DAX device that may be overwritten, `PMEM_CACHES=1` says that CPU caches are
-//! in the persistence domain. Elsewhere these tests say that they are skipped.
+//! Tests on real persistent memory: `PMEM_DIR` names a directory on a DAX file system, `PMEM_DEV` a
+//! device-DAX device that may be overwritten; `PMEM_CACHES=1` says that CPU caches are in the persistence
+//! domain. Without them these tests report that they are skipped.
 
 use pmindex_core::{Durability, Medium, OpenError, PmU64, Pool, PoolOptions};
 

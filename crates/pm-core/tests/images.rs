@@ -1,7 +1,7 @@
-//! Pools of released formats open for ever: images that earlier versions wrote are checked in.
+//! Opens pools of released formats, of which images are checked in.
 //!
-//! An image is text: the file's length, then each 64-byte line that is not zero, as its offset and
-//! eight words. A new format adds images; these are never written again.
+//! An image is text: the length of the file, then each 64-byte line that is not zero, as its offset and eight
+//! words. A new format adds images; existing images never change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use pmindex_core::{
 };
 
 pm_struct! {
-    /// Places for blocks.
+    /// Pointers to blocks.
     #[align(64)]
     struct Root: size 128 {
         places: [PmCell<PPtr<PmU64>>; 8],
@@ -23,7 +23,7 @@ pm_struct! {
 
 const KIND: [u8; 8] = *b"fixture ";
 const LAYOUT: u64 = 0x1234_5678_9abc_def0;
-/// Of a small block, of one that has a slab of its own, of extents.
+/// A small block, a block with a slab of its own, and extents.
 const SIZES: [u64; 5] = [24, 100, 2000, 9000, 12_289];
 
 fn options() -> PoolOptions {
@@ -58,8 +58,8 @@ fn decode(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// What the images hold: per size a block, filled; two indexes, and the place of one that was
-/// dropped.
+/// Makes the contents of the images: a filled block of each size, two indexes, and the directory entry of a
+/// dropped index.
 fn filled(space: &Space) -> Pool<Traced> {
     let pool = Pool::create_traced(space, &options()).expect("created");
     let fill = |root: &Root| {
@@ -85,7 +85,7 @@ fn root_of<M: Medium>(pool: &Pool<M>, name: &str) -> PPtr<Root> {
     entry.root()
 }
 
-/// Allocates a block for a place, up to a step: 1 staged, 2 committed and not sealed, 3 done.
+/// Allocates a block for a pointer, up to a step: 1 staged, 2 committed and not sealed, 3 complete.
 fn put<M: Medium>(pool: &Pool<M>, root: PPtr<Root>, place: usize, size: u64, steps: u8) {
     let (pm, dest) = (pool.pm(), &pool.get(root).expect("there").places[place]);
     let mut op = pool.op().expect("a slot");
@@ -110,7 +110,7 @@ fn put<M: Medium>(pool: &Pool<M>, root: PPtr<Root>, place: usize, size: u64, ste
     op.finish(durable);
 }
 
-/// Writes an image if there is none: only when a format is new.
+/// Writes an image if it does not exist, which is so for a new format only.
 fn image(name: &str, make: impl FnOnce(&Space)) -> Vec<u8> {
     let path = image_path(name);
     if !path.exists() {
@@ -123,7 +123,7 @@ fn image(name: &str, make: impl FnOnce(&Space)) -> Vec<u8> {
     decode(&fs::read_to_string(path).expect("an image"))
 }
 
-/// Opens an image as a file, and checks all that it holds; `more` are blocks beside those of
+/// Opens an image as a file and checks its contents; `more` are the blocks in addition to those of
 /// [`filled`].
 fn opens(image: &[u8], clean: bool, more: &[(usize, u64)]) {
     let directory = tempfile::tempdir().expect("a directory");
@@ -157,7 +157,7 @@ fn opens(image: &[u8], clean: bool, more: &[(usize, u64)]) {
         owned.push(block.offset());
     }
     pool.audit(owned.into_iter()).expect("every block once");
-    // And it is a pool like any other.
+    // The pool can be used like any other.
     put(&pool, roots[1], 7, 500, 3);
     pool.free_from(&places[3]).expect("freed");
     pool.close().expect("closed");

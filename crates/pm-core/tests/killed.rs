@@ -1,4 +1,4 @@
-//! A process that is killed, not simulated: what it was told is durable is there.
+//! Kills a real process: whatever it was told is durable is present afterwards.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ fn options() -> PoolOptions {
     PoolOptions::new().size(256 << 10).zone_bytes(32 << 10).require(Durability::Process)
 }
 
-/// Adds and drops indexes for ever, and says which it has acknowledged.
+/// Adds and drops indexes in an endless loop, and reports the acknowledged ones.
 fn child(path: &str) -> ! {
     let pool = Pool::create(path, &options()).expect("created");
     for i in 0u64.. {
@@ -52,12 +52,12 @@ fn what_a_killed_process_acknowledged_is_there() {
         let busy = Pool::open(&path, &options());
         assert!(matches!(busy, Err(OpenError::Locked { .. })), "another process has it");
         victim.kill().expect("killed");
-        last = numbers.last().unwrap_or(last); // what was still in the pipe
+        last = numbers.last().unwrap_or(last); // the rest of the pipe
         victim.wait().expect("ended");
 
         let pool = Pool::open(&path, &options()).expect("recovered");
         assert!(!pool.was_clean());
-        // In flight: the drop of `last + 1 - 50`, or the creation of `last + 1`.
+        // In progress: the drop of `last + 1 - 50`, or the creation of `last + 1`.
         let (in_flight, oldest) = (last + 1, (last + 1).saturating_sub(50));
         for entry in pool.indexes().expect("whole") {
             let value = pool

@@ -1,4 +1,4 @@
-//! Persisting through PMDK's library and by this library's own instructions: both agree.
+//! Compares persisting through PMDK's library with persisting by this library's own instructions.
 #![cfg(feature = "libpmem")]
 
 use std::path::Path;
@@ -9,7 +9,7 @@ fn options() -> PoolOptions {
     PoolOptions::new().size(4 << 20).emulate_pm(true).uuid(7)
 }
 
-/// A little of everything that persists.
+/// Calls every operation that persists.
 fn work(pool: &Pool<Counting>) {
     let pm = pool.pm();
     let entry = pool
@@ -56,7 +56,7 @@ fn both_ways_leave_the_same_pool_for_the_same_lines_and_fences() {
     let found = make(&foreign, &options().libpmem(true));
     assert_eq!(expected.0, found.0, "lines, fences");
     assert!(expected.1 == found.1, "the pools differ");
-    // Either opens what the other has made.
+    // Each opens the pool that the other created.
     for (path, libpmem) in [(&own, true), (&foreign, false)] {
         let pool = Pool::open(path, &options().libpmem(libpmem)).expect("opened");
         assert!(pool.was_clean() && pool.find_index("words").expect("whole").is_some());

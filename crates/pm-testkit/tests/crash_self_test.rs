@@ -1,5 +1,5 @@
-//! The simulator against programs that are broken on purpose. Each bug has a correct twin that
-//! differs in nothing else: the bug must be caught, and the twin must pass.
+//! Runs the simulator on programs with deliberate bugs. Each bug has a correct twin that differs in nothing
+//! else: the bug must be caught, and the twin must pass.
 
 mod broken {
     pub(crate) mod allocator;
@@ -176,7 +176,7 @@ fn acting_on_what_a_dead_process_left_in_the_caches_is_caught() {
         passes::<Counter<{ redo::CORRECT }>>(&small().persistency(persistency));
         passes::<Counter<{ redo::FLUSHES_CACHES }>>(&small().persistency(persistency));
     }
-    // Caches that persist keep what the dead process left.
+    // Persistent caches keep the stores of the dead process.
     passes::<Counter<{ redo::ACTS_ON_CACHES }>>(&small().persistency(Persistency::Eadr));
 }
 
@@ -223,7 +223,7 @@ fn a_campaign_covers_every_step_of_the_source() {
     let findings = campaign.run::<Slots<{ allocator::CORRECT }>>();
     assert!(findings.hold(), "{findings}");
     assert!(findings.reports.iter().all(|r| r.nested > 0), "{findings}");
-    // some steps of the log are only in the broken variants
+    // some steps of the log exist only in the broken variants
     let findings = campaign.run::<Log<{ log::CORRECT }>>();
     assert!(!findings.unreached.is_empty() && !findings.hold(), "{findings}");
 }

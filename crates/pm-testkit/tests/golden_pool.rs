@@ -1,4 +1,4 @@
-//! What the operations of a pool cost: its directory, its growth.
+//! Golden costs of the operations of a pool: its directory and its growth.
 
 use pmindex_core::{Counting, Mapped, Medium, PmU64, Pool, PoolOptions};
 use pmindex_testkit::golden::{self, Row};

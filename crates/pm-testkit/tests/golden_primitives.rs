@@ -1,4 +1,4 @@
-//! What the persistence primitives cost.
+//! Golden costs of the persistence primitives.
 
 use pmindex_core::{Counting, Mapped, Medium, PmU64, Pool};
 use pmindex_testkit::golden::{self, Row};

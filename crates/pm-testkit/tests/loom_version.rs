@@ -1,10 +1,10 @@
-//! The version lock's protocol under a model checker: every interleaving of two or three threads,
-//! every value a relaxed load may return.
+//! Checks the protocol of the version lock with a model checker: every interleaving of two or three threads,
+//! and every value that a relaxed load may return.
 //!
-//! The protocol's source file is compiled here over loom's atomics. Durability is no matter of this
-//! test: the crash simulator's is.
+//! The source file of the protocol is compiled here with loom's atomics. Durability is not checked here, but
+//! by the crash simulator.
 
-/// What the protocol finds as `super::primitive`.
+/// The module that the protocol imports as `super::primitive`.
 mod primitive {
     pub(crate) use loom::sync::atomic::{AtomicU64, fence};
 }
@@ -31,7 +31,7 @@ impl Node {
         Arc::new(Self { lock: VersionWord(AtomicU64::new(0)), data })
     }
 
-    /// One attempt to add 1 to both words, with stores of `order` behind a release fence or not.
+    /// Tries once to add 1 to both words, with stores of `order`, after a release fence if `fenced`.
     fn try_add(&self, order: Ordering, fenced: bool) -> bool {
         let Some(version) = self.lock.version() else { return false };
         if !self.lock.try_lock(version) {
@@ -48,7 +48,7 @@ impl Node {
         true
     }
 
-    /// One attempt to read both words.
+    /// Tries once to read both words.
     fn try_read(&self, order: Ordering) -> Option<[u64; 2]> {
         let version = self.lock.version()?;
         let read = [self.data[0].load(order), self.data[1].load(order)];
@@ -56,7 +56,7 @@ impl Node {
     }
 }
 
-/// One writer, one reader: whatever validates is whole.
+/// One writer and one reader: a read that validates is consistent.
 fn reads_are_whole(store: Ordering, fenced: bool, load: Ordering) {
     loom::model(move || {
         let node = Node::new();
@@ -103,16 +103,16 @@ fn writers_exclude_each_other_and_see_each_others_data() {
     });
 }
 
-/// A node of a tree whose memory becomes zeros and a node again, and the lock of the node above it.
+/// A node of a tree whose memory is zeroed and becomes a node again, and the lock of its parent.
 struct Reused {
     above: VersionWord,
-    /// Which node the one above leads to; 0: none.
+    /// The child of the parent; 0: none.
     child: AtomicU64,
     node: Node,
 }
 
 impl Reused {
-    /// The node above leads to the node, whose data are 5: at the version of its lock.
+    /// Makes a parent whose child is the node, with data 5 and a lock of this version.
     fn new(version: u64) -> Arc<Self> {
         let node = Node {
             lock: VersionWord(AtomicU64::new(version)),
@@ -122,7 +122,7 @@ impl Reused {
         Arc::new(Self { above, child: AtomicU64::new(1), node })
     }
 
-    /// Changes the way down under the lock above it, with or without the node's own.
+    /// Changes the parent's child under the parent's lock, with or without the node's own.
     fn change(&self, child: u64, node: bool) {
         let version = self.above.version().expect("nobody else locks");
         assert!(self.above.try_lock(version));
@@ -142,7 +142,7 @@ impl Reused {
     fn reuse(&self, floor: impl Fn(u64) -> u64) {
         self.change(0, true);
         let floor = floor(self.node.lock.above()); // F1
-        // F2: the system makes zeros of pages in any order, but after all that was stored there.
+        // F2: the system zeroes pages in any order, but after all earlier stores to them.
         fence(Release);
         self.node.data[0].store(0, Relaxed);
         self.node.lock.0.store(0, Relaxed);
@@ -154,7 +154,7 @@ impl Reused {
         self.change(1, false);
     }
 
-    /// One attempt to read the node's data on the way from above.
+    /// Tries once to read the node's data, starting at the parent.
     fn try_read(&self) -> Option<[u64; 2]> {
         let version = self.above.version()?;
         if self.child.load(Acquire) == 0 {
@@ -169,7 +169,7 @@ impl Reused {
     }
 }
 
-/// A reader beside a node that goes and comes back: whatever validates is of one of both lives.
+/// Reads beside a node that is freed and reused: a read that validates is of one use.
 fn reuse_is_seen(version: u64, floor: fn(u64) -> u64) {
     loom::model(move || {
         let tree = Reused::new(version);

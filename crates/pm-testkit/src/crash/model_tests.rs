@@ -1,4 +1,4 @@
-//! The memory model, checked against images written down by hand.
+//! Compares the memory model with images written down by hand.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::mutate::{Change, Mutation};
 use super::rng::Rng;
 use super::site::Site;
 
-/// The words the tests watch: two on one line, one on another line, one on another page.
+/// The words that the tests watch: two on one line, one on another line, one on another page.
 const WATCHED: [usize; 4] = [512, 513, 520, 1024];
 
 struct Bench {
@@ -42,12 +42,12 @@ impl Bench {
         self.pm.fence(Flushed::nothing()).unwrap();
     }
 
-    /// The values that the watched words may have after a crash at the end.
+    /// Returns the values that the watched words may have after a crash at the end.
     fn images(&self, kind: Persistency) -> BTreeSet<[u64; 4]> {
         self.images_of_mutant(kind, None)
     }
 
-    /// As [`images`](Self::images), with the only barrier dropped.
+    /// Does the same as [`images`](Self::images), with the only barrier dropped.
     fn images_without_barrier(&self, kind: Persistency) -> BTreeSet<[u64; 4]> {
         let barrier = |event: &Event| event.kind == EventKind::InOrder;
         let site =
@@ -71,7 +71,7 @@ impl Bench {
         self.images_at(&mut memory)
     }
 
-    /// The values that the watched words may have now.
+    /// Returns the values that the watched words may have now.
     fn images_at(&self, memory: &mut Memory) -> BTreeSet<[u64; 4]> {
         let mut images = Images::default();
         let coverage = images.derive(memory, &self.space, 1 << 12, 0, &mut Rng::new(1));
@@ -286,7 +286,7 @@ fn a_dead_process_leaves_its_stores_to_the_next_flush_and_none_to_the_next_fence
     for (kind, kept) in [(Persistency::Lines, false), (Persistency::Eadr, true)] {
         let bench = Bench::new();
         bench.store(0, 1);
-        let _ = bench.flush(0); // started by the process that dies: no fence of another completes it
+        let _ = bench.flush(0); // the process that started it dies: no fence of another process completes it
         bench.store(2, 2);
         let dead = bench.space.trace_len();
         bench.fence();

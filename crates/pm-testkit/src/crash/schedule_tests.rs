@@ -8,7 +8,7 @@ use pmindex_core::{Medium, PPtr, PmError, PmU64, Pool, PoolOptions};
 
 use super::schedule::{interleave, preempt_once};
 
-/// Three threads each add to a word without any protection; returns the order of the stores.
+/// Three threads add to a word without protection; returns the order of the stores.
 fn run(seed: u64) -> Vec<(u16, u64)> {
     let space = Space::new(4096, 4096);
     space.record(true);
@@ -103,8 +103,8 @@ fn one_preemption_is_tried_at_every_step() {
     assert_eq!(orders, expected.map(Vec::from).into());
 }
 
-/// A thread that waits for an operation slot lets other threads run; one that waits for a slot of its own
-/// gets an error after a while, and no thread sleeps meanwhile.
+/// A thread that waits for an operation slot lets other threads run. One that waits for its own slot gets an
+/// error after a while, and no thread sleeps meanwhile.
 #[test]
 fn threads_share_one_slot_and_who_waits_for_it_lets_the_others_run() {
     let options = PoolOptions::new().size(64 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(256);

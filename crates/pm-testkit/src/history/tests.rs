@@ -1,4 +1,4 @@
-//! Known histories, and all small ones against a search that tries every order.
+//! Tests of known histories, and of all small ones against a search that tries every order.
 
 use std::collections::BTreeMap;
 
@@ -158,7 +158,7 @@ fn keys_are_independent_and_the_guilty_one_is_named() {
     assert_eq!(history.check().expect_err("key 3 was never written").key, 3);
 }
 
-/// Whether an order of all returned calls, and some of the others, explains the outcomes.
+/// Returns `true` if an order of all returned calls, and of any subset of the others, explains the outcomes.
 fn any_order(state: Option<Tag>, left: &[Event]) -> bool {
     if left.iter().all(|event| event.outcome.is_none()) {
         return true;

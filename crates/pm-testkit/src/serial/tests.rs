@@ -1,11 +1,11 @@
-//! Correct histories, and the known anomalies by name.
+//! Tests of correct histories, and of the known anomalies by name.
 
 use super::{Because, Broken, Item, Place, Read, Transaction, Version, replay, search_cycle};
 
 const A: Item = (0, 1);
 const B: Item = (1, 1);
 
-/// A transaction; its versions are those given.
+/// Makes a transaction with these versions.
 fn transaction(
     span: (u64, u64),
     reads: &[(Item, Option<Version>)],
@@ -96,7 +96,7 @@ fn half_of_a_commit_is_found() {
 fn a_read_of_the_past_is_found() {
     let history = vec![
         transaction((1, 2), &[(A, None)], &[(A, 10)]),
-        transaction((3, 4), &[(A, None)], &[]), // serializable, and not strictly so
+        transaction((3, 4), &[(A, None)], &[]), // serializable, but not strictly
     ];
     let cycle = vec![(0, Because::ItEnded), (1, Because::ItRead(A))];
     let Err(Broken::Cycle(found)) = search_cycle(&history) else { panic!("not found") };

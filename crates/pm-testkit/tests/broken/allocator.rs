@@ -1,4 +1,5 @@
-//! A stack of nodes with a toy allocator: a bitmap of slots, and an audit against what is linked.
+//! A stack of nodes with a toy allocator: a bitmap of slots, and an audit that compares it with the linked
+//! nodes.
 
 use pmindex_core::trace::Space;
 use pmindex_core::{Medium, Traced};
@@ -8,11 +9,11 @@ use proptest::prelude::*;
 use super::cells::{Line, line};
 
 pub(crate) const CORRECT: usize = 0;
-/// Allocates durably, then links; recovery does not look.
+/// Allocates durably, then links; recovery does not repair it.
 pub(crate) const LEAK: usize = 1;
-/// Frees durably, then unlinks; recovery does not look.
+/// Frees durably, then unlinks; recovery does not repair it.
 pub(crate) const EARLY_FREE: usize = 2;
-/// Recovery frees the unfinished node once more than it may.
+/// Recovery frees the unfinished node twice.
 pub(crate) const FREED_TWICE: usize = 3;
 /// Links a node before it is durable.
 pub(crate) const POINTER_FIRST: usize = 4;
@@ -77,7 +78,7 @@ impl<const BUG: usize> Slots<BUG> {
         match BUG {
             LEAK | EARLY_FREE => {}
             FREED_TWICE => {
-                // the log says which slot was being freed, but not how far that got
+                // the log says which slot was being freed, but not which steps were done
                 let root = self.root()?;
                 let slot = pm.load(&root[2]);
                 if slot != 0 {
@@ -92,7 +93,7 @@ impl<const BUG: usize> Slots<BUG> {
         Ok(())
     }
 
-    /// What is linked is in use: the bitmap follows from it.
+    /// Rebuilds the bitmap: linked nodes are in use.
     fn rebuild(&self) -> Result<(), Fault> {
         let bits = self.linked()?.iter().fold(0, |bits, slot| bits | 1 << slot);
         if bits != self.pm.load(&self.root()?[1]) {

@@ -14,7 +14,7 @@ pub(crate) const NO_COMMIT_FLUSH: usize = 3;
 pub(crate) const NO_COMMIT_FENCE: usize = 4;
 pub(crate) const COMMIT_FIRST: usize = 5;
 pub(crate) const RMW_FOR_FENCE: usize = 6;
-/// Not a bug: a flush that nothing needs.
+/// Not a bug: a redundant flush.
 pub(crate) const FLUSH_TWICE: usize = 7;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl<const BUG: usize> Log<BUG> {
         line(&self.space, 0)
     }
 
-    /// An entry, a page away from the count so that msync separates them too.
+    /// Returns an entry, which is a page away from the count so that msync separates them too.
     fn entry(&self, n: u64) -> Result<&Line, Fault> {
         line(&self.space, 64 + n)
     }

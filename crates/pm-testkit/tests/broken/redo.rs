@@ -1,4 +1,4 @@
-//! Two counters that move together, by a redo log; and a lock word in persistent memory.
+//! Two counters that change together by a redo log, and a lock word in persistent memory.
 
 use pmindex_core::trace::Space;
 use pmindex_core::{Medium, Traced};
@@ -8,15 +8,15 @@ use proptest::prelude::*;
 use super::cells::line;
 
 pub(crate) const CORRECT: usize = 0;
-/// Opening does not void the lock of the dead process.
+/// Opening does not release the lock of the dead process.
 pub(crate) const LOCK_SURVIVES: usize = 1;
-/// The log says how much to add, so doing it twice adds twice.
+/// The log holds an increment, so replaying it twice adds twice.
 pub(crate) const REDO_TWICE: usize = 2;
 /// Recovery repairs in the caches only.
 pub(crate) const UNPERSISTED_RECOVERY: usize = 3;
-/// Opening acts on what a dead process left in the caches, durable or not.
+/// Opening acts on the caches of a dead process, durable or not.
 pub(crate) const ACTS_ON_CACHES: usize = 4;
-/// Not a bug: opening flushes what it acts on, where nothing wrote it back.
+/// Not a bug: opening flushes the words that it acts on, if no earlier flush did.
 pub(crate) const FLUSHES_CACHES: usize = 5;
 
 /// Line 0: the log (state, amount, first counter's new value, second's). Lines 1 and 2: the

@@ -13,7 +13,7 @@ pub(crate) const TORN: usize = 1;
 pub(crate) const STALE_READ: usize = 2;
 pub(crate) const READER_FLUSHES: usize = 3;
 
-/// A 16-byte register: two copies and a word that says which is valid.
+/// A 16-byte register: two copies, and a word that selects the valid one.
 #[derive(Debug)]
 pub(crate) struct Pair<const BUG: usize> {
     space: Space,
@@ -59,7 +59,7 @@ impl<const BUG: usize> CrashSubject for Pair<BUG> {
         let next = 1 - pm.load(&words[7]) as usize;
         pm.store(&words[2 * next], op.0);
         pm.store(&words[2 * next + 1], op.0 * 2);
-        // durable before: the selector. Same line, ordinary stores: the order suffices.
+        // Durable before the selector: they share a line, so the order of ordinary stores suffices.
         pm.store(&words[7], next as u64);
         pm.persist(words)?;
         Ok(())
@@ -125,7 +125,7 @@ impl<const BUG: usize> CrashSubject for Registers<BUG> {
                 0
             }
             Move::Copy => {
-                // only one copier: it needs no lock against others
+                // a single copier needs no lock
                 let copier = (BUG != CORRECT).then(|| pm.lock(&self.lock));
                 let value = pm.load(&x[0]);
                 if BUG == READER_FLUSHES {

@@ -1,4 +1,4 @@
-//! A register of one line, written by a copy: two buffers, and a word that says which is valid.
+//! A register of one line that is written by a copy: two buffers, and a word that selects the valid one.
 
 use pmindex_core::trace::Space;
 use pmindex_core::{Medium, Traced};
@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use super::cells::{Line, line};
 
 pub(crate) const CORRECT: usize = 0;
-/// The selector is written while the non-temporal data is on its way.
+/// Writes the selector while the non-temporal data is pending.
 pub(crate) const NO_FENCE: usize = 1;
-/// An ordinary store goes to the line that is being streamed to.
+/// Stores to a line with pending non-temporal data.
 pub(crate) const STORE_TO_PENDING_LINE: usize = 2;
-/// Trusts that the words of a bulk copy persist in order, the selector last.
+/// Assumes that the words of a bulk copy persist in order, the selector last.
 pub(crate) const BULK_IN_ORDER: usize = 3;
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! The suite on the simplest durable index: it passes everything, on every bed; with a flaw in
-//! what it makes durable, or in how it uses the allocator, the suite says what is wrong.
+//! Runs the suite on the simplest durable index: it passes everything, on every bed. With a flaw in its
+//! persistence, or in its use of the allocator, the suite says what is wrong.
 
 mod slots;
 
@@ -12,7 +12,7 @@ use pmindex_testkit::conformance::{
 };
 use slots::SlotIndex;
 
-/// What is wrong with the index.
+/// A flaw of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     None,
@@ -38,22 +38,22 @@ conformance! {
     /// Room for every test.
     durable: SlotIndex<u64, u64, 4096>, keys u64, values u64,
         groups [model, edges, naming, space];
-    /// In a small pool.
+    /// A small pool.
     durable_small: SlotIndex<u64, u64, 3500>, keys u64, values u64, groups [full];
-    /// In files that grow, are closed, killed and opened.
+    /// Files that grow, are closed, killed and opened.
     durable_in_files: SlotIndex<u64, u64, 4000>, keys u64, values u64, on InFiles,
         groups [model, naming, space];
-    /// In simulated memory.
+    /// Simulated memory.
     durable_simulated: SlotIndex<u64, u64, 160, Traced>, keys u64, values u64, on Simulated,
         groups [schedules, crashes, concurrent_crashes];
-    /// Where every store, flush and fence is counted.
+    /// Every store, flush and fence is counted.
     durable_counted: SlotIndex<u64, u64, 4096, Counting<Mapped>>, keys u64, values u64,
         on Counted, groups [model, naming, threads, counts];
     /// Conversions that panic.
     durable_fused: SlotIndex<Fuse, Fuse, 160>, keys Fuse, values Fuse, groups [conversions];
 }
 
-/// An index for flaws, in ordinary memory.
+/// An index with flaws, in ordinary memory.
 struct Plain;
 
 impl Subject for Plain {
@@ -63,7 +63,7 @@ impl Subject for Plain {
     type Index = SlotIndex<u64, u64, 4096>;
 }
 
-/// An index for flaws, where everything is counted.
+/// An index with flaws, on a counting medium.
 struct Metered;
 
 impl Subject for Metered {
@@ -73,7 +73,7 @@ impl Subject for Metered {
     type Index = SlotIndex<u64, u64, 4096, Counting<Mapped>>;
 }
 
-/// An index for flaws, in simulated memory.
+/// An index with flaws, in simulated memory.
 struct Crashed;
 
 impl Subject for Crashed {

@@ -1,8 +1,8 @@
-//! The simplest durable index: a root block with an array of pointers to records, one lock around
-//! everything, the order in DRAM. Every change is one allocate-activate, one free, or one exchange
-//! of a record.
+//! The simplest durable index: a root block with an array of pointers to records, one lock around everything,
+//! and the order in DRAM. Every change is one allocation with activation, one free, or one exchange of a
+//! record.
 //!
-//! It is correct unless its thread was given a [`Flaw`], for one thread while it loads.
+//! It is correct unless its thread was given a [`Flaw`].
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -25,13 +25,13 @@ pm_struct! {
     /// A record.
     #[align(8)]
     pub(crate) struct Record: size 16 {
-        /// The key's word.
+        /// The key as a word.
         key: PmU64,
-        /// The value's word.
+        /// The value as a word.
         value: PmU64,
     }
 
-    /// The root block: a slot that is not null is a record, unless a load is under way.
+    /// The root block: each slot that is not null points to a record, unless a load is in progress.
     #[align(64)]
     pub(crate) struct Root<const N: usize> {
         loading: PmU64,
@@ -39,12 +39,12 @@ pm_struct! {
     }
 }
 
-/// What DRAM knows.
+/// The state in DRAM.
 #[derive(Debug, Default)]
 struct State {
     slots: BTreeMap<u64, usize>,
     free: Vec<usize>,
-    /// A change is under way, or was interrupted: the medium decides.
+    /// A change is in progress or was interrupted, so the medium must be read again.
     doubtful: bool,
 }
 
@@ -88,7 +88,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
         Ok(&self.pool.get(self.entry.root::<Root<N>>())?.loading)
     }
 
-    /// Takes back a load that did not end.
+    /// Discards an unfinished load.
     fn discard(&self) -> Result<(), PmError> {
         for slot in 0..N {
             self.pool.free_from(self.slot(slot)?)?;
@@ -96,7 +96,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
         self.mark_loading(0)
     }
 
-    /// Whether a load is under way, durably.
+    /// Returns `true` if a load is durably in progress.
     #[track_caller]
     fn mark_loading(&self, loading: u64) -> Result<(), PmError> {
         self.pool.pm().store(self.loading()?, loading);
@@ -117,7 +117,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
         Ok(Some((self.pool.pm().load(&record.key), self.pool.pm().load(&record.value))))
     }
 
-    /// The lock, with the truth in it.
+    /// Locks the state and brings it up to date.
     fn state(&self) -> Result<Guard<'_>, IndexError> {
         let mut state = self.pool.pm().lock(&self.state);
         if state.doubtful {
@@ -169,7 +169,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
         Ok(())
     }
 
-    /// Removes a record if `wanted` says so of its value's word.
+    /// Removes a record if `wanted` accepts its value's word.
     fn remove_where(
         &self,
         key: &K::Ref,
@@ -346,7 +346,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> Index<K, V> for SlotIndex<K, V
     }
 
     fn check(&self) -> Result<u64, IndexError> {
-        // The flaw is one of DRAM, which looking at the medium again would heal.
+        // The flaw is one of DRAM; reading the medium again would heal it.
         self.state()?.doubtful = self.flaw != Flaw::RefusedInsertStays;
         self.len()
     }

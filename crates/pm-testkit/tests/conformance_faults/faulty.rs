@@ -16,15 +16,15 @@ use pmindex_testkit::ModelIndex;
 
 use crate::{Fault, fault};
 
-/// [`ModelIndex`] with the fault that its thread was given when it was created or opened.
+/// [`ModelIndex`] with the fault that its thread had when the index was created or opened.
 pub(crate) struct Faulty<K: Key, V: Value, M: Medium = Mapped> {
     inner: ModelIndex<K, V, M>,
     fault: Fault,
-    /// What `get` returned, by the key's `Debug` form.
+    /// The results of `get`, by the key's `Debug` form.
     seen: Mutex<HashMap<String, Option<V>>>,
-    /// How many records `len` counts too many.
+    /// The number of records that `len` counts too many.
     drift: Mutex<u64>,
-    /// What the last writes did, for iterators that notice changes.
+    /// The number of writes, for iterators that notice changes.
     changes: Arc<Mutex<u64>>,
     /// A lock that a panic leaves locked.
     locked: AtomicBool,
@@ -40,13 +40,13 @@ impl<K: Key, V: Value, M: Medium> Faulty<K, V, M> {
         Self { inner, fault: fault(), seen, drift, changes, locked }
     }
 
-    /// A moment in which other threads may run.
+    /// Lets other threads run.
     fn pause(&self) {
         self.inner.pm().yield_point();
         std::thread::yield_now();
     }
 
-    /// Runs `body` under a lock that nobody releases if `body` panics.
+    /// Runs `body` under a lock that stays locked if `body` panics.
     fn under_lock<T>(&self, body: impl FnOnce() -> T) -> T {
         while self.locked.swap(true, SeqCst) {
             self.inner.pm().spin();
@@ -64,7 +64,7 @@ impl<K: Key, V: Value, M: Medium> Faulty<K, V, M> {
         format!("{key:?}") == format!("{:?}", u64::MAX)
     }
 
-    /// A key of the index that equals `key` in its first eight bytes.
+    /// Returns a key of the index that equals `key` in its first eight bytes.
     fn alias(&self, key: &K::Ref) -> Result<Option<K>, IndexError> {
         let head = |key: &K::Ref| K::to_bytes(key).iter().take(8).copied().collect::<Vec<u8>>();
         Ok(self.everything()?.into_iter().map(|r| r.0).find(|k| head(k.borrowed()) == head(key)))
@@ -464,9 +464,9 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Faulty<K, V, M> {
     }
 }
 
-/// An iterator whose ends know nothing of each other.
+/// An iterator whose two ends are independent.
 struct Ends<T> {
-    // Items from either end together.
+    // Returns items from both ends.
     front: std::vec::IntoIter<T>,
     back: std::vec::IntoIter<T>,
     left: usize,

@@ -1,5 +1,5 @@
-//! The suite bites: each fault that an index may have is found, by the property that is there for
-//! it, and the failure says what is wrong.
+//! Tests the suite itself: each fault that an index may have is found by the property for it, and the failure
+//! says what is wrong.
 
 mod faulty;
 
@@ -10,7 +10,7 @@ use pmindex_testkit::conformance::{
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// What is wrong with an index.
+/// A fault of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -77,8 +77,8 @@ thread_local! {
     static FAULT: Cell<Fault> = const { Cell::new(Fault::None) };
 }
 
-/// The fault of the indexes that this thread creates and opens. (Not a parameter of the type: the
-/// suite would be compiled for each fault.)
+/// Returns the fault of the indexes that this thread creates and opens. A type parameter would compile the
+/// suite once for each fault.
 pub(crate) fn fault() -> Fault {
     FAULT.get()
 }
@@ -93,7 +93,7 @@ impl<K: SampleKey, V: SampleValue, B: Bed> Subject for Broken<K, V, B> {
     type Index = Faulty<K, V, B::Medium>;
 }
 
-/// How often a property looks: those with real threads do not find a fault each time on a busy machine.
+/// The number of runs of a property: those with real threads do not find a fault each time on a busy machine.
 const LOOKS: usize = 50;
 
 #[track_caller]
@@ -128,7 +128,7 @@ fn the_wrapper_without_a_fault_passes() {
     suite::random_sequences(suite::maker::<Broken<u64, u64>>(), 20).expect("no fault");
 }
 
-// What random sequences find.
+// Faults that random sequences find.
 found! {
     sequences_find_a_stale_get: StaleGet, random_sequences(40) says "get";
     sequences_find_prefix_comparison: GetSeesPrefixOnly, random_sequences(40) says "wanted",
@@ -180,7 +180,7 @@ found! {
     sequences_find_a_loss_at_close: CloseLosesARecord, random_sequences(40) says "close";
 }
 
-// What the properties at the edges find.
+// Faults that the properties at the edges find.
 found! {
     empty_finds_an_update_that_inserts: UpdateInserts, empty() says "wanted";
     sizes_find_an_accepted_duplicate: DuplicateAccepted, sizes() says "growing";
@@ -214,7 +214,7 @@ found! {
     batches_find_a_tail_that_get_many_misses: GetManyMissesTheTail, batches() says "get_many";
 }
 
-// What the properties of names find.
+// Faults that the properties of names find.
 found! {
     names_find_a_create_that_opens: CreateOpens, refused_names() says "create";
     names_find_an_open_that_creates: OpenCreates, refused_names() says "open of a missing name";
@@ -225,7 +225,7 @@ found! {
     opening_often_finds_a_loss_at_close: CloseLosesARecord, opened_often() says "opened";
 }
 
-// What real threads find.
+// Faults that real threads find.
 found! {
     threads_find_a_check_that_is_not_atomic: CheckThenAct, hot_keys(4000) says "linearizable";
     threads_find_an_update_that_is_not_atomic: UpdateInTwoSteps,
@@ -241,7 +241,7 @@ found! {
     threads_find_a_len_that_drifts: LenCountsUpserts, hot_keys(500) says "len";
 }
 
-// What the deterministic scheduler finds.
+// Faults that the deterministic scheduler finds.
 found! {
     schedules_find_a_check_that_is_not_atomic: CheckThenAct,
         schedules(200) says "linearizable", on Simulated;
@@ -263,7 +263,7 @@ found! {
         panics_at_any_access(1) says "linearizable", on Simulated;
 }
 
-/// A schedule that failed fails again, in the same way.
+/// A schedule that failed fails again in the same way.
 #[test]
 fn schedules_replay() {
     let of = suite::maker::<Broken<u64, u64, Simulated>>();

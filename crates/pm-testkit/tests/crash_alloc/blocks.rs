@@ -1,4 +1,4 @@
-//! The allocator and the plainest owners there are: pointer words, and bits of a word.
+//! The allocator with the simplest owners: pointer words, and bits of a word.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -15,15 +15,15 @@ use proptest::prelude::*;
 
 const POINTERS: usize = 3;
 const BITS: usize = 5;
-/// The tag of what an abandoned operation committed.
+/// The tag of a block that an abandoned operation committed.
 const ABANDONED: u64 = 5000;
-/// From slabs of many blocks to extents of several pages; a zone has 15 pages, and their words of
-/// the page table two lines.
+/// From slabs of many blocks to extents of several pages. A zone has 15 pages, whose words of the page table
+/// take two lines.
 const SIZES: [u64; 6] = [16, 100, 1152, 2000, 9000, 20_000];
 
 pm_struct! {
-    /// Owners. Block `i` of `cells` is live while bit `i` or bit `i + 8` of `bits` is set; never both
-    /// are, and moving the block from one to the other is one store.
+    /// Owners. Block `i` of `cells` is live while bit `i` or bit `i + 8` of `bits` is set. Never both are
+    /// set; one store moves the block from one to the other.
     #[align(64)]
     struct Root: size 256 {
         pointers: [PmCell<PPtr<PmU64>>; 4],
@@ -41,7 +41,7 @@ pub(crate) struct Blocks {
     locks: [Mutex<()>; POINTERS + 1],
 }
 
-/// What ends with the process.
+/// The state that ends with the process.
 struct Process {
     pool: Arc<Pool<Traced>>,
     root: PPtr<Root>,
@@ -49,7 +49,7 @@ struct Process {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Allocates, or replaces what is there.
+    /// Allocates, or replaces the block.
     Put {
         at: usize,
         size: usize,
@@ -77,8 +77,8 @@ pub(crate) enum Step {
         size: usize,
         how_far: u8,
     },
-    /// As `Abandon`, and the process dies, its caches do not, and a new one goes on. (If nobody
-    /// else is at work.)
+    /// Does the same, and the process dies, its caches survive, and a new one continues. (Unless another
+    /// thread is working.)
     Die {
         at: usize,
         size: usize,
@@ -116,7 +116,7 @@ impl Process {
         self.pool.get(self.root)
     }
 
-    /// The first word and, of a large block, the last.
+    /// Returns the first word and, of a large block, the last.
     fn tags(&self, ptr: PPtr<PmU64>) -> Result<[&PmU64; 2], PmError> {
         let bytes = self.pool.block_size(ptr)?;
         let words = self.pool.words(ptr.offset(), (bytes / 8) as usize)?;
@@ -245,7 +245,7 @@ impl Process {
         Ok(())
     }
 
-    /// Changes a word that tickets name, outside any operation.
+    /// Changes a word that tickets name, outside of any operation.
     fn shift(&self, at: usize) -> Result<Vec<u64>, Fault> {
         let (pm, root) = (self.pool.pm(), self.root()?);
         let bits = pm.load(&root.bits);
@@ -259,7 +259,7 @@ impl Process {
         Ok(vec![])
     }
 
-    /// What the owners own: (place, block).
+    /// Returns the owned blocks: (place, block).
     fn owned(&self) -> Result<Vec<(usize, PPtr<PmU64>)>, Fault> {
         let (pm, root) = (self.pool.pm(), self.root()?);
         let pointers = root.pointers.iter().map(|cell| pm.load(cell)).enumerate();
@@ -271,10 +271,10 @@ impl Process {
         Ok(owned)
     }
 
-    // What stops in the middle needs no flush: no step below this line is the subject's.
+    // An operation that stops in the middle needs no flush: no step below this line is the subject's.
     const STEPS_END: u32 = line!();
 
-    /// The start of a batch of one on a free place.
+    /// Starts a batch of one block for a free place.
     fn start(
         &self,
         at: usize,
@@ -314,7 +314,7 @@ impl Blocks {
         Self { space: space.clone(), process: RwLock::new(process), locks }
     }
 
-    /// The running process; waits while another thread starts a new one.
+    /// Returns the running process; waits while another thread starts a new one.
     fn process(&self) -> RwLockReadGuard<'_, Process> {
         loop {
             match self.process.try_read() {
@@ -324,10 +324,10 @@ impl Blocks {
         }
     }
 
-    /// Dies in the middle of an operation and goes on as a new process.
+    /// Dies in the middle of an operation and continues as a new process.
     fn die(&self, at: usize, size: usize, how_far: u8, tag: u64) -> Result<Vec<u64>, Fault> {
         let Some(mut process) = self.process.try_write() else {
-            // Others are at work: nobody dies, and what would have been committed is.
+            // Other threads are working: the process does not die, and the operation is committed.
             let process = self.process();
             let _lock = process.pool.pm().lock(&self.locks[POINTERS]);
             if how_far > 2 {
@@ -385,7 +385,7 @@ impl Blocks {
     }
 }
 
-/// What an operation that stops at `how_far` does: all or nothing.
+/// Models an operation that stops at `how_far`: all or nothing.
 fn start(model: &mut BTreeMap<usize, u64>, at: usize, how_far: u8, tag: u64) {
     if how_far > 2 && !model.contains_key(&(108 + at)) {
         model.entry(100 + at).or_insert(tag);
@@ -405,7 +405,7 @@ impl CrashSubject for Blocks {
 
     fn create(space: &Space) -> Result<Self, Fault> {
         let pool = create_pool(space, &options())?;
-        // A fresh zone of zeros: the root is zeros as well.
+        // A fresh zone is zero, so the root is zero too.
         pool.create_index::<Root>("blocks", *b"blocks  ", 1, |_| Flushed::nothing())?;
         let process = Process::at(pool)?.ok_or(Fault::new("the index is gone"))?;
         Ok(Self::new(space, process))

@@ -1,7 +1,6 @@
-//! Crashes at every step of the allocator: one block, batches, frees, retired blocks, slabs that
-//! begin and end, extents, a pool that is full and one that grows, operations dropped in the middle
-//! and processes that die there; with nested recoveries, with two and three threads. Every flush and
-//! fence is needed.
+//! Crashes at every step of the allocator: one block, batches, frees, retired blocks, the begin and end of
+//! slabs, extents, a full pool, a growing pool, operations that are dropped in the middle, and processes that
+//! die there; with nested recoveries, and two and three threads. Every flush and fence is needed.
 
 mod blocks;
 
@@ -39,9 +38,8 @@ fn allocator_three_threads() {
     passes::<Blocks>(&Config::new().states(20_000).threads(3).ops(2));
 }
 
-/// Sequences that show what random ones seldom do: a word that tickets name changes outside
-/// operations, and nothing but settling made the tickets durably void; a slab ends, and one of
-/// another class begins in its pages.
+/// Sequences that random ones seldom produce: a word that tickets name changes outside of operations, and
+/// only settling made the tickets durably void; a slab ends, and one of another class begins in its pages.
 fn directed() -> Vec<Plan<Step>> {
     let batch = |mask| Step::Batch { mask, size: 0, tag: 7 };
     let put = |size| Step::Put { at: 0, size, tag: 8 };
@@ -66,8 +64,8 @@ fn directed() -> Vec<Plan<Step>> {
     plans
 }
 
-/// Whether some crash state betrays the mutant (or the program, if it is none). What a barrier is for
-/// shows only where stores to a line have no order but that of barriers.
+/// Returns `true` if some crash state reveals the mutant (or the program, if `None`). The need for a barrier
+/// shows only where stores to a line are ordered by nothing else.
 fn is_caught(random: &[Config], mutation: Option<Mutation>) -> bool {
     let model = match mutation {
         Some(Mutation { site: Site { kind: StepKind::Barrier, .. }, .. }) => Persistency::Barriers,

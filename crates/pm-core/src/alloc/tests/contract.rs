@@ -1,4 +1,4 @@
-//! What operations promise: blocks, tickets, steps, and what happens when they end early.
+//! The contracts of operations: blocks, tickets, steps, and early ends.
 
 use super::*;
 use crate::alloc::heap::Block;
@@ -210,7 +210,7 @@ fn a_dropped_operation_is_decided_by_its_words() {
         if committed {
             let mut op = pool.op().unwrap();
             op.free(block.ptr(), Owner::pointer(dest, block.ptr())).unwrap();
-            drop(op); // before anything happened: it stays
+            drop(op); // before any step: the block stays
             audit(&pool, root);
             let mut op = pool.op().unwrap();
             op.free(block.ptr(), Owner::pointer(dest, block.ptr())).unwrap();
@@ -333,7 +333,7 @@ fn a_retired_block_waits_for_pinned_threads() {
         if pool.blocks_in_limbo() == 0 {
             break;
         }
-        std::thread::yield_now(); // the other thread's part of the epochs is still ending
+        std::thread::yield_now(); // the other thread is still leaving its epoch
     }
     assert_eq!(pool.blocks_in_limbo(), 0);
     assert!(pool.locate(offset).is_err());
@@ -473,14 +473,14 @@ fn recovery_of_a_new_slab_clears_the_dead_though_only_a_later_block_is_live() {
     let (space, pool, root) = traced();
     let places = &pool.get(root).unwrap().places;
     let mut op = pool.op().unwrap();
-    // A size nobody has used: its slab begins with this operation.
+    // A size that is not in use yet: its slab begins with this operation.
     let blocks = [op.reserve_bytes(700, 8).unwrap(), op.reserve_bytes(700, 8).unwrap()];
     for (block, place) in blocks.iter().zip(places) {
         op.allocate(block, Owner::pointer(place, block.ptr())).unwrap();
     }
     op.prepare(Flushed::nothing()).unwrap();
-    // Both commits and both bits are stored; of the commits only the second one becomes durable, of
-    // the allocator's stores the bits, but not the page-table word of the slab.
+    // Both commits and both bits are stored. Of the commits only the second one becomes durable; of the
+    // allocator's stores, the bits do, but the page-table word of the slab does not.
     pool.pm().store(&places[1], blocks[1].ptr());
     let first = blocks[0].ptr().offset();
     let Block::Slab { slab, .. } = pool.locate(first).unwrap() else { panic!("a small block") };

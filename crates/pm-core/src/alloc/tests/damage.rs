@@ -1,5 +1,5 @@
-//! Damaged and hostile metadata: every word of it may be anything, and what follows is an error or
-//! a wrong answer, never a panic, a hang, or an access out of bounds.
+//! Damaged and hostile metadata: any word may have any value, and the result is an error or a wrong answer,
+//! never a panic, a hang, or an access out of bounds.
 
 use proptest::prelude::*;
 
@@ -9,13 +9,13 @@ use crate::alloc::head::Run;
 use crate::alloc::ticket::TicketBlock;
 use crate::media::Flushed;
 
-/// What a word becomes.
+/// The new value of a word.
 #[derive(Clone, Debug)]
 enum Damage {
     Random(u64),
     Flip(u32),
     Small(u64),
-    /// A page-table word that passes its check.
+    /// A word of the page table that passes its check.
     Head {
         class: usize,
         pages: u32,
@@ -47,7 +47,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Words of the slots and of the first zone's first pages: tickets, page table, slab headers.
+/// Returns words of the slots and of the first pages of the first zone: tickets, page table, slab headers.
 fn words(pool: &Pool<Traced>) -> Vec<usize> {
     let geometry = &pool.heap.geometry;
     let slots = geometry.slots_offset..geometry.slots_offset + 512;
@@ -66,7 +66,7 @@ fn apply(space: &Space, zones: u64, word: usize, damage: &Damage) {
         Damage::Flip(bit) => old ^ (1 << bit),
         Damage::Head { class, pages, extent } => {
             let run = if extent { Run::Extent { pages } } else { Run::Slab { class, pages } };
-            // At a page table's word, the word of its page; anywhere else, of some page.
+            // For a word of the page table, the page that it describes; for any other word, some page.
             let page = (word as u64 * 8).wrapping_sub(zones) / 8 % 16;
             run.encode(zones + page * 4096)
         }

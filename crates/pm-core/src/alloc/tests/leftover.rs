@@ -1,4 +1,4 @@
-//! What an interrupted operation left, in states that random crashes seldom make.
+//! The remains of interrupted operations, in states that random crashes seldom produce.
 
 use super::*;
 use crate::alloc::Owner;
@@ -6,7 +6,7 @@ use crate::alloc::slot::LOG_WORDS;
 use crate::alloc::ticket::{TICKET_WORDS, TICKETS_PER_LINE};
 use crate::media::Flushed;
 
-/// Stages one block for each of these bits of the root's word; the caller goes on, or does not.
+/// Stages one block for each of these bits of the root's word; the caller commits, or does not.
 fn stage<'p>(pool: &'p Pool<Traced>, root: &'p Root, bits: &[u32]) -> crate::Op<'p, Traced> {
     let mut op = pool.op().unwrap();
     for &bit in bits {
@@ -19,9 +19,9 @@ fn stage<'p>(pool: &'p Pool<Traced>, root: &'p Root, bits: &[u32]) -> crate::Op<
     op
 }
 
-/// Of five tickets, on three lines, a power failure leaves the last. If recovery did not look for it
-/// behind void ones, it would stay; its word changes; and when the slot has four tickets before it,
-/// it would count, and claim a block that is none of its business.
+/// Of five tickets, on three lines, a power failure leaves the last. If recovery did not look for it behind
+/// void ones, it would remain. When its word has changed and the slot has four tickets before it, it would
+/// count, and claim a block that it has nothing to do with.
 #[test]
 fn a_ticket_behind_void_ones_is_decided_too() {
     let (space, pool, root) = traced();

@@ -1,5 +1,5 @@
-//! The allocator against a model, and its contracts one by one. Crashes are explored in
-//! `pmindex-testkit`.
+//! Compares the allocator with a model, and tests its contracts one by one. `pmindex-testkit` explores
+//! crashes.
 
 mod contract;
 mod damage;
@@ -17,7 +17,7 @@ use crate::ptr::PPtr;
 use crate::trace::Space;
 
 pm_struct! {
-    /// A root with places for blocks.
+    /// A root with pointers to blocks.
     #[align(64)]
     pub(super) struct Root: size 512 {
         pub(super) places: [PmCell<PPtr<PmU64>>; 60],
@@ -52,7 +52,7 @@ pub(super) fn new_root<M: Medium>(pool: &Pool<M>) -> PPtr<Root> {
     entry.root()
 }
 
-/// Everything the root owns, the root included.
+/// Returns all blocks that the root owns, including the root.
 pub(super) fn owned<M: Medium>(pool: &Pool<M>, root: PPtr<Root>) -> BTreeSet<u64> {
     let places = &pool.get(root).unwrap().places;
     let blocks = places.iter().map(|place| pool.pm().load(place).offset());

@@ -1,4 +1,4 @@
-//! Random sequences of operations, reopening in between, against a model of who owns what.
+//! Compares random sequences of operations and reopenings with a model of all owners.
 
 use std::collections::BTreeMap;
 
@@ -44,12 +44,12 @@ fn step() -> impl Strategy<Value = Step> {
 struct World<'p, M: Medium> {
     pool: &'p Pool<M>,
     places: &'p [PmCell<PPtr<PmU64>>; 60],
-    /// By place: offset and bytes asked for.
+    /// By place: the offset and the requested bytes.
     model: &'p mut BTreeMap<usize, (u64, u64)>,
 }
 
 impl<M: Medium> World<'_, M> {
-    /// Frees what the places in `out` own and allocates for those in `put`, in one operation.
+    /// Frees the blocks of the places in `out` and allocates for those in `put`, in one operation.
     fn change(
         &mut self,
         out: &[usize],
@@ -109,7 +109,7 @@ impl<M: Medium> World<'_, M> {
                 self.change(&[], &put, false)
             }
             Step::Move { from, to } if taken(self, from) && !taken(self, to) => {
-                // A change of named words outside any operation.
+                // A change of named words outside of any operation.
                 self.pool.settle(&self.places[from])?;
                 self.pool.settle(&self.places[to])?;
                 let pm = self.pool.pm();

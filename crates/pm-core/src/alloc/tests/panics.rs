@@ -1,5 +1,5 @@
-//! A panic in any access to the pool, in the middle of any operation: nothing stays taken, leaving,
-//! locked or staged, and whatever comes next succeeds.
+//! A panic in any access to the pool, in the middle of any operation: nothing stays reserved, leaving, locked
+//! or staged, and all later calls succeed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +8,7 @@ use crate::alloc::Owner;
 use crate::error::PmError;
 use crate::media::Flushed;
 
-/// Sizes: of slabs and of extents.
+/// Sizes of slabs and of extents.
 const SIZES: [u64; 4] = [100, 2000, 9000, 20_000];
 
 type Do = fn(&Pool<Traced>, &Root) -> Result<(), PmError>;
@@ -17,7 +17,7 @@ fn alloc(pool: &Pool<Traced>, root: &Root, at: usize) -> Result<(), PmError> {
     replace(pool, root, at, SIZES[at % SIZES.len()])
 }
 
-/// A block for the place instead of the one it has.
+/// Replaces the block of a place by a new one.
 fn replace(pool: &Pool<Traced>, root: &Root, at: usize, size: u64) -> Result<(), PmError> {
     let (pm, dest) = (pool.pm(), &root.places[at]);
     let old = pm.load(dest);
@@ -55,7 +55,7 @@ fn retire(pool: &Pool<Traced>, root: &Root, at: usize) -> Result<(), PmError> {
     Ok(())
 }
 
-/// What is interrupted. Places 0..4 have blocks, 4..8 have none.
+/// The operations to interrupt. Places 0..4 have blocks, 4..8 have none.
 const OPERATIONS: [(&str, Do); 9] = [
     ("allocates in a slab", |pool, root| alloc(pool, root, 4)),
     ("makes a slab", |pool, root| replace(pool, root, 4, 500)),
@@ -68,8 +68,8 @@ const OPERATIONS: [(&str, Do); 9] = [
     ("gives everything back", |pool, _| pool.trim()),
 ];
 
-/// Opens the pool in `space` anew, or keeps it: what is read lazily is read in one case within the
-/// operation, in the other before.
+/// Opens the pool in `space` again, or keeps it: metadata that is read lazily is read within the operation in
+/// one case, and before it in the other.
 fn warmed(space: &Space, pool: Pool<Traced>, again: bool) -> Pool<Traced> {
     if !again {
         return pool;
@@ -78,7 +78,7 @@ fn warmed(space: &Space, pool: Pool<Traced>, again: bool) -> Pool<Traced> {
     Pool::open_traced(space, &tiny()).unwrap()
 }
 
-/// Whether the operation panicked; afterwards everything works and nothing is missing.
+/// Returns `true` if the operation panicked; checks that everything works afterwards and no block is lost.
 fn interrupted(what: &str, operation: Do, steps: u64, again: bool) -> bool {
     let (space, pool, root) = traced();
     pool.trim().unwrap();
@@ -112,7 +112,7 @@ fn interrupted(what: &str, operation: Do, steps: u64, again: bool) -> bool {
         pool.audit(owned(&pool, root).into_iter()).unwrap_or_else(|e| then(round, &e));
     }
     free_all(&pool, places).unwrap_or_else(|e| then("all are freed", &e));
-    // Twice: the first releases blocks, whose slabs the second gives back.
+    // Twice: the first call releases blocks, whose slabs the second one gives back.
     pool.trim().and_then(|()| pool.trim()).unwrap_or_else(|e| then("trim", &e));
     pool.audit(owned(&pool, root).into_iter()).unwrap_or_else(|e| then("trim", &e));
     assert_eq!(pool.used_bytes(), unused, "{what}, panic at access {steps}: space is missing");
@@ -121,7 +121,7 @@ fn interrupted(what: &str, operation: Do, steps: u64, again: bool) -> bool {
 
 #[test]
 fn a_panic_in_any_access_leaves_nothing_behind() {
-    // The panics are expected: no message for each.
+    // The panics are expected: print no message for each.
     let shown = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let expected = info.payload_as_str().is_some_and(|text| text.contains("step limit"));

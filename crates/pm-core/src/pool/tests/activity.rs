@@ -1,4 +1,4 @@
-//! What a pool counts of what it does, in each mode.
+//! The counters of a pool, in each mode.
 
 use std::sync::Barrier;
 

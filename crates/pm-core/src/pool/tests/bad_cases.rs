@@ -1,5 +1,5 @@
-//! What can go wrong with the files beside a pool, its journal or its twin: each case is an error that says
-//! so, or harmless, and loses nothing.
+//! Faults of the files beside a pool, its journal and its twin: each case is a clear error, or harmless, and
+//! loses nothing.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -55,7 +55,7 @@ fn a_journal_on_another_file_system_is_no_journal_and_is_one_again_when_it_is_ba
     let pool = Pool::open(place.path(), &with_journal()).unwrap();
     assert_eq!((value_of(&pool, "a"), value_of(&pool, "b")), (Some(1), Some(2)));
     drop(pool);
-    // A pool that was closed needs none, and what lies in its place is not followed.
+    // A closed pool needs no journal, and a symbolic link in its place is not followed.
     fs::rename(journal_of(&place), &away).or_else(|_| fs::remove_file(journal_of(&place))).unwrap();
     symlink(&away, journal_of(&place)).unwrap();
     let there = fs::read(&away).unwrap();
@@ -90,7 +90,7 @@ fn a_full_disk_refuses_the_twin_or_the_growth_beside_it_and_nothing_is_lost() {
     let error = pool.grow(8 << 20).unwrap_err();
     assert!(matches!(error, PmError::NoSpace { .. }), "{error}");
     assert_eq!(pool.len(), before);
-    // Both go on, a checkpoint included.
+    // Both continue, including a checkpoint.
     add(&pool, "b", 2).unwrap();
     pool.checkpoint().unwrap();
     add(&pool, "c", 3).unwrap();
@@ -155,7 +155,7 @@ fn a_kill_in_each_step_of_a_twin_loses_nothing() {
     let mut steps = 0;
     for step in 0.. {
         let Some(world) = World::new() else { return };
-        // No step after this one is made: the process is gone.
+        // No step after this one takes place: the process is dead.
         world.disk.power_fails_at(4 + step);
         let pool = world.create(AMPLE);
         work(&world, &pool, step, 12);
@@ -192,7 +192,7 @@ fn rot_in_the_base_of_a_twin_is_told_and_never_served() {
     let whole = fs::read(twin_at(&place)).unwrap();
     let base = whole.len() - (pages as usize + 1) * 4096;
     lose(&place);
-    // All checksums that are used, and some bytes of every page.
+    // All checksums in use, and some bytes of every page.
     let of_sums = (0..pages as usize * 8).step_by(3);
     for at in of_sums.chain((4096..whole.len() - base).step_by(1021)) {
         let mut rotten = whole.clone();

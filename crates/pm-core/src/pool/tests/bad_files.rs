@@ -1,4 +1,4 @@
-//! Files that are no pools, or damaged ones: each an error that says what is wrong.
+//! Files that are no pools, and damaged ones: each gives an error that says what is wrong.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -98,7 +98,7 @@ fn random_damage_to_the_metadata_is_an_error_or_harmless() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
         (state >> 33) as usize % below
     };
-    let opts = tiny().write_back(false); // the disk has no part in this
+    let opts = tiny().write_back(false); // independent of the disk
     for _ in 0..300 {
         let mut bytes = good.clone();
         for _ in 0..=random(20) {
@@ -160,7 +160,7 @@ fn permissions_are_respected() {
     };
     mode(place.directory.path(), 0o755);
     mode(&place.path(), 0o444);
-    // The superuser may do everything; this thread alone becomes somebody else.
+    // The superuser may do everything, so this thread alone becomes another user.
     if rustix::process::geteuid().is_root() {
         let nobody = rustix::fs::Uid::from_raw(65534);
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();

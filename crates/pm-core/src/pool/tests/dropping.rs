@@ -1,16 +1,16 @@
-//! Indexes that go with all their blocks.
+//! Dropping indexes with all their blocks.
 
 use crate::alloc::Owner;
 
 use super::*;
 
-/// Blocks of some sizes, and more of them than one operation frees.
+/// Several sizes, and more blocks than one operation can free.
 const SIZES: [u64; 6] = [16, 64, 100, 4096, 40_000, 300];
 const EACH: usize = 150;
 
 type Root = [PmU64; SIZES.len() * EACH];
 
-/// An index of many blocks.
+/// Creates an index with many blocks.
 fn add_large<M: Medium>(pool: &Pool<M>, name: &str) -> Result<(), PmError> {
     let pm = pool.pm();
     let open = pool.create_index::<Root>(name, *b"large   ", 7, |root| {
@@ -33,7 +33,7 @@ fn add_large<M: Medium>(pool: &Pool<M>, name: &str) -> Result<(), PmError> {
     Ok(())
 }
 
-/// The blocks of an index of either kind.
+/// Returns the blocks of an index of either kind.
 fn blocks_of<M: Medium>(pool: &Pool<M>, name: &str) -> Result<Vec<u64>, PmError> {
     let open = pool.open_index(name)?.expect("there");
     let mut blocks = vec![open.block()];
@@ -88,7 +88,7 @@ fn an_index_that_does_not_say_its_blocks_stays() {
     let refused = pool.drop_index("large", |name| blocks_of(&pool, name));
     assert!(matches!(refused, Err(PmError::AlreadyOpen { .. })), "{refused:?}");
     drop(open);
-    // Nobody opens it by its name meanwhile, nor creates another one, nor does one keep it open.
+    // Meanwhile no thread can open it by its name or create another one, and no handle is open.
     let mut kept = None;
     let refused = pool.drop_index("large", |name| {
         assert!(matches!(pool.open_index("large"), Err(PmError::AlreadyOpen { .. })));
@@ -99,7 +99,7 @@ fn an_index_that_does_not_say_its_blocks_stays() {
     });
     assert!(matches!(refused, Err(PmError::AlreadyOpen { .. })), "{refused:?}");
     drop(kept);
-    // A block that is none of the allocator's.
+    // A block that the allocator does not know.
     let refused = pool.drop_index("large", |name| {
         let mut blocks = blocks_of(&pool, name)?;
         blocks[1] += 8;
@@ -125,7 +125,7 @@ fn a_pool_without_room_for_the_list_keeps_the_index() {
     pool.audit(std::iter::empty()).unwrap();
 }
 
-/// Killed in the middle: what is left is known, goes with the operations that follow, and the name is
+/// After a kill in the middle, the remaining blocks are known and freed by later operations, and the name is
 /// free at once.
 #[test]
 fn what_a_killed_process_left_of_a_drop_goes_with_the_next_operations() {
@@ -156,13 +156,13 @@ fn what_a_killed_process_left_of_a_drop_goes_with_the_next_operations() {
     assert_eq!(value_of(&pool, "large"), Some(6));
 }
 
-/// Bytes of a file's blocks.
+/// Returns the number of bytes that a file occupies.
 fn blocks_of_file(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(path).unwrap().blocks() * 512
 }
 
-/// What was given back is zeros, and is used again as if nothing had happened; what is there stays.
+/// Space that was given back is zero and can be used again; the other blocks are unchanged.
 #[test]
 fn free_runs_go_back_to_the_system_and_are_used_again() {
     for place in [Some(super::Place::new()), super::Place::tmpfs()].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Pools in files: life, locks, growth.
+//! Pools in files: opening and closing, locks, growth.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -166,7 +166,7 @@ fn growth_that_was_interrupted_is_legal_and_repeated() {
     let place = Place::new().with_pool();
     let mut bytes = fs::read(place.path()).unwrap();
     let old = bytes.len();
-    bytes.resize(old + 100_000, 0xaa); // longer than the superblock says, and not even zero
+    bytes.resize(old + 100_000, 0xaa); // longer than the superblock says, and not zero
     fs::write(place.path(), &bytes).unwrap();
     let pool = Pool::open(place.path(), &tiny()).unwrap();
     assert_eq!(pool.len(), old as u64);
@@ -193,12 +193,12 @@ fn growth_stops_at_the_maximum_and_where_it_is_forbidden() {
 fn who_else_has_the_descriptor_of_a_closed_pool_locks_nobody_out() {
     let place = Place::new();
     let pool = Pool::create(place.path(), &tiny()).unwrap();
-    // A process that another thread starts has it until it executes its program.
+    // A child process holds the descriptor until it executes its program.
     let copy = rustix::io::dup(pool.backing.as_ref().and_then(Backing::fd).unwrap()).unwrap();
     pool.close().unwrap();
     Pool::open(place.path(), &tiny()).unwrap();
     drop(copy);
-    // An opening that is refused, halfway, gives its lock back likewise.
+    // An opening that is refused halfway also releases its lock.
     let file = PoolFile::open(&place.path(), false).unwrap();
     let copy = rustix::io::dup(file.fd().unwrap()).unwrap();
     drop(file);
@@ -216,7 +216,7 @@ fn a_full_file_system_is_an_error_and_changes_nothing() {
     let opts = tiny().max_size(huge);
     let pool = Pool::create(place.path(), &opts).unwrap();
     if pool.max_size() < 33 << 40 {
-        return; // the system does not give so many addresses
+        return; // the system does not give that much address space
     }
     let (len, error) = (pool.len(), pool.grow(32 << 40).unwrap_err());
     assert!(matches!(error, PmError::NoSpace { .. }), "{error}");
@@ -229,7 +229,7 @@ fn a_full_file_system_is_an_error_and_changes_nothing() {
 fn many_pools_are_open_at_once() {
     let place = Place::new();
     let path = |i: u64| place.directory.path().join(i.to_string());
-    let opts = tiny().write_back(false); // the disk has no part in this
+    let opts = tiny().write_back(false); // independent of the disk
     let pools: Vec<_> = (0..40).map(|i| Pool::create(path(i), &opts).unwrap()).collect();
     for (i, pool) in (0..).zip(&pools) {
         add(pool, "a", i).unwrap();
@@ -243,7 +243,7 @@ fn many_pools_are_open_at_once() {
 #[test]
 fn of_many_creators_one_gets_the_pool_and_nobody_a_half_made_one() {
     let place = Place::new();
-    let opts = tiny().write_back(false); // the disk has no part in this
+    let opts = tiny().write_back(false); // independent of the disk
     for _ in 0..20 {
         let winners = std::thread::scope(|scope| {
             let open = || Pool::open_or_create(place.path(), &opts);
@@ -274,7 +274,7 @@ fn the_allocator_grows_the_file_from_many_threads() {
     type Large = [PmU64; 512];
     type Cells = [PmPtr<Large>; 128];
     let place = Place::new();
-    let opts = tiny().write_back(false).max_size(8 << 20); // the disk has no part in this
+    let opts = tiny().write_back(false).max_size(8 << 20); // independent of the disk
     let pool = Pool::create(place.path(), &opts).unwrap();
     let cells = pool
         .create_index::<Cells>("cells", *b"cells   ", 0, |cells| {

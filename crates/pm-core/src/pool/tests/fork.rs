@@ -1,4 +1,4 @@
-//! A forked child must not touch its parent's pool.
+//! A forked child does not touch the pool of its parent.
 
 use crate::error::{OpenError, PmError};
 use crate::media::Medium;
@@ -20,7 +20,7 @@ fn a_forked_child_finds_its_pool_unusable_and_leaves_the_parents_alone() {
     let root = PPtr::<Block>::new(entry.block());
     let child = fork();
     if child == 0 {
-        // Only what needs no lock of the test harness.
+        // Call only functions that take no lock of the test harness.
         let refused = matches!(pool.get(root), Err(PmError::Forked))
             && matches!(pool.words(64, 1), Err(PmError::Forked))
             && matches!(pool.op(), Err(PmError::Forked))

@@ -1,4 +1,4 @@
-//! Pools with a journal in files: what belongs together, and what is refused.
+//! Pools with a journal, in files: which files belong together, and which are refused.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,8 +22,8 @@ pub(super) fn journal_of(place: &Place) -> PathBuf {
     place.directory.path().join("pool.journal")
 }
 
-/// A pool with `a` = 1 durable in its file, and `b` = 2 in its journal alone: the file is put back as it
-/// was in between.
+/// Makes a pool with `a` = 1 durable in its file and `b` = 2 in its journal alone, by restoring an earlier
+/// state of the file.
 pub(super) fn crashed() -> Place {
     let place = Place::new();
     let pool = Pool::create(place.path(), &options().uuid(7)).unwrap();
@@ -83,13 +83,13 @@ fn a_backup_of_a_pool_that_is_open_needs_no_journal() {
     let (copy, bare) = (place.directory.path().join("copy"), place.directory.path().join("bare"));
     fs::write(&copy, image).unwrap();
     assert_eq!(value_of(&Pool::open(&copy, &plain()).unwrap(), "a"), Some(1));
-    // The file itself needs it.
+    // The file needs its journal.
     fs::copy(place.path(), &bare).unwrap();
     let error = Pool::open(&bare, &plain()).unwrap_err();
     assert!(matches!(error, OpenError::JournalMissing { .. }), "{error}");
 }
 
-/// A pool's file, its journal, and whether the error is the one that they deserve.
+/// A pool's file, its journal, and a function that checks the error.
 type Case<'a> = (&'a [u8], Option<&'a [u8]>, &'a dyn Fn(&OpenError) -> bool);
 
 #[test]
@@ -99,7 +99,7 @@ fn a_missing_foreign_older_newer_cut_or_damaged_journal_is_an_error_and_changes_
     let other = Place::new();
     Pool::create(other.path(), &options().uuid(8)).unwrap().kill();
     let foreign = fs::read(journal_of(&other)).unwrap();
-    // The next opening's journal, and a copy of this pool that went its own way.
+    // The journal of the next opening, and a copy of this pool that diverged.
     Pool::open(place.path(), &options()).unwrap().kill();
     let newer = fs::read(journal_of(&place)).unwrap();
     let later = fs::read(place.path()).unwrap();
@@ -164,10 +164,10 @@ fn a_pool_whose_journal_is_lost_opens_for_whoever_accepts_that() {
         assert_eq!((value_of(&pool, "a"), value_of(&pool, "b")), (Some(1), None), "{i}");
         assert!(!pool.was_clean());
         pool.close().unwrap();
-        // It needs none from here on.
+        // The pool needs no journal from now on.
         Pool::open(place.path(), &plain()).unwrap().close().unwrap();
     }
-    // One that is there is not lost.
+    // An existing journal is not lost.
     let place = crashed();
     let pool = Pool::open(place.path(), &plain().accept_journal_loss(true)).unwrap();
     assert_eq!(value_of(&pool, "b"), Some(2));
@@ -190,7 +190,7 @@ fn a_file_and_a_journal_of_different_moments_are_refused() {
     for (i, (file, _)) in moments.iter().enumerate() {
         for (j, (_, journal)) in moments.iter().enumerate() {
             if i == j + 1 {
-                continue; // no checkpoint in between: nothing tells them apart
+                continue; // without a checkpoint in between they are indistinguishable
             }
             fs::write(place.path(), file).unwrap();
             fs::write(journal_of(&place), journal).unwrap();
@@ -237,24 +237,24 @@ fn a_journal_that_another_pool_may_need_is_not_taken() {
     assert!(matches!(error, OpenError::JournalInTheWay { .. }), "{error}");
     let elsewhere = Pool::open(place.directory.path().join("moved"), &plain()).unwrap_err();
     assert!(matches!(elsewhere, OpenError::JournalMissing { .. }), "{elsewhere}");
-    // Moved along, all is well, and the way is free.
+    // Moved with its journal, the pool opens, and the old name is free.
     let moved = place.directory.path().join("moved.journal");
     fs::rename(journal_of(&place), moved).unwrap();
     Pool::create(place.path(), &options()).unwrap().close().unwrap();
     let pool = Pool::open(place.directory.path().join("moved"), &plain()).unwrap();
     assert_eq!(value_of(&pool, "b"), Some(2));
-    // A link leads to the same journal.
+    // A symbolic link leads to the same journal.
     let link = place.directory.path().join("link");
     std::os::unix::fs::symlink(place.path(), &link).unwrap();
     let pool = Pool::open(&link, &options()).unwrap();
     add(&pool, "c", 3).unwrap();
     pool.kill();
     assert_eq!(value_of(&Pool::open(place.path(), &plain()).unwrap(), "c"), Some(3));
-    // One whose making was interrupted is nobody's.
+    // A journal whose creation was interrupted belongs to no pool.
     let half = Place::new();
     fs::write(journal_of(&half), vec![0; 100_000]).unwrap();
     Pool::create(half.path(), &options()).unwrap().kill();
-    // What is no journal is left alone.
+    // A file that is no journal is left alone.
     let strange = Place::new();
     fs::write(journal_of(&strange), vec![1; 100_000]).unwrap();
     let error = Pool::create(strange.path(), &options()).unwrap_err();
@@ -265,7 +265,8 @@ fn a_journal_that_another_pool_may_need_is_not_taken() {
 fn a_creation_that_ended_midway_is_not_in_the_way_of_the_next() {
     let place = Place::new();
     for succeed in 0..3 {
-        // What a crash leaves of it: the journal has its name, and the pool's file has none yet.
+        // The state after a crash during creation: the journal has its name, and the pool's file does not
+        // yet.
         let created = Pool::create_with(place.path(), &options(), |mapped| {
             mapped.fail_write_back_after(succeed);
             mapped
@@ -287,7 +288,7 @@ fn a_journal_in_use_is_taken_by_nobody_else() {
     let place = Place::new();
     let pool = Pool::create(place.path(), &options()).unwrap();
     add(&pool, "a", 1).unwrap();
-    pool.checkpoint().unwrap(); // nothing that anybody would miss
+    pool.checkpoint().unwrap(); // nothing that is needed
     let moved = place.directory.path().join("moved");
     fs::rename(place.path(), &moved).unwrap();
     for opts in [options(), options().journal_bytes(2 << 20)] {
@@ -314,7 +315,7 @@ fn of_many_creators_one_has_a_journal_and_the_pool() {
         let before = fs::read(place.path()).unwrap();
         add(&pool, "a", 1).unwrap();
         pool.kill();
-        fs::write(place.path(), before).unwrap(); // the journal alone has it
+        fs::write(place.path(), before).unwrap(); // the writes are in the journal alone
         let pool = Pool::open(place.path(), &plain()).unwrap();
         assert_eq!(value_of(&pool, "a"), Some(1));
     }
@@ -356,7 +357,7 @@ fn nothing_that_is_stored_after_a_failed_write_reaches_the_file() {
     assert_eq!(pool.pm().load(word), 1, "taken back");
     let file = fs::read(place.path()).unwrap();
     {
-        // What an index finishes in memory stays there.
+        // Changes that the recovery of an index makes in memory stay there.
         let _recovery = pool.recovery();
         pool.pm().store(word, 3);
         assert!(pool.pm().persist(word).is_ok());
@@ -386,7 +387,7 @@ fn a_small_journal_goes_round_and_a_pool_grows_beside_it() {
     assert_eq!((value_of(&pool, "a"), pool.len() > old), (Some(600), true));
 }
 
-/// A file system of so many MiB; unmounted when dropped.
+/// A file system of this many MiB; unmounted when dropped.
 pub(super) struct Small(pub(super) Place);
 
 impl Small {
@@ -425,14 +426,14 @@ fn a_full_disk_refuses_the_journal_or_the_growth_beside_it_and_nothing_is_lost()
     let pool = Pool::create(place.path(), &plain()).unwrap();
     add(&pool, "a", 1).unwrap();
     pool.kill();
-    full(Pool::open(place.path(), &large)); // which is whole without one
+    full(Pool::open(place.path(), &large)); // The pool is complete without a journal.
     let pool = Pool::open(place.path(), &options()).unwrap();
     assert_eq!(value_of(&pool, "a"), Some(1));
     let before = pool.len();
     let error = pool.grow(8 << 20).unwrap_err();
     assert!(matches!(error, PmError::NoSpace { .. }), "{error}");
     assert_eq!(pool.len(), before);
-    // Both go on, a checkpoint included.
+    // Both continue, including a checkpoint.
     add(&pool, "b", 2).unwrap();
     pool.checkpoint().unwrap();
     add(&pool, "c", 3).unwrap();

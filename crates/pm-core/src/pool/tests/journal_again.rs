@@ -1,5 +1,5 @@
-//! Crashes after crashes: a power failure or a kill in each step of opening, replaying, working,
-//! checkpoints and closing, of a pool that has gone through others before.
+//! Repeated crashes: a power failure or a kill in each step of opening, replay, work, checkpoints and
+//! closing, of a pool that has survived earlier ones.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -17,7 +17,7 @@ use crate::pool::Pool;
 use crate::pool::journal::simulated::DISKS;
 
 impl World {
-    /// What a power failure leaves, as the next boot finds it.
+    /// Returns the state that the next boot finds after a power failure.
     fn after(&self, which: Survivors) -> Option<Self> {
         let place = Place::tmpfs()?;
         self.crash(which, &place);
@@ -27,8 +27,8 @@ impl World {
     }
 }
 
-/// Six lives of a pool; some end with a kill, some with a power failure in one of their steps, some
-/// with a close. Returns how many power failures there were.
+/// Runs a pool through six lives, each ended by a kill, by a power failure in one of its steps, or by
+/// closing. Returns the number of power failures.
 fn lives(seed: u64) -> Option<u64> {
     let mut world = World::new()?;
     world.make_file();
@@ -39,7 +39,7 @@ fn lives(seed: u64) -> Option<u64> {
         let step = world.disk.steps() + (random >> 16) % span;
         match random % 4 {
             0 => {}
-            // The process ends with what it stored, and the next one finds it in the caches.
+            // The process is killed; the next one finds its stores in the caches.
             1 => world.disk.fails_at(step),
             _ => world.disk.power_fails_at(step),
         }
@@ -74,7 +74,7 @@ fn crashes_in_opening_replaying_checkpoints_and_closing_one_after_another_lose_n
     assert!(failures == 0 || failures > 600, "{failures} power failures");
 }
 
-/// The pool's file, on a disk that is full when a test says so: a file system that copies on write.
+/// The pool's file on a disk that is full when a test says so: a copy-on-write file system.
 #[derive(Debug)]
 struct Full(Arc<AtomicBool>);
 
@@ -114,7 +114,7 @@ fn a_disk_that_is_full_within_a_checkpoint_loses_nothing_and_keeps_the_journal()
     full.store(false, Release);
     assert!(pool.checkpoint().is_err(), "for good");
     drop(pool);
-    // The power fails: of the file there is what it was, and the superblock that names the journal.
+    // The power fails: the file has its old contents, and the superblock that names the journal.
     let after = Place::tmpfs().unwrap();
     fs::write(after.path(), [&head, &file[8192..]].concat()).unwrap();
     fs::write(journal_of(&after.path()), disk.survivors(Survivors::None).bytes()).unwrap();

@@ -1,5 +1,5 @@
-//! Power failures of a pool with a journal, on simulated disks: any part of what was not synchronised
-//! is there afterwards, sector by sector, in the log and in the pool's file.
+//! Power failures of a pool with a journal, on simulated disks: any subset of the unsynchronised sectors of
+//! the log and of the pool's file survives.
 
 use core::sync::atomic::Ordering::{Acquire, Release};
 use core::time::Duration;
@@ -20,11 +20,11 @@ use crate::pool::journal::simulated::{DISKS, Disks};
 use crate::pool::{Pool, PoolOptions};
 
 const SECTOR: usize = 512;
-/// Blocks of the simulated log: space for eight batches, so that it goes round.
+/// Blocks of the simulated log: room for eight batches, so that it wraps around.
 const BLOCKS: usize = 12;
-/// More than a checkpoint takes.
+/// Longer than any checkpoint takes.
 pub(super) const AMPLE: Duration = Duration::from_secs(20);
-/// Lines that a test stores to, in three pages.
+/// The lines that a test stores to, in three pages.
 pub(super) const LINES: usize = 24;
 
 pm_struct! {
@@ -36,7 +36,7 @@ pm_struct! {
     }
 }
 
-/// The pool's file as the disk has it.
+/// The pool's file as it is on the disk.
 #[derive(Debug)]
 struct SimPool {
     path: PathBuf,
@@ -58,7 +58,7 @@ impl PoolDisk for SimPool {
     }
 }
 
-/// A log that is written while nobody holds the gate.
+/// A log that is written while no thread holds the gate.
 #[derive(Debug)]
 struct Gated {
     disk: SimDisk,
@@ -110,25 +110,25 @@ impl World {
         Some(Self::of(place, SimDisk::new(4096, BLOCKS * 4096), Vec::new()))
     }
 
-    /// Of a pool's file with these bytes, and the disk of its log.
+    /// Makes one from the bytes of a pool's file and the disk of its log.
     pub(super) fn of(place: Place, disk: SimDisk, file: Vec<u8>) -> Self {
         Self { place, disk, durable: Arc::new(Mutex::new(file)), gate: Arc::default() }
     }
 
-    /// Creates the pool, with the lines in it, durably.
+    /// Creates the pool with durable lines.
     fn create(&self, wait: Duration) -> Pool {
         self.make_file();
         self.open(wait).unwrap()
     }
 
-    /// A pool that was closed, and has no lines yet.
+    /// Makes a closed pool without lines.
     pub(super) fn make_file(&self) {
         let path = self.place.path();
         Pool::create(&path, &options().journal(false)).unwrap().close().unwrap();
         *self.durable.lock() = std::fs::read(&path).unwrap();
     }
 
-    /// Opens it with a journal, and makes the lines; none if the power fails.
+    /// Opens the pool with a journal, and creates the lines; `None` if the power fails.
     pub(super) fn open(&self, wait: Duration) -> Option<Pool> {
         let path_of_pool = self.place.path();
         let (path, disk, durable) = (path_of_pool.clone(), self.disk.clone(), self.durable.clone());
@@ -140,7 +140,7 @@ impl World {
         let log =
             move || -> Box<dyn Disk> { Box::new(Gated { disk: log.clone(), gate: gate.clone() }) };
         let disks: Disks = (Box::new(log), Box::new(pool));
-        // What an opening replays is read from the file.
+        // Opening reads the log to replay from this file.
         std::fs::write(journal_of(&path_of_pool), self.disk.bytes()).unwrap();
         DISKS.set(Some(disks));
         let pool = Pool::open(self.place.path(), &options().journal_wait(wait));
@@ -157,9 +157,9 @@ impl World {
         Some(pool)
     }
 
-    /// The kernel writes back some of the pages as they are now.
+    /// Lets the kernel write back some of the pages as they are now.
     fn write_back(&self, seed: u64) {
-        // Nobody synchronises between the look and the copy: what is durable stays so.
+        // No thread synchronises between the look and the copy, so durable bytes stay durable.
         let mut durable = self.durable.lock();
         let now = std::fs::read(self.place.path()).unwrap();
         for (page, (old, new)) in durable.chunks_mut(4096).zip(now.chunks(4096)).enumerate() {
@@ -169,8 +169,8 @@ impl World {
         }
     }
 
-    /// Puts what a power failure leaves into `place`: of each sector of the file what the last
-    /// synchronisation left there or what stands there now.
+    /// Stores the state after a power failure in `place`: each sector of the file is as at the last
+    /// synchronisation, or as it is now.
     pub(super) fn crash(&self, which: Survivors, place: &Place) {
         let mut image = self.durable.lock().clone();
         let now = std::fs::read(self.place.path()).unwrap();
@@ -193,19 +193,19 @@ pub(super) fn journal_of(path: &Path) -> PathBuf {
     path.with_file_name("pool.journal")
 }
 
-/// The words of a line; zeros if there are no lines.
+/// Returns the words of a line; zeros if there are no lines.
 pub(super) fn line_of(pool: &Pool, line: usize) -> [u64; 8] {
     let Some(entry) = pool.open_index("lines").unwrap() else { return [0; 8] };
     let lines = pool.get(entry.root::<Lines>()).unwrap();
     core::array::from_fn(|i| pool.pm().load(&lines.words[place_of(line) + i]))
 }
 
-/// The first word of a line: eight lines in each page, of different sectors.
+/// Returns the first word of a line: eight lines in each page, in different sectors.
 pub(super) fn place_of(line: usize) -> usize {
     line / 8 * 512 + line % 8 * 64
 }
 
-/// What was acknowledged, by line, and what is under way.
+/// The acknowledged writes by line, and the write in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Oracle {
     acknowledged: [[u64; 8]; LINES],
@@ -213,8 +213,8 @@ pub(super) struct Oracle {
 }
 
 impl Oracle {
-    /// A line holds a prefix of the stores to it, in order, and what was acknowledged at least; an
-    /// odd line is never ahead of the one before it, which was durable first.
+    /// Checks that each line holds a prefix of the stores to it, at least the acknowledged ones. An odd line
+    /// is never ahead of the line before it, which was durable first.
     pub(super) fn check(&self, pool: &Pool) {
         let mut last = 0;
         for line in 0..LINES {
@@ -229,7 +229,7 @@ impl Oracle {
         }
     }
 
-    /// Stores to a line, words in order, and makes it durable; then the line that publishes it.
+    /// Stores to a line, words in order, and makes it durable; then does so with the line that publishes it.
     pub(super) fn write(&mut self, pool: &Pool, line: usize) -> Result<(), PmError> {
         self.write_line(pool, line & !1)?;
         self.write_line(pool, line | 1)
@@ -250,8 +250,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks a pool that was opened, takes what is there for true, and finishes the lines that a
-    /// crash left half written.
+    /// Checks a pool that was opened, accepts its state, and completes the lines that a crash left half
+    /// written.
     pub(super) fn take(&mut self, pool: &Pool) -> Result<(), PmError> {
         self.check(pool);
         for line in 0..LINES {
@@ -290,7 +290,7 @@ impl Oracle {
 pub(super) const CHOICES: [Survivors; 4] =
     [Survivors::None, Survivors::All, Survivors::Any(1), Survivors::Any(2)];
 
-/// Opens what a crash left, in one way or another, checks it and works on.
+/// Opens the state after a crash in one of several ways, checks it and continues to work.
 fn reopen(place: &Place, oracle: &Oracle, how: u64) {
     let plain = options().journal(false);
     let opts = match how % 3 {
@@ -308,7 +308,7 @@ fn reopen(place: &Place, oracle: &Oracle, how: u64) {
     let mut oracle = oracle.clone();
     oracle.acknowledged = core::array::from_fn(|i| line_of(&pool, i));
     if how.is_multiple_of(3) {
-        // The process dies alone: what is in the caches is there.
+        // The process dies alone: the contents of the caches survive.
         pool.kill();
     } else {
         pool.close().unwrap();
@@ -318,7 +318,8 @@ fn reopen(place: &Place, oracle: &Oracle, how: u64) {
     pool.close().unwrap();
 }
 
-/// Opening with a journal, work, closing, and a power failure in each step of them. Returns the states.
+/// Lets the power fail in each step of opening with a journal, working and closing. Returns the number of
+/// states.
 fn explore(seed: u64, steps: u32) -> Option<u64> {
     let mut states = 0;
     for step in 0.. {
@@ -390,7 +391,7 @@ fn threads_that_share_lines_keep_what_each_was_told_is_durable() {
             let threads = [0, 1, 2].map(|thread| {
                 let pool = &pool;
                 scope.spawn(move || {
-                    // Its own word of a line that all have.
+                    // This thread's word of a shared line.
                     let own = &lines.words[thread];
                     let mut told = 0;
                     loop {
@@ -442,7 +443,7 @@ fn fences_that_wait_together_share_a_batch_in_which_each_line_is_copied_once() {
                 pool.pm().persist(own).unwrap();
             });
         };
-        // Its round is under way, and the next one gathers the others.
+        // Its round is in progress, and the next one collects the others.
         fence(0);
         joined(1);
         (1..6).for_each(fence);

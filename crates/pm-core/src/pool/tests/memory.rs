@@ -1,4 +1,4 @@
-//! Formatting, opening and the directory, on memory.
+//! Formatting, opening and the directory, in memory.
 
 use crate::cell::words_of;
 use crate::error::{OpenError, OpenFault, PmError};
@@ -226,7 +226,7 @@ fn an_index_is_open_once() {
     assert_eq!(undone, Ok(false));
     assert!(pool.open_index("c").unwrap().is_none() && pool.open_index("b").unwrap().is_some());
 
-    // A part has a root of its own, and is open once as well.
+    // A part of an index has a root of its own, and is likewise open only once.
     let part = PPtr::<Block>::new(entry.block() + 64);
     let claimed = open.part(part).unwrap();
     assert_eq!(claimed.root::<Block>(), part);

@@ -26,12 +26,12 @@ use super::{IndexEntry, Pool, PoolOptions};
 
 type Block = [PmU64; 8];
 
-/// The smallest pools.
+/// Returns options for the smallest pool.
 fn tiny() -> PoolOptions {
     PoolOptions::new().size(64 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(512)
 }
 
-/// Memory for a tiny pool that may grow.
+/// Returns memory for a tiny pool that may grow.
 fn space() -> Space {
     let len = tiny().created_size().unwrap() as usize;
     Space::new(len, 4 * len)
@@ -46,24 +46,24 @@ fn add<M: Medium>(pool: &Pool<M>, name: &str, value: u64) -> Result<IndexEntry, 
     Ok(open.clone())
 }
 
-/// The value [`add`] stored.
+/// Returns the value that [`add`] stored.
 fn value_of<M: Medium>(pool: &Pool<M>, name: &str) -> Option<u64> {
     let entry = pool.open_index(name).unwrap()?;
     Some(pool.pm().load(&pool.get(entry.root::<Block>()).unwrap()[0]))
 }
 
-/// A directory that is removed when the test ends, and a name in it for a pool.
+/// A directory that is removed when the test ends, and the name of a pool in it.
 struct Place {
     directory: tempfile::TempDir,
 }
 
 impl Place {
-    /// On whatever medium temporary files are.
+    /// Makes one on the medium of temporary files.
     fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
-    /// On tmpfs, if there is one at the usual place.
+    /// Makes one on tmpfs, if it is mounted at the usual place.
     fn tmpfs() -> Option<Self> {
         let shm = Path::new("/dev/shm");
         let is_tmpfs = rustix::fs::statfs(shm).is_ok_and(|stat| stat.f_type == 0x0102_1994);
@@ -78,7 +78,7 @@ impl Place {
         self.directory.path().join("pool")
     }
 
-    /// A closed tiny pool with index `a` = 1.
+    /// Creates and closes a tiny pool with index `a` = 1.
     fn with_pool(self) -> Self {
         let pool = Pool::create(self.path(), &tiny().uuid(7)).unwrap(); // the same bytes each time
         add(&pool, "a", 1).unwrap();

@@ -112,8 +112,8 @@ fn a_fence_writes_every_page_that_was_flushed_whoever_shares_its_round() {
     const PAGES: u64 = 6;
     let place = Place::new();
     let pool = Pool::create(place.path(), &tiny().size(512 << 10).as_on_disk(true)).unwrap();
-    pool.pm().fail_write_back_after(u64::MAX); // and says what the disk has
-    // Nobody has handed these pages out. A thread's lie apart, those of others between them.
+    pool.pm().fail_write_back_after(u64::MAX); // and reports which words the disk has
+    // The allocator has not handed these pages out. The pages of the threads are interleaved.
     let word = |thread, page| {
         let offset = (256u64 << 10) + ((page * THREADS + thread) << 12);
         (offset as usize / 8, &pool.words(offset, 1).unwrap()[0])
@@ -125,7 +125,7 @@ fn a_fence_writes_every_page_that_was_flushed_whoever_shares_its_round() {
                 for round in 1..=25 {
                     let mut flushed = crate::Flushed::nothing();
                     for page in 0..PAGES {
-                        // In another order each time: the first page is not always flushed first.
+                        // In another order each time, so that the first page is not always flushed first.
                         let (_, word) = word(thread, (page * 5 + round) % PAGES);
                         pool.pm().store(word, round);
                         flushed = flushed.and(pool.pm().flush(word));

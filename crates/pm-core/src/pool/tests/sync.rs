@@ -1,4 +1,4 @@
-//! `Pool::sync` in each mode, on a disk that fails when it is told to.
+//! `Pool::sync` in each mode, on a disk that fails on command.
 
 use std::cell::Cell;
 use std::fs;
@@ -13,12 +13,12 @@ use crate::pool::journal::simulated::DISKS;
 use crate::pool::{Pool, PoolOptions};
 
 thread_local! {
-    /// How many synchronisations this thread has made, and whether the next one fails.
+    /// The number of synchronisations of this thread, and whether the next one fails.
     static SYNCS: Cell<u32> = const { Cell::new(0) };
     static FAILS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Keeps what the file was when it was last synchronised, beside it.
+/// Keeps a copy of the last synchronised state beside the file.
 #[derive(Debug)]
 struct Watched(PathBuf);
 
@@ -37,12 +37,12 @@ impl PoolDisk for Watched {
     }
 }
 
-/// What a power failure leaves of the file at least.
+/// Returns the least state that survives a power failure.
 fn durable(path: &std::path::Path) -> PathBuf {
     path.with_file_name("durable")
 }
 
-/// Watches what `calls` synchronise.
+/// Records the synchronisations of `calls`.
 fn watched<R>(place: &Place, calls: impl FnOnce() -> R) -> R {
     let path = Rc::new(place.path());
     let disk = move || -> Box<dyn PoolDisk> { Box::new(Watched(path.to_path_buf())) };
@@ -86,7 +86,7 @@ fn a_sync_that_failed_is_never_followed_by_one_that_succeeds() {
             pool.sync().unwrap();
             FAILS.set(true);
             if grows {
-                // The failure that growing was told of is not told again.
+                // Growing reported the failure; it is not reported again.
                 assert!(pool.grow(pool.len() + 1).is_err());
             } else {
                 assert!(is_lost(&pool.sync()));
@@ -95,7 +95,7 @@ fn a_sync_that_failed_is_never_followed_by_one_that_succeeds() {
             assert!(is_lost(&pool.sync()) && is_lost(&pool.sync()));
             assert_eq!(SYNCS.get(), before, "nor is it tried");
         });
-        // The process has what it stored.
+        // The process sees its own stores.
         add(&pool, &grows.to_string(), 1).unwrap();
         pool.close().unwrap();
     }

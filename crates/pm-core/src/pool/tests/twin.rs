@@ -1,4 +1,4 @@
-//! Pools in memory with a twin, on real files: which of the two counts when, and what is refused.
+//! Pools in memory with a twin, on real files: which of the two counts when, and which files are refused.
 
 use core::sync::atomic::Ordering::{Acquire, Release};
 use core::time::Duration;
@@ -15,13 +15,13 @@ pub(super) fn twin_at(place: &Place) -> PathBuf {
     place.path().with_file_name("twin")
 }
 
-/// A twin that is written when somebody waits for it.
+/// Options for a twin that is written only when a call waits for it.
 pub(super) fn options(place: &Place) -> PoolOptions {
     let seldom = Duration::from_hours(1);
     tiny().uuid(7).journal_bytes(1 << 20).twin(twin_at(place)).twin_every(seldom)
 }
 
-/// The power fails: what is in memory is gone.
+/// The power fails: the contents of memory are lost.
 pub(super) fn lose(place: &Place) {
     fs::remove_file(place.path()).unwrap();
 }
@@ -92,7 +92,7 @@ fn a_twin_of_a_pool_that_was_closed_goes_on_and_no_other_does() {
         pool.close().unwrap();
         assert_eq!(inode(), first);
     }
-    // Somebody used it without its twin.
+    // The pool was used without its twin.
     let pool = Pool::open(place.path(), &tiny()).unwrap();
     assert_eq!(pool.durability(), Durability::Process);
     add(&pool, "c", 9).unwrap();
@@ -170,7 +170,7 @@ fn a_foreign_newer_or_busy_twin_is_an_error_and_stays() {
     Pool::create(place.path(), &tiny().uuid(8)).unwrap().close().unwrap();
     assert!(refused(&opts).contains("another pool"));
     fs::write(place.path(), newest).unwrap();
-    // What is no twin is nobody's to replace; a twin of this pool that is damaged is.
+    // A file that is no twin is never replaced; a damaged twin of this pool is.
     fs::write(twin_at(&place), b"precious").unwrap();
     let error = Pool::open(place.path(), &opts).unwrap_err();
     assert!(matches!(error, OpenError::TwinForeign { .. }), "{error}");
@@ -269,7 +269,7 @@ fn what_one_thread_saw_of_another_is_before_what_it_wrote() {
             for round in 0..40 {
                 let least = [0, 1].map(|i| told[i].load(Acquire));
                 pool.sync().unwrap();
-                // The disk as it is at some moment; the log is written in whole blocks.
+                // The state of the disk at some moment; the log is written in whole blocks.
                 let Some(after) = Place::tmpfs() else { break };
                 fs::copy(twin_at(&place), twin_at(&after)).unwrap();
                 let opened = Pool::open(after.path(), &options(&after));

@@ -1,5 +1,5 @@
-//! Power failures of a pool in memory with a twin on a simulated disk: the memory is gone, and of what was
-//! not synchronised any part is there, sector by sector.
+//! Power failures of a pool in memory with a twin on a simulated disk: the memory is lost, and any subset of
+//! the unsynchronised sectors survives.
 
 use core::time::Duration;
 use std::io;
@@ -20,9 +20,9 @@ use crate::pm_struct;
 use crate::pool::twin::simulated::TWIN;
 use crate::pool::{Pool, PoolOptions};
 
-/// Bytes of the log: space for some batches, so that it goes round.
+/// Bytes of the log: room for few batches, so that it wraps around.
 const LOG: u64 = 20 * 4096;
-/// Lines that the test stores to, in four pages.
+/// The lines that the test stores to, in four pages.
 const LINES: usize = 32;
 
 pm_struct! {
@@ -71,7 +71,7 @@ impl Disk for Part {
 
 impl BaseDisk for Part {
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        // In one call the sectors survive in any subset anyway.
+        // The sectors of one call survive in any subset anyway.
         self.disk.write(self.start + at, bytes)
     }
 
@@ -90,7 +90,7 @@ impl BaseDisk for Part {
     }
 }
 
-/// A pool in memory, its twin on a simulated disk, and what was done.
+/// A pool in memory, its twin on a simulated disk, and the history.
 pub(super) struct World {
     pub(super) place: Place,
     pub(super) disk: SimDisk,
@@ -100,9 +100,9 @@ pub(super) struct World {
 
 #[derive(Clone, Default)]
 struct Done {
-    /// The line that each write was to, in order: write `k` stored `k + 1` to `lines[k]`.
+    /// The line of each write, in order: write `k` stored `k + 1` to `lines[k]`.
     lines: Vec<usize>,
-    /// Writes that were synchronised.
+    /// The number of synchronised writes.
     synced: usize,
 }
 
@@ -138,7 +138,7 @@ impl World {
         pool
     }
 
-    /// Stores to a line, all of its words in order, and fences. One at a time, so that the order is known.
+    /// Stores to a line, all of its words in order, and fences. Serialized, so that the order is known.
     pub(super) fn write(&self, pool: &Pool, line: usize) {
         let mut done = self.done.lock();
         done.lines.push(line);
@@ -159,19 +159,20 @@ impl World {
         Ok(())
     }
 
-    /// What a power failure leaves; none if the twin has no name yet.
+    /// Returns the state after a power failure; `None` if the twin has no name yet.
     pub(super) fn crash(&self, which: Survivors) -> Option<Place> {
         let place = Place::tmpfs()?;
         std::fs::write(twin_of(&place), self.disk.survivors(which).bytes()).unwrap();
         self.is_named.lock().then_some(place)
     }
 
-    /// The last write that was made.
+    /// Returns the number of the last write.
     pub(super) fn last(&self) -> usize {
         self.done.lock().lines.len()
     }
 
-    /// What is in a pool is what was there after some write: at least the last synchronised one.
+    /// Checks that the pool has the state after some write, at least the last synchronised one. Returns its
+    /// number.
     pub(super) fn check(&self, pool: &Pool) -> usize {
         let done = self.done.lock();
         let found: [_; LINES] = core::array::from_fn(|line| words_in(pool, line));
@@ -182,7 +183,7 @@ impl World {
         }
         for (line, words) in found.iter().enumerate() {
             assert_eq!(words[0], expected[line], "line {line} of a prefix of {last}: {found:?}");
-            // The last one may be under way: its words come in order.
+            // The last write may be in progress: it stores its words in order.
             let under_way = words[0] == last as u64 && words.is_sorted_by(|a, b| a >= b);
             assert!(under_way || words == &[words[0]; 8], "{words:?}");
         }
@@ -190,7 +191,7 @@ impl World {
         last
     }
 
-    /// Opens what a power failure left, checks it, works on, and loses the memory again.
+    /// Opens the state after a power failure, checks it, continues to work, and loses the memory again.
     fn reopen(&self, place: &Place, seed: u64) {
         let opts = options(twin_of(place)).twin_every(Duration::from_millis(1));
         let pool = Pool::open(place.path(), &opts).unwrap();
@@ -198,7 +199,7 @@ impl World {
         make_lines(&pool);
         let after = Self { done: Mutex::new(self.done.lock().clone()), ..World::new().unwrap() };
         after.done.lock().lines.truncate(last);
-        // What was under way is done again, so that there is one state to come back to.
+        // Repeat the write that was in progress, so that one state remains possible.
         let again = after.done.lock().lines.pop();
         if let Some(line) = again {
             after.write(&pool, line);
@@ -223,7 +224,7 @@ impl World {
     }
 }
 
-/// Makes the lines, unless they are there.
+/// Creates the lines unless they exist.
 fn make_lines(pool: &Pool) {
     let made = |lines: &Lines| pool.pm().flush(lines);
     if pool.open_index("lines").unwrap().is_none() {
@@ -231,7 +232,7 @@ fn make_lines(pool: &Pool) {
     }
 }
 
-/// The first word of a line: eight lines in each page, of different sectors.
+/// Returns the first word of a line: eight lines in each page, in different sectors.
 fn place_of(line: usize) -> usize {
     line / 8 * 512 + line % 8 * 64
 }
@@ -242,9 +243,9 @@ fn words_in(pool: &Pool, line: usize) -> [u64; 8] {
     core::array::from_fn(|i| pool.pm().load(&lines.words[place_of(line) + i]))
 }
 
-/// Work of two threads, `steps` of it; a power failure in disk step `fails`. Whether it came to that.
+/// Makes `steps` writes with two threads; the power fails in disk step `fails`. Returns `true` if it did.
 pub(super) fn work(world: &World, pool: &Pool, seed: u64, steps: u64) {
-    let _ = world.sync(pool); // the twin is whole, unless the power failed
+    let _ = world.sync(pool); // the twin is complete, unless the power failed
     std::thread::scope(|scope| {
         for thread in 0..2 {
             scope.spawn(move || {
@@ -315,7 +316,7 @@ fn a_disk_that_fails_once_poisons_sync_for_good_and_nothing_else() {
             assert_eq!(world.disk.steps(), steps, "nothing is tried again");
             let why = pool.twin().and_then(|twin| twin.lost).unwrap();
             assert!(why.contains("the disk failed"), "{why}");
-            // The pool in memory has everything, and what was written of the twin is a prefix.
+            // The pool in memory has all writes, and the twin a prefix of them.
             assert_eq!(world.check(&pool), world.done.lock().lines.len());
             assert!(matches!(pool.close(), Err(PmError::DurabilityLost(_))));
             for choice in CHOICES {
@@ -353,7 +354,7 @@ fn a_twin_that_is_cut_or_lost_something_is_refused_when_it_is_needed() {
     }
     let foreign = refused(b"precious");
     assert!(matches!(foreign, OpenError::TwinForeign { .. }), "{foreign}");
-    // A batch that is not the last one.
+    // A batch other than the last one.
     let is_batch = |at: &usize| whole[*at..].starts_with(b"pmbatch");
     let newest = |at: &usize| u64::from_le_bytes(whole[at + 16..at + 24].try_into().unwrap());
     let mut batches: Vec<_> = (16384..LOG as usize).step_by(4096).filter(is_batch).collect();
@@ -376,7 +377,7 @@ fn a_checkpoint_has_room_for_what_it_must_log_itself() {
     let held = twin.checkpoints.lock();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            // Three times as much as the log has room for.
+            // Three times as much as fits into the log.
             for i in 0..48 {
                 world.write(&pool, i % LINES);
                 world.sync(&pool).unwrap();
