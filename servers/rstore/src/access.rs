@@ -1,4 +1,4 @@
-//! Users, their passwords, and what they may do.
+//! Users, their passwords and permissions.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use crate::wire::Args;
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     pub(crate) name: String,
-    /// The SHA-256 of the password; without one, any password does.
+    /// The SHA-256 of the password; `None` accepts any password.
     password: Option<[u8; 32]>,
     /// The categories of commands, as flags of the table.
     commands: u8,
@@ -58,7 +58,7 @@ impl User {
         })
     }
 
-    /// Why a user may not run a command; `None` if it may.
+    /// Returns the reason why the user may not run a command; `None` if it may.
     pub(crate) fn refusal(&self, spec: &Spec, args: Args<'_>) -> Option<String> {
         let needed = spec.flags & ALL;
         if needed & !self.commands != 0 && !spec.has(NO_AUTH) {
@@ -85,14 +85,14 @@ impl User {
         matches!(spec.name, "keys" | "scan" | "range" | "randomkey" | "flushall" | "flushdb")
     }
 
-    /// The key alone, for memcached's commands.
+    /// Returns `true` if the user may use the key, for memcached's commands.
     pub(crate) fn may_use(&self, key: &[u8], write: bool) -> bool {
         let needed = if write { WRITE } else { READ };
         self.commands & needed != 0
             && (self.keys.is_empty() || self.keys.iter().any(|keys| glob::matches(keys, key)))
     }
 
-    /// As `ACL LIST` shows it, without the password's hash.
+    /// Returns the user as `ACL LIST` shows it, without the password's hash.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!("user {} on", self.name);
         text += if self.password.is_some() { " #<hidden>" } else { " nopass" };
@@ -137,17 +137,17 @@ impl Users {
         Ok(Self(users))
     }
 
-    /// The user of a new connection; `None` if it must say who it is.
+    /// Returns the user of a new connection; `None` if it must authenticate first.
     pub(crate) fn first(&self) -> Option<&User> {
         self.0.first().filter(|user| user.password.is_none())
     }
 
-    /// Returns `true` if `AUTH` with one word makes sense.
+    /// Returns `true` if there is a user for `AUTH` with one argument.
     pub(crate) fn has_password(&self) -> bool {
         self.0.first().is_some_and(|user| user.password.is_some())
     }
 
-    /// The user of this name and password. Takes the same time for any password.
+    /// Returns the user with this name and password. Takes the same time for any password.
     pub(crate) fn find(&self, name: &[u8], password: &[u8]) -> Option<&User> {
         let given = hash(password);
         self.0.iter().find(|user| {

@@ -1,4 +1,4 @@
-//! A small client: requests out, replies in, any number of them in flight.
+//! A small client that sends requests and receives replies, any number of them in flight.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -8,15 +8,15 @@ use crate::Error;
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// A word of success.
+    /// A simple string, such as `OK`.
     Simple(String),
     /// An error.
     Error(String),
     /// A number.
     Integer(i64),
-    /// Bytes, or nothing.
+    /// Bytes, or null.
     Bulk(Option<Vec<u8>>),
-    /// Replies in a row.
+    /// An array of replies.
     Array(Vec<Reply>),
 }
 
@@ -28,7 +28,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a server.
     pub fn connect(address: impl ToSocketAddrs) -> Result<Self, Error> {
         let connect = || {
             let stream = TcpStream::connect(address)?;
@@ -39,14 +39,14 @@ impl Client {
         Ok(Self { input, output })
     }
 
-    /// One request, one reply.
+    /// Sends one request and receives its reply.
     pub fn call<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Result<Reply, Error> {
         self.send(words)?;
         self.flush()?;
         self.receive()
     }
 
-    /// Puts a request into the buffer.
+    /// Appends a request to the buffer.
     pub fn send<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Result<(), Error> {
         let mut send = || {
             write!(self.output, "*{}\r\n", words.len())?;
@@ -60,12 +60,12 @@ impl Client {
         send().map_err(Error::io("sending"))
     }
 
-    /// Sends what is in the buffer.
+    /// Sends the buffer.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.output.flush().map_err(Error::io("sending"))
     }
 
-    /// The next reply.
+    /// Receives the next reply.
     pub fn receive(&mut self) -> Result<Reply, Error> {
         self.reply(0)
     }

@@ -128,9 +128,9 @@ pub struct UserSettings {
     pub password: Option<String>,
     /// The password's SHA-256, in hexadecimal.
     pub password_sha256: Option<String>,
-    /// Categories of commands: `read`, `write`, `admin`, `pubsub`; all if there are none.
+    /// Categories of commands: `read`, `write`, `admin`, `pubsub`; empty: all.
     pub commands: Vec<String>,
-    /// Patterns of keys; all if there are none.
+    /// Patterns of keys; empty: all.
     pub keys: Vec<String>,
 }
 
@@ -142,7 +142,7 @@ impl Settings {
             .map_err(|error| Error::Config { path: path.to_owned(), what: error.to_string() })
     }
 
-    /// These settings, and those of `file` where these say nothing.
+    /// Returns these settings, with those of `file` where these are not set.
     #[must_use]
     pub fn over(self, file: Self) -> Self {
         Self {
@@ -172,7 +172,7 @@ impl Settings {
         }
     }
 
-    /// Where and how records are kept.
+    /// Returns the settings of the storage.
     pub(crate) fn storage(&self) -> Result<Storage, Error> {
         let storage = Storage {
             dir: self
@@ -197,7 +197,7 @@ impl Settings {
         }
     }
 
-    /// Which node of a group this is, if it is one.
+    /// Returns the identity of this node, if it belongs to a group.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, Error> {
         const WRONG: &str = "--founders must be N=HOST:PORT/HOST:PORT for each node, with N from 1";
         let Some(id) = self.node else { return Ok(None) };
@@ -228,7 +228,7 @@ impl Settings {
         Ok(Some(Identity { id, me, founders }))
     }
 
-    /// The first port's address.
+    /// Returns the address of the first port.
     pub(crate) fn address(text: &str) -> Result<SocketAddr, Error> {
         use std::net::ToSocketAddrs;
         let mut all = text.to_socket_addrs().map_err(Error::io(text))?;
@@ -236,7 +236,7 @@ impl Settings {
     }
 }
 
-/// Where and how records are kept.
+/// The settings of the storage.
 #[derive(Clone, Debug)]
 pub(crate) struct Storage {
     pub(crate) dir: PathBuf,
@@ -249,13 +249,13 @@ pub(crate) struct Storage {
     pub(crate) salvage: bool,
 }
 
-/// How many partitions.
+/// The number of partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Word")]
 pub enum Partitions {
     /// One for each core.
     Auto,
-    /// So many.
+    /// This many.
     Number(usize),
 }
 
@@ -280,7 +280,7 @@ impl FromStr for Partitions {
     }
 }
 
-/// A word or a number of the file.
+/// A word or a number in the file.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Word {
@@ -346,21 +346,22 @@ impl FromStr for Bytes {
     }
 }
 
-/// A durability to ask for.
+/// A durability to require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Word")]
 pub enum Wanted {
-    /// The strongest the medium gives.
+    /// The strongest that the medium supports.
     Auto,
-    /// A kill of the process: fast on any file.
+    /// Survives a kill of the process: fast on any file.
     Process,
-    /// Power failure, on an ordinary file: msync at each fence.
+    /// Survives power failure, on an ordinary file: msync at each fence.
     Msync,
-    /// Power failure, on an ordinary file: a write to a journal beside it.
+    /// Survives power failure, on an ordinary file: a write to a journal beside it.
     Journal,
-    /// A kill of the process, and power failure but for the last moments: a pool in memory with a twin.
+    /// Survives a kill of the process, and power failure except for the last moments: a pool in memory with a
+    /// twin.
     Periodic(Duration),
-    /// Persistent memory; elsewhere the same flushes and fences, emulated.
+    /// Persistent memory; on other media the same flushes and fences, emulated.
     Flush,
 }
 

@@ -1,4 +1,4 @@
-//! The program: `rstore serve`, and what tries it out.
+//! The program: `rstore serve`, and tools that test it.
 #![forbid(unsafe_code)]
 
 use std::io::{self, IsTerminal};

@@ -1,19 +1,19 @@
-//! A command under way, and what commands have in common.
+//! A command in execution, and functions that commands share.
 
 use crate::keyspace::{Draft, Item, Kind, NEVER, Place, item};
 use crate::wire::{Args, Reply, integer};
 
 use super::Refusal;
 
-/// What a command ends with; a refusal is its reply.
+/// The result of a command; a refusal is its reply.
 pub(crate) type Outcome = Result<(), Refusal>;
 
-/// The longest string, as Redis limits it; the engine may have a smaller limit.
+/// The longest string, as in Redis; the engine may have a smaller limit.
 pub(crate) const MAX_TEXT: usize = 512 << 20;
 
-/// A command that runs at a partition.
+/// A command that runs on a partition.
 pub(crate) struct Call<'c, 'r> {
-    /// In lower case, as errors name it.
+    /// The name in lower case, for errors.
     pub(crate) name: &'static str,
     pub(crate) args: Args<'c>,
     pub(crate) draft: &'c mut Draft<'r>,
@@ -22,7 +22,7 @@ pub(crate) struct Call<'c, 'r> {
 }
 
 impl<'c> Call<'c, '_> {
-    /// The key of a command whose first argument is one.
+    /// Returns the key of a command whose first argument is a key.
     pub(crate) fn key(&self) -> &'c [u8] {
         self.args.at(1)
     }
@@ -31,22 +31,22 @@ impl<'c> Call<'c, '_> {
         self.draft.now()
     }
 
-    /// An argument as an integer.
+    /// Returns an argument as an integer.
     pub(crate) fn integer(&self, number: usize) -> Result<i64, Refusal> {
         integer(self.args.at(number)).ok_or(Refusal::NOT_INTEGER)
     }
 
-    /// What a key holds.
+    /// Returns the item of a key.
     pub(crate) fn item(&self, key: &[u8]) -> Result<Option<Item>, Refusal> {
         Ok(self.draft.item(key)?)
     }
 
-    /// Returns `true` if there is such a key. Reads no value.
+    /// Returns `true` if the key exists. Reads no value.
     pub(crate) fn exists(&self, key: &[u8]) -> Result<bool, Refusal> {
         Ok(self.draft.expiry(&item::key_of(key))?.is_some())
     }
 
-    /// What a key holds, which must be a string.
+    /// Returns the item of a key, which must be a string.
     pub(crate) fn text(&self, key: &[u8]) -> Result<Option<Item>, Refusal> {
         match self.item(key)? {
             Some(found) if found.kind()? != Kind::Text => Err(Refusal::WRONG_TYPE),
@@ -54,12 +54,12 @@ impl<'c> Call<'c, '_> {
         }
     }
 
-    /// Sets a key to a string, whatever it held.
+    /// Sets a key to a string, whatever its type was.
     pub(crate) fn put_text(&mut self, key: &[u8], value: &[u8], expires: u64) -> Outcome {
         self.put_record(key, item::text(value), expires)
     }
 
-    /// Changes the bytes of a string and keeps when it expires, and its flags for memcached.
+    /// Changes the bytes of a string, and keeps its expiry and its flags for memcached.
     pub(crate) fn change_text(&mut self, key: &[u8], old: Option<&Item>, value: &[u8]) -> Outcome {
         let expires = old.map_or(NEVER, |old| old.expires);
         let record = match old.and_then(Item::tag) {
@@ -73,7 +73,7 @@ impl<'c> Call<'c, '_> {
         Ok(())
     }
 
-    /// Sets a key to a record, whatever it held; one that expires at once is removed.
+    /// Sets a key to a record, whatever its type was; one that expires at once is removed.
     pub(crate) fn put_record(&mut self, key: &[u8], record: Vec<u8>, expires: u64) -> Outcome {
         self.drop_members(key)?;
         if expires != NEVER && expires <= self.now() {
@@ -84,7 +84,7 @@ impl<'c> Call<'c, '_> {
         Ok(())
     }
 
-    /// Removes a key; returns `true` if it was there.
+    /// Removes a key; returns `true` if it existed.
     pub(crate) fn remove(&mut self, key: &[u8]) -> Result<bool, Refusal> {
         if !self.exists(key)? {
             return Ok(false);
@@ -94,7 +94,7 @@ impl<'c> Call<'c, '_> {
         Ok(true)
     }
 
-    /// If the key holds a collection, its members will go.
+    /// Schedules the removal of the members, if the key holds a collection.
     fn drop_members(&mut self, key: &[u8]) -> Outcome {
         if !self.place.has_collections(self.draft) {
             return Ok(());
@@ -106,7 +106,7 @@ impl<'c> Call<'c, '_> {
         Ok(())
     }
 
-    /// The head of a collection, which must be of this kind if it is there.
+    /// Returns the head of a collection, which must be of this kind if it exists.
     pub(crate) fn head(&self, key: &[u8], kind: Kind) -> Result<Option<item::Head>, Refusal> {
         match self.item(key)? {
             None => Ok(None),
@@ -116,7 +116,7 @@ impl<'c> Call<'c, '_> {
         }
     }
 
-    /// The head of a collection, or that of a new one.
+    /// Returns the head of a collection, or that of a new one.
     pub(crate) fn head_or_new(&mut self, key: &[u8], kind: Kind) -> Result<item::Head, Refusal> {
         Ok(match self.head(key, kind)? {
             Some(head) => head,
@@ -124,7 +124,7 @@ impl<'c> Call<'c, '_> {
         })
     }
 
-    /// Writes a changed head; that of an empty collection goes, with its owner.
+    /// Writes a changed head; removes that of an empty collection, and its owner.
     pub(crate) fn put_head(&mut self, key: &[u8], head: &item::Head) {
         if head.length == 0 {
             self.draft.remove(item::key_of(key));
@@ -135,7 +135,7 @@ impl<'c> Call<'c, '_> {
         }
     }
 
-    /// Writes who owns an id, unless it is written.
+    /// Writes the owner of an id, unless it is written already.
     pub(crate) fn own(&mut self, id: u64, key: &[u8]) {
         let owner = item::owner(id);
         let written = self.draft.get(&owner).ok().flatten();
@@ -167,7 +167,7 @@ pub(crate) mod tests {
             Self { memory, place, now: 1_000_000 }
         }
 
-        /// Runs a line and returns the reply, its line ends as bars.
+        /// Runs a line and returns the reply, with its line ends as bars.
         pub(crate) fn run(&mut self, line: &str) -> String {
             let request = Request::new(line.split(' ').map(str::as_bytes));
             let spec = table::find(request.args().at(0)).expect("a command");
@@ -200,7 +200,7 @@ pub(crate) mod tests {
             }
         }
 
-        /// Lets the reaper work until it has nothing to do; returns how many records are left.
+        /// Runs the reaper until it has nothing to do; returns the number of remaining records.
         pub(crate) fn reap(&mut self) -> u64 {
             let mut reaper = crate::keyspace::Reaper::default();
             loop {

@@ -1,4 +1,4 @@
-//! Numbers in strings.
+//! Commands of numbers in strings.
 
 use crate::keyspace::Item;
 use crate::wire::{Decimal, integer};

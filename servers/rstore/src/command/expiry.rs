@@ -1,25 +1,25 @@
-//! Times at which keys expire.
+//! Commands of the times at which keys expire.
 
 use crate::keyspace::{NEVER, item};
 use crate::wire::integer;
 
 use super::{Call, Outcome, Refusal};
 
-/// How a time is given.
+/// The unit and the origin of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
     /// Seconds from now.
     Seconds,
     /// Milliseconds from now.
     Millis,
-    /// At a second since 1970.
+    /// A second since 1970.
     SecondsAt,
-    /// At a millisecond since 1970.
+    /// A millisecond since 1970.
     MillisAt,
 }
 
 impl Expiry {
-    /// The option of this name.
+    /// Returns the option with this name.
     pub(crate) fn of(word: &[u8]) -> Option<Self> {
         Some(match word.to_ascii_uppercase().as_slice() {
             b"EX" => Self::Seconds,
@@ -30,7 +30,7 @@ impl Expiry {
         })
     }
 
-    /// The millisecond since 1970, which may have passed.
+    /// Returns the millisecond since 1970, which may be in the past.
     fn millis(self, number: i64, now: u64) -> Option<i64> {
         let number = match self {
             Self::Seconds | Self::SecondsAt => number.checked_mul(1000)?,
@@ -42,7 +42,7 @@ impl Expiry {
         }
     }
 
-    /// The time for `SET` and its like, where the number must be positive.
+    /// Returns the time for `SET` and similar commands, where the number must be positive.
     pub(crate) fn time(self, number: &[u8], now: u64, command: &str) -> Result<u64, Refusal> {
         let number = integer(number).ok_or(Refusal::NOT_INTEGER)?;
         let time = Some(number).filter(|number| *number > 0);
@@ -106,7 +106,7 @@ impl Conditions {
         Ok(all)
     }
 
-    /// Returns `true` if a key with this expiry shall get that one.
+    /// Returns `true` if a key with the `old` expiry is to get the `new` one.
     fn allow(&self, old: u64, new: i64) -> bool {
         let forever = old == NEVER;
         let old = i64::try_from(old).unwrap_or(i64::MAX);
@@ -137,7 +137,7 @@ fn expire_by(call: &mut Call<'_, '_>, by: Expiry) -> Outcome {
     Ok(())
 }
 
-/// Writes the record anew with another time.
+/// Writes the record again with another expiry.
 fn set_expiry(call: &mut Call<'_, '_>, key: &[u8], expires: u64) -> Outcome {
     if let Some(found) = call.item(key)? {
         call.draft.put(item::key_of(key), found.record, expires);

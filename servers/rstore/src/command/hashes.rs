@@ -1,4 +1,4 @@
-//! Hashes: a record for each field.
+//! Commands of hashes, which have a record for each field.
 
 use std::ops::Bound;
 
@@ -110,7 +110,7 @@ pub(crate) fn hdel(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Removes the members that the arguments name, of a hash or a set.
+/// Removes the members that the arguments name from a hash or a set.
 pub(super) fn remove_members(call: &mut Call<'_, '_>, kind: Kind) -> Result<usize, Refusal> {
     let key = call.key();
     let Some(mut head) = call.head(key, kind)? else { return Ok(0) };

@@ -1,4 +1,4 @@
-//! Keys, whatever they hold.
+//! Commands of keys, whatever their types.
 
 use std::ops::Bound;
 
@@ -7,7 +7,7 @@ use crate::keyspace::{Kind, NEVER};
 
 use super::{Call, Outcome, Refusal};
 
-/// `DEL key [key ...]` and `UNLINK`, which do the same: the members of a collection go later.
+/// `DEL key [key ...]` and `UNLINK`, which do the same: the members of a collection are removed later.
 pub(crate) fn del(call: &mut Call<'_, '_>) -> Outcome {
     let mut removed = 0;
     for key in call.args.from(1).iter() {
@@ -127,8 +127,8 @@ pub(crate) fn dbsize(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// `RANDOMKEY`: any key, but not each with the same probability: the one after a random place between
-/// the first and the last.
+/// `RANDOMKEY`: replies the key after a random place between the first and the last. Keys have different
+/// probabilities.
 pub(crate) fn randomkey(call: &mut Call<'_, '_>) -> Outcome {
     let (begin, end) = ([KEYS], [KEYS + 1]);
     let whole = (Bound::Included(&begin[..]), Bound::Excluded(&end[..]));
@@ -196,7 +196,7 @@ pub(crate) fn object(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// `WATCH key`, as a connection sends it: replies twice the key's version, and one more if it is there.
+/// `WATCH key`, as a connection sends it: replies twice the version of the key, plus one if the key exists.
 pub(crate) fn watch(call: &mut Call<'_, '_>) -> Outcome {
     let exists = call.exists(call.key())?;
     let version = call.place.watches.watch(call.key());
@@ -239,7 +239,7 @@ mod tests {
             ("DEL t none", ":1"),
             ("RANDOMKEY", "$-1"),
         ]);
-        // What is left is the count itself.
+        // The count itself remains.
         assert_eq!(bench.reap(), 1);
     }
 

@@ -1,5 +1,6 @@
-//! Lists: a record for each element, under its index. Both ends grow by one record; what changes the
-//! middle (`LREM`, `LINSERT`) writes the elements anew and takes time in the length.
+//! Commands of lists, which have a record for each element, under its index. A push or a pop writes or
+//! removes one record; changes in the middle (`LREM`, `LINSERT`) write all elements again, in time linear in
+//! the length.
 
 use std::ops::Bound;
 
@@ -57,7 +58,7 @@ impl Call<'_, '_> {
         Ok(value)
     }
 
-    /// The elements at these positions.
+    /// Returns the elements at these positions.
     fn elements(&self, head: &Head, start: usize, end: usize) -> Result<Vec<Vec<u8>>, Refusal> {
         let place = |at: usize| head.element(head.first + at as i64);
         let (from, to) = (place(start), place(end));
@@ -189,7 +190,7 @@ pub(crate) fn lrange(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Where an index is; `None` if there is no such element.
+/// Returns the position of an index; `None` if there is no such element.
 fn position(head: &Head, index: i64) -> Option<i64> {
     let length = head.length.cast_signed();
     let at = if index < 0 { index.checked_add(length)? } else { index };

@@ -1,8 +1,8 @@
-//! What each command does.
+//! The commands.
 //!
-//! A command of keys runs where its keys are, on a [`Call`]: arguments, a draft of the partition, a
-//! buffer for the reply. It does not know of connections, threads or the log. Commands of a connection
-//! (`HELLO`, `AUTH`, `MULTI`, ...) are in `session`; the table says which is which.
+//! A command of keys runs in the partition of its keys, on a [`Call`]: arguments, a draft of the partition, a
+//! buffer for the reply. It knows no connections, threads or log. Commands of a connection (`HELLO`, `AUTH`,
+//! `MULTI`, ...) are in `session`; the table says which is which.
 
 mod call;
 mod counters;

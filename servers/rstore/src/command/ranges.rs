@@ -1,8 +1,8 @@
-//! Ranges by position, as `GETRANGE`, `LRANGE` and `ZRANGE` count them: from the end if negative.
+//! Ranges by position, as `GETRANGE`, `LRANGE` and `ZRANGE` use them: negative positions count from the end.
 
 use std::ops::Range;
 
-/// The positions from `start` to `end`, both included, of `length`; `None` if there are none.
+/// Returns the positions from `start` to `end`, both included, within `length`; `None` if the range is empty.
 pub(crate) fn clamp(start: i64, end: i64, length: usize) -> Option<Range<usize>> {
     let length = i64::try_from(length).ok()?;
     let place = |index: i64| if index < 0 { index.saturating_add(length) } else { index };

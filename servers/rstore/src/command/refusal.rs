@@ -1,10 +1,10 @@
-//! Errors as Redis 7 words them.
+//! Errors, in the words of Redis 7.
 
 use std::borrow::Cow;
 
 use crate::keyspace::Failure;
 
-/// Why a command has no other reply.
+/// An error reply of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal(pub(crate) Cow<'static, str>);
 

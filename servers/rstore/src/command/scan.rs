@@ -1,4 +1,4 @@
-//! Keys in order: `SCAN`, `KEYS`, and `RANGE`, which is a command of our own.
+//! Commands of keys in order: `SCAN`, `KEYS`, and `RANGE`, which Redis does not have.
 
 use std::ops::Bound;
 
@@ -7,7 +7,7 @@ use crate::keyspace::{Item, Kind, NEVER, glob};
 
 use super::{Call, Outcome, Refusal};
 
-/// The options of `SCAN` and its like, from argument `at` on.
+/// The options of `SCAN` and similar commands, from argument `at` on.
 struct Options<'a> {
     pattern: Option<&'a [u8]>,
     count: usize,
@@ -40,7 +40,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Bits of a cursor that say whose it is.
+/// The bits of a cursor that hold the number of the partition.
 pub(crate) const PARTITION_BITS: u32 = 10;
 
 fn cursor(call: &Call<'_, '_>, number: usize) -> Result<u64, Refusal> {
@@ -48,8 +48,8 @@ fn cursor(call: &Call<'_, '_>, number: usize) -> Result<u64, Refusal> {
     text.and_then(|text| text.parse().ok()).ok_or(Refusal::of("ERR invalid cursor"))
 }
 
-/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`, of one partition. The last of it leads to the
-/// next partition's begin.
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`, of one partition. The last cursor of a partition
+/// leads to the start of the next one.
 pub(crate) fn scan(call: &mut Call<'_, '_>) -> Outcome {
     let number = cursor(call, 1)? >> PARTITION_BITS;
     let options = Options::parse(call, 2, true)?;
@@ -132,10 +132,10 @@ fn bound(word: &[u8]) -> Bound<Vec<u8>> {
     }
 }
 
-/// Keys that `RANGE` replies unless `LIMIT` says more.
+/// The number of keys that `RANGE` replies at most, unless `LIMIT` says otherwise.
 const RANGE_LIMIT: usize = 1000;
 
-/// How `RANGE` is asked.
+/// The options of `RANGE`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RangeOptions {
     pub(crate) limit: usize,
@@ -166,13 +166,13 @@ impl RangeOptions {
     }
 }
 
-/// The options of a request of `RANGE`.
+/// Returns the options of a `RANGE` request.
 pub(crate) fn range_options(args: crate::wire::Args<'_>) -> Result<RangeOptions, Refusal> {
     RangeOptions::parse(args)
 }
 
-/// `RANGE first last [LIMIT n] [REV] [KEYSONLY]`: keys in order, each with its string; of what is no
-/// string the value is null.
+/// `RANGE first last [LIMIT n] [REV] [KEYSONLY]`: replies keys in order, each with its string; the value of
+/// other types is null.
 pub(crate) fn range(call: &mut Call<'_, '_>) -> Outcome {
     let options = RangeOptions::parse(call.args)?;
     let (from, to) = (bound(call.args.at(1)), bound(call.args.at(2)));
@@ -195,7 +195,7 @@ pub(crate) fn range(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Collections up to this length are replied as a whole.
+/// Collections up to this length are replied in one piece.
 const WHOLE: u64 = 512;
 
 /// `HSCAN`, `SSCAN`, `ZSCAN`: `key cursor [MATCH pattern] [COUNT count]`
@@ -240,7 +240,7 @@ pub(crate) fn scan_members(call: &mut Call<'_, '_>, kind: Kind) -> Outcome {
 
 type Members = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Names and values of up to `most` members, and the last record if there are more.
+/// Returns the names and values of up to `most` members, and the last record if there are more.
 fn some_members(
     call: &Call<'_, '_>,
     head: &Head,

@@ -1,4 +1,4 @@
-//! Sets: a record for each member.
+//! Commands of sets, which have a record for each member.
 
 use std::collections::BTreeSet;
 
@@ -101,7 +101,7 @@ pub(crate) fn scard(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// Positions of `count` of `length` members: different ones, or any if `count` is negative.
+/// Returns the positions of `count` of `length` members: distinct ones, or any if `count` is negative.
 pub(super) fn choose(call: &mut Call<'_, '_>, length: usize, count: i64) -> Vec<usize> {
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
     if length == 0 {
@@ -120,7 +120,7 @@ pub(super) fn choose(call: &mut Call<'_, '_>, length: usize, count: i64) -> Vec<
     all
 }
 
-/// The names of `count` members, or of one. One is found without a copy of the others.
+/// Returns the names of `count` members, or of one. One is found without copying the others.
 fn chosen(
     call: &mut Call<'_, '_>,
     head: &Head,
@@ -218,7 +218,7 @@ enum Operation {
     Diff,
 }
 
-/// The set that an operation makes of the sets of these keys.
+/// Returns the set that an operation makes of the sets with these keys.
 fn combine(
     call: &Call<'_, '_>,
     operation: Operation,

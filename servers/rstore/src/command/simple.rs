@@ -1,4 +1,4 @@
-//! Commands that look at no record, and so run anywhere, in a transaction too.
+//! Commands that read no record, and so run in any partition and in a transaction.
 
 use super::{Call, Outcome, Refusal};
 
@@ -28,7 +28,7 @@ pub(crate) fn select(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// `UNWATCH` in a transaction, where nothing is left to watch for.
+/// `UNWATCH` in a transaction, where it has no effect.
 pub(crate) fn unwatch(call: &mut Call<'_, '_>) -> Outcome {
     call.out.ok();
     Ok(())

@@ -1,4 +1,4 @@
-//! Sorted sets: two records for each member, one by name and one by score.
+//! Commands of sorted sets, which have two records for each member, one by name and one by score.
 
 use crate::keyspace::item::Head;
 use crate::keyspace::{Kind, NEVER};
@@ -44,7 +44,7 @@ struct AddOptions {
 }
 
 impl AddOptions {
-    /// Reads the options; returns where scores begin.
+    /// Reads the options; returns the position of the first score.
     fn parse(call: &Call<'_, '_>) -> Result<(Self, usize), Refusal> {
         let (mut options, mut at) = (Self::default(), 2);
         while at < call.args.len() {
@@ -205,12 +205,12 @@ pub(crate) fn zcard(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// `ZRANK key member`: takes time in the rank.
+/// `ZRANK key member`, in time linear in the rank.
 pub(crate) fn zrank(call: &mut Call<'_, '_>) -> Outcome {
     rank(call, false)
 }
 
-/// `ZREVRANK key member`: takes time in the rank.
+/// `ZREVRANK key member`, in time linear in the rank.
 pub(crate) fn zrevrank(call: &mut Call<'_, '_>) -> Outcome {
     rank(call, true)
 }

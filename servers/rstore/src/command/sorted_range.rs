@@ -1,4 +1,4 @@
-//! Ranges of sorted sets: by rank, by score, by name.
+//! Commands of ranges of sorted sets: by rank, by score, by name.
 
 use std::ops::Bound;
 
@@ -30,7 +30,7 @@ impl Side {
             [b'(', rest @ ..] => (true, rest),
             rest => (false, rest),
         };
-        // As C's `strtod`, nothing is zero.
+        // An empty number is zero, as for C's `strtod`.
         let score = if number.is_empty() { Some(0.0) } else { parse_double(number) };
         let score = score.ok_or(Refusal::of("ERR min or max is not a float"))?;
         Ok(Self::Score { score, excluded })
@@ -46,7 +46,7 @@ impl Side {
         })
     }
 
-    /// The record before which a range begins, as its first side, or ends, as its second.
+    /// Returns the record before which a range begins, or ends if `is_end`.
     fn record(&self, head: &Head, by: u8, is_end: bool) -> Vec<u8> {
         let (first, last) = head.bounds(by);
         match self {
@@ -106,7 +106,7 @@ impl Window {
         Ok(found)
     }
 
-    /// Up to `most` members after the first `skip`, with their scores.
+    /// Returns up to `most` members after the first `skip`, with their scores.
     pub(super) fn members(
         &self,
         call: &Call<'_, '_>,
@@ -142,7 +142,7 @@ enum By {
     Name,
 }
 
-/// What a command of ranges asks for.
+/// The arguments of a command of ranges.
 struct Query {
     by: By,
     reverse: bool,
@@ -163,7 +163,7 @@ impl Query {
                 query.with_scores = true;
             } else if call.args.is(at, "LIMIT") && at + 2 < call.args.len() {
                 let (skip, most) = (call.integer(at + 1)?, call.integer(at + 2)?);
-                // A negative offset takes nothing, a negative count everything.
+                // A negative offset takes no members, a negative count all.
                 query.most = usize::try_from(most).unwrap_or(usize::MAX);
                 match usize::try_from(skip) {
                     Ok(skip) => query.skip = skip,

@@ -1,4 +1,4 @@
-//! Strings.
+//! Commands of strings.
 
 use crate::keyspace::{Item, NEVER, item};
 
@@ -41,7 +41,7 @@ impl SetOptions {
                 at += 1;
                 let time = call.args.get(at).ok_or(Refusal::SYNTAX)?;
                 options.expires = Some(0);
-                // Redis looks at the words first and at the numbers afterwards.
+                // Redis checks the words first and the numbers afterwards.
                 if rest_is_valid(call, at + 1, &options) {
                     options.expires = Some(expiry.time(time, call.now(), call.name)?);
                 }
@@ -54,7 +54,7 @@ impl SetOptions {
     }
 }
 
-/// Returns `true` if the words after a time are options; the loop finds the same and says so.
+/// Returns `true` if the words after a time are options; otherwise the loop finds the error and reports it.
 fn rest_is_valid(call: &Call<'_, '_>, from: usize, so_far: &SetOptions) -> bool {
     let (mut only_new, mut only_old) = (so_far.only_new, so_far.only_old);
     (from..call.args.len()).all(|at| {
@@ -167,7 +167,7 @@ pub(crate) fn getex(call: &mut Call<'_, '_>) -> Outcome {
 pub(crate) fn mget(call: &mut Call<'_, '_>) -> Outcome {
     call.out.array(call.args.len() - 1);
     for key in call.args.from(1).iter() {
-        // What is no string is no error here.
+        // A key of another type is no error here.
         let found = call.text_bytes(key).unwrap_or(None);
         call.out.maybe(found.as_ref().and_then(Item::text));
     }
@@ -255,7 +255,7 @@ pub(crate) fn getrange(call: &mut Call<'_, '_>) -> Outcome {
     let (start, end) = (call.integer(2)?, call.integer(3)?);
     let found = call.text_bytes(call.key())?;
     let value = found.as_ref().and_then(Item::text).unwrap_or_default();
-    // Unlike other ranges, one that ends before the begin ends at the first byte.
+    // Unlike other ranges, one that ends before it begins ends at the first byte.
     let length = i64::try_from(value.len()).unwrap_or(i64::MAX);
     let last = if end < 0 { end.saturating_add(length).max(0) } else { end };
     let part = match super::ranges::clamp(start, last, value.len()) {
@@ -267,7 +267,7 @@ pub(crate) fn getrange(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 impl Call<'_, '_> {
-    /// A string without its time of expiry: one look into the index instead of two.
+    /// Returns a string without its time of expiry, with one lookup instead of two.
     fn text_bytes(&self, key: &[u8]) -> Result<Option<Item>, Refusal> {
         let record = self.draft.get(&item::key_of(key))?;
         let Some(record) = record else { return Ok(None) };

@@ -1,18 +1,18 @@
-//! The table of commands: name, arity, keys, and where each runs.
+//! The table of commands: name, arity, keys, and where each one runs.
 
 use super::call::{Call, Outcome};
 use super::{
     counters, expiry, hashes, keys, lists, scan, sets, simple, sorted, sorted_range, strings,
 };
 
-/// Runs a command at a partition.
+/// Runs a command in a partition.
 pub(crate) type Handler = fn(&mut Call<'_, '_>) -> Outcome;
 
-/// Which arguments are keys.
+/// The arguments that are keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) first: usize,
-    /// Counted from the end if negative.
+    /// Negative counts from the end.
     pub(crate) last: i64,
     pub(crate) step: usize,
 }
@@ -25,7 +25,7 @@ impl Keys {
     const PAIRS: Self = Self { first: 1, last: -1, step: 2 };
     const SECOND: Self = Self { first: 2, last: 2, step: 1 };
 
-    /// The numbers of the arguments that are keys, of `count` arguments.
+    /// Returns the positions of the keys among `count` arguments.
     pub(crate) fn of(self, count: usize) -> impl Iterator<Item = usize> {
         let last = match usize::try_from(self.last) {
             Ok(last) => last,
@@ -36,24 +36,24 @@ impl Keys {
     }
 }
 
-/// How the replies of several partitions become one.
+/// The way to combine the replies of several partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gather {
-    /// Counts are added.
+    /// Adds counts.
     Sum,
-    /// All did it.
+    /// All succeeded.
     Ok,
-    /// Values take the places of their keys.
+    /// Puts values in the places of their keys.
     Values,
-    /// Rows are joined.
+    /// Joins rows.
     Concat,
-    /// Rows of keys with values are merged in the order of the keys.
+    /// Merges rows of keys with values in the order of the keys.
     Merge,
-    /// One that is not null.
+    /// Takes one that is not null.
     Any,
 }
 
-/// What only a connection can do.
+/// A command that only a connection can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Session {
     Acl,
@@ -85,42 +85,42 @@ pub(crate) enum Session {
     Watch,
 }
 
-/// Where a command runs.
+/// The place where a command runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Run {
-    /// At the partition of its keys.
+    /// In the partition of its keys.
     Keyed(Handler),
-    /// At each partition that has some of its keys.
+    /// In each partition that has some of its keys.
     Split(Handler, Gather),
-    /// At every partition.
+    /// In every partition.
     Everywhere(Handler, Gather),
     /// Removes every record.
     Clear,
-    /// At the connection.
+    /// In the connection.
     Session(Session),
 }
 
-/// A command reads records.
+/// The command reads records.
 pub(crate) const READ: u8 = 1;
-/// A command writes records.
+/// The command writes records.
 pub(crate) const WRITE: u8 = 2;
-/// A command is for administrators.
+/// The command is for administrators.
 pub(crate) const ADMIN: u8 = 4;
-/// A command does the same time of work whatever the records are.
+/// The command takes constant time, whatever the records are.
 pub(crate) const FAST: u8 = 8;
-/// A command may be given before `AUTH`.
+/// The command may be sent before `AUTH`.
 pub(crate) const NO_AUTH: u8 = 16;
-/// A command of channels.
+/// The command is about channels.
 pub(crate) const PUBSUB: u8 = 32;
-/// A command must not be in a transaction.
+/// The command is refused in a transaction.
 pub(crate) const NO_MULTI: u8 = 64;
 
 /// A command.
 #[derive(Debug)]
 pub(crate) struct Spec {
-    /// In lower case.
+    /// The name in lower case.
     pub(crate) name: &'static str,
-    /// The number of words, its name included; the least number if negative.
+    /// The number of words including the name; negative: the least number.
     pub(crate) arity: i32,
     pub(crate) keys: Keys,
     pub(crate) flags: u8,
@@ -138,7 +138,7 @@ impl Spec {
         self.flags & flag != 0
     }
 
-    /// What runs at a partition, if anything does.
+    /// Returns the handler for a partition, if the command runs in one.
     pub(crate) fn run_at_partition(&self) -> Option<Handler> {
         match self.run {
             Run::Keyed(run) | Run::Split(run, _) | Run::Everywhere(run, _) => Some(run),
@@ -185,7 +185,7 @@ pub(crate) static UNWATCH_LATER: Spec = keyed("unwatch", 1, FAST, Keys::NONE, si
 /// The end of a watch.
 pub(crate) static UNWATCH_KEY: Spec = keyed("unwatch", 3, READ, Keys::ONE, keys::unwatch);
 
-/// Every command, in the order of the names.
+/// All commands, ordered by name.
 pub(crate) static COMMANDS: &[Spec] = &[
     session("acl", -2, ADMIN, Session::Acl),
     write("append", 3, strings::append),
@@ -350,10 +350,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
     read("zscore", 3, sorted::zscore),
 ];
 
-/// The longest name.
+/// The length of the longest name.
 const LONGEST: usize = 16;
 
-/// The command of a name, whatever its case.
+/// Returns the command with a name, in upper or lower case.
 pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
     let mut lower = [0_u8; LONGEST];
     let lower = lower.get_mut(..name.len())?;

@@ -1,4 +1,4 @@
-//! Doors: the listening sockets, and who gets the connections.
+//! The listening sockets, and the assignment of connections to threads.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -102,7 +102,8 @@ impl Doors {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // Out of descriptors, mostly: those who wait are taken when others go.
+                    // Most often the process has no descriptors left: waiting clients are accepted when
+                    // others disconnect.
                     tracing::warn!(%error, "a connection cannot be accepted");
                     std::thread::sleep(std::time::Duration::from_millis(10));
                     return;
@@ -125,7 +126,7 @@ impl Doors {
             let _ = socket.write_all(b"-ERR max number of clients reached\r\n");
             return;
         }
-        // Replies are whole when they are written: no need to wait for more.
+        // Replies are complete when they are written, so nothing is gained by delaying them.
         let _ = socket.set_nodelay(true);
         let stream = match self.dress(socket, kind) {
             Ok(stream) => stream,
@@ -141,7 +142,7 @@ impl Doors {
         });
         common.connections.fetch_add(1, Relaxed);
         if post.send(to, Message::Connection(stream, speaks)).is_err() {
-            // The thread has more to do than it can: the client may try again.
+            // The thread is overloaded: the client may try again.
             common.connections.fetch_sub(1, Relaxed);
             common.rejected.fetch_add(1, Relaxed);
         }

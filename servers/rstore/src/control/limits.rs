@@ -1,4 +1,4 @@
-//! Open files: each connection is one.
+//! The limit of open files, of which each connection is one.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 

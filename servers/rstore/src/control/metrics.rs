@@ -1,4 +1,4 @@
-//! Figures over HTTP, for Prometheus. One scrape at a time, on a thread of its own.
+//! Metrics over HTTP, for Prometheus: one scrape at a time, on a thread of its own.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ pub(super) fn serve(address: &str, common: &Arc<Common>) -> Result<SocketAddr, E
     let common = Arc::clone(common);
     let serve = move || {
         for stream in listener.incoming().flatten() {
-            // A scraper that goes away is no news.
+            // A scraper that disconnects is no error.
             let _ = answer(&stream, &common);
         }
     };

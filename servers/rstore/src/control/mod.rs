@@ -1,5 +1,5 @@
-//! The thread that starts the others: it opens the partitions, accepts connections, hears signals, and
-//! ends the server.
+//! The control thread: it starts the other threads, which open the partitions, accepts connections, receives
+//! signals, and ends the server.
 
 mod accept;
 mod limits;
@@ -169,7 +169,7 @@ fn start(
 fn hear_peers(address: &str, common: &Arc<Common>, post: &Post) -> Result<(), Error> {
     let (common, post) = (Arc::clone(common), post.clone());
     let inbox = move |from, place, bytes| {
-        // A message that the queue does not take is lost, as it may be on its way.
+        // A message that does not fit into the queue is lost, like one that the network loses.
         let _ = post.send(0, Message::Peer { from, place, bytes });
         !common.stopping.load(Relaxed)
     };

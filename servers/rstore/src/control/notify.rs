@@ -1,4 +1,4 @@
-//! Tells systemd how the server is (`Type=notify`); does nothing elsewhere.
+//! Reports the state of the server to systemd (`Type=notify`); does nothing elsewhere.
 
 use std::os::unix::net::UnixDatagram;
 

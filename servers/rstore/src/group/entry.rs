@@ -1,4 +1,4 @@
-//! What replicas agree on, as bytes: records that are put and removed, in their order.
+//! The encoding of an entry of the group's log: records that are put and removed, in their order.
 //!
 //! ```text
 //! | 0 | bytes of the key (4) | key |                                                    removed
@@ -12,11 +12,11 @@ const REMOVED: u8 = 0;
 const PUT: u8 = 1;
 const CLEARED: u8 = 2;
 
-/// A part of an entry.
+/// A step of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step<'e> {
     Remove(&'e [u8]),
-    /// A key, its value, and when it expires.
+    /// A key, its value and its time of expiry.
     Put(&'e [u8], &'e [u8], Option<u64>),
     Clear,
 }
@@ -37,7 +37,7 @@ pub(super) fn push(entry: &mut Vec<u8>, key: &[u8], change: &Change) {
     }
 }
 
-/// Appends a record that is put.
+/// Appends a put.
 pub(super) fn push_put(entry: &mut Vec<u8>, key: &[u8], value: &[u8], expiry: Option<u64>) {
     entry.push(PUT);
     push_bytes(entry, key);
@@ -45,12 +45,12 @@ pub(super) fn push_put(entry: &mut Vec<u8>, key: &[u8], value: &[u8], expiry: Op
     push_bytes(entry, value);
 }
 
-/// Appends that every record of clients is gone.
+/// Appends the removal of all records of clients.
 pub(super) fn push_clear(entry: &mut Vec<u8>) {
     entry.push(CLEARED);
 }
 
-/// The parts of an entry; the last one is `Err` if it is not whole.
+/// Returns the steps of an entry; the last one is `Err` if it is incomplete.
 pub(super) fn steps(mut entry: &[u8]) -> impl Iterator<Item = Result<Step<'_>, &'static str>> {
     std::iter::from_fn(move || {
         if entry.is_empty() {

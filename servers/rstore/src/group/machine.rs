@@ -1,7 +1,7 @@
-//! The state that a group replicates: a partition of the engine, and how far it has come.
+//! The state machine that a group replicates: a partition of the engine, and the index of its last entry.
 //!
-//! Beside clients' records the engine has those of the group, which every replica has: the index of the
-//! last entry that is durable, and where each member is.
+//! Besides the records of clients, the engine has records of the group, which every replica has: the index of
+//! the last durable entry, and the addresses of each member.
 
 use std::fmt::Write as _;
 use std::ops::{Bound, ControlFlow};
@@ -13,28 +13,28 @@ use pmindex_rstore::{Options, Partition};
 
 use super::entry::{Step, push_put, steps};
 
-/// The key of the index of the last entry that is durable.
+/// The key of the index of the last durable entry.
 const APPLIED: &[u8] = &[0, b'a'];
-/// Keys of members: their ids follow.
+/// The prefix of the keys of members, before their ids.
 const MEMBER: &[u8] = &[0, b'm'];
-/// The records of the group begin at the first of these, and end before the second.
+/// The keys of the group's records: from the first, to before the second.
 const KEPT: (&[u8], &[u8]) = (APPLIED, &[0, b'n']);
-/// Records that a clearing removes at once.
+/// The number of records that a clearing removes at once.
 const SLICE: usize = 512;
-/// Bytes of a snapshot between two commits.
+/// The bytes of a snapshot between two commits.
 const COMMIT_EVERY: usize = 1 << 20;
 
-/// Whether a record is the group's.
+/// Returns `true` if a record belongs to the group.
 pub(super) fn is_groups(key: &[u8]) -> bool {
     (KEPT.0..KEPT.1).contains(&key)
 }
 
-/// Where a member is.
+/// The addresses of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
-    /// For the others of the group.
+    /// The address for the other members.
     pub(crate) peers: String,
-    /// For clients.
+    /// The address for clients.
     pub(crate) clients: String,
 }
 
@@ -52,18 +52,18 @@ impl Member {
     }
 }
 
-/// The key of a member's record.
+/// Returns the key of a member's record.
 pub(super) fn member_key(id: u64) -> Vec<u8> {
     [MEMBER, &id.to_be_bytes()].concat()
 }
 
-/// The state.
+/// The state machine.
 pub(super) struct Machine {
     pool: Arc<Pool>,
     name: String,
     options: Options,
     pub(super) engine: Partition,
-    /// Made from a snapshot, and not in use yet.
+    /// The engine that a snapshot is being loaded into, not in use yet.
     next: Option<(u64, Partition)>,
     applied: u64,
 }
@@ -102,7 +102,7 @@ impl Machine {
         Ok(Self { pool, name, options, engine, next: None, applied })
     }
 
-    /// The members whose places are known.
+    /// Returns the members with known addresses.
     pub(super) fn members(&self) -> Result<Vec<(u64, Member)>, StateError> {
         let mut found = Vec::new();
         let range = (Bound::Included(MEMBER), Bound::Excluded(KEPT.1));
@@ -115,7 +115,7 @@ impl Machine {
         Ok(found)
     }
 
-    /// How many records are the group's.
+    /// Returns the number of the group's records.
     pub(super) fn kept(&self) -> u64 {
         let mut count = 0;
         let range = (Bound::Included(KEPT.0), Bound::Excluded(KEPT.1));
@@ -126,8 +126,8 @@ impl Machine {
         counted.map_or(0, |()| count)
     }
 
-    /// Removes clients' records. Not [`Partition::clear`], which would be durable before the rest, and take
-    /// the group's with it.
+    /// Removes the records of clients. Not [`Partition::clear`], which would remove the group's records too,
+    /// and be durable before the rest.
     fn clear(&mut self) -> Result<(), StateError> {
         let parts = [
             (Bound::Unbounded, Bound::Excluded(KEPT.0)),
@@ -212,7 +212,7 @@ impl State for Machine {
             self.engine = engine;
             self.applied = applied_in(&self.engine)?;
         }
-        // The one before, and what an attempt that a crash ended has left.
+        // The previous generation, and the remains of an attempt that a crash interrupted.
         for other in [generation.checked_sub(1), Some(generation + 1)].into_iter().flatten() {
             Partition::destroy(&self.pool, &name_of(&self.name, other))?;
         }

@@ -1,12 +1,12 @@
-//! A partition that several processes replicate, by Raft: [`pmindex_replica`].
+//! A partition that several processes replicate with Raft: [`pmindex_replica`].
 //!
-//! The leader runs commands, over what is agreed on and what it has proposed. What the commands of a turn
-//! write is one entry. Replies of a turn wait at a [`Gate`]: until the entry is applied, or, if the turn only
-//! read, until a majority has said that this replica still leads. If it does not lead any more, connections
-//! that wait are closed: what became of their requests is not known here.
+//! The leader runs commands on the agreed records with the proposed changes over them. The writes of one turn
+//! become one entry. The replies of a turn wait at a [`Gate`]: until the entry is applied, or, if the turn
+//! only read, until a majority has confirmed that this replica still leads. If it no longer leads, waiting
+//! connections are closed, since the outcome of their requests is unknown here.
 //!
-//! One group has all slots. The log of the group is what a replica recovers its engine from, which is made
-//! durable now and then; the engine's own log is written, too.
+//! One group has all slots. A replica recovers its engine from the log of the group; the engine is made
+//! durable from time to time, and its own log is written too.
 
 mod entry;
 mod machine;
@@ -29,14 +29,14 @@ use machine::{Machine, member_key};
 
 /// The name of the group's log in its pool.
 const LOG: &str = "group";
-/// Milliseconds of a tick.
+/// The duration of a tick in milliseconds.
 pub(crate) const TICK: u64 = 100;
-/// Bytes of entries that wait to be agreed on, from which on requests are refused.
+/// Requests are refused while more bytes of entries than this wait for a majority.
 const MOST_WAITING: usize = 64 << 20;
-/// Entries that a learner may be behind when it becomes a voter.
+/// A learner becomes a voter when it is at most this number of entries behind.
 const NEAR: u64 = 64;
 
-/// What a reply waits for: an entry that is applied, and a read that sees what it must.
+/// The condition of a reply: an entry that is applied, and a read that is confirmed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gate {
     index: u64,
@@ -49,27 +49,27 @@ impl Gate {
     }
 }
 
-/// What a round did.
+/// The result of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    /// What the replies of this turn wait for; `None`: nothing.
+    /// The gate of this turn's replies; `None`: they need not wait.
     pub(crate) gate: Option<Gate>,
-    /// How far it has come.
+    /// The present position.
     now: Gate,
-    /// This replica led and does not any more: replies that wait, and those of this turn, are void.
+    /// This replica led and no longer does: waiting replies, and those of this turn, are void.
     pub(crate) lost: bool,
-    /// This replica leads from now on: what was kept of the records is read anew.
+    /// This replica leads from now on: what memory holds of the records must be read again.
     pub(crate) began: bool,
 }
 
 impl Round {
-    /// Whether what waits at a gate may go.
+    /// Returns `true` if replies that wait at a gate may be sent.
     pub(crate) fn opens(&self, gate: Gate) -> bool {
         gate.is_open(self.now)
     }
 }
 
-/// An entry that is proposed and not applied.
+/// An entry that is proposed and not yet applied.
 #[derive(Debug)]
 struct Batch {
     number: u64,
@@ -78,13 +78,13 @@ struct Batch {
     bytes: usize,
 }
 
-/// What was proposed, or is about to be, over the records that are agreed on.
+/// The changes that are proposed, or will be with this turn, over the agreed records.
 #[derive(Debug, Default)]
 struct Pending {
     changes: BTreeMap<Vec<u8>, Change>,
-    /// The batch that changed a key last.
+    /// The last batch that changed each key.
     last: BTreeMap<Vec<u8>, u64>,
-    /// The batch of a clearing: of the engine's records clients have none.
+    /// The batch of a clearing: the records of the engine are hidden from clients.
     cleared: Option<u64>,
     batches: VecDeque<Batch>,
     bytes: usize,
@@ -92,7 +92,7 @@ struct Pending {
     number: u64,
     entry: Vec<u8>,
     keys: Vec<Vec<u8>>,
-    /// By how many records this is more than what is agreed on.
+    /// The number of records that these changes add to the agreed ones.
     added: i64,
 }
 
@@ -100,9 +100,9 @@ struct Pending {
 pub(crate) struct Group {
     replica: Replica<Mapped, Machine>,
     pending: Pending,
-    /// The term in which this replica leads, and has applied all that was agreed on before.
+    /// The term in which this replica leads and has applied all earlier entries.
     serves: Option<u64>,
-    /// What the turn's commands have seen must be confirmed.
+    /// The reads of this turn must be confirmed.
     asks: bool,
     peers: Peers,
     members: BTreeMap<u64, Member>,
@@ -116,12 +116,12 @@ impl std::fmt::Debug for Group {
     }
 }
 
-/// Who a replica is, and who founds its group.
+/// The identity of a replica, and the founders of its group.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) id: u64,
     pub(crate) me: Member,
-    /// Empty: it joins a group.
+    /// Empty: the replica joins a group.
     pub(crate) founders: Vec<(u64, Member)>,
 }
 
@@ -172,7 +172,7 @@ impl Group {
         self.engine().pool()
     }
 
-    /// Where clients find the leader: `Ok` if here. The error is what they are told.
+    /// Returns `Ok` if this replica leads; else the leader, for the client.
     pub(crate) fn leads(&self) -> Result<(), Option<&Member>> {
         if self.serves.is_some() {
             return Ok(());
@@ -181,17 +181,17 @@ impl Group {
         Err(leader.and_then(|leader| self.members.get(&leader)))
     }
 
-    /// Too much waits to be agreed on.
+    /// Returns `true` if too many entries wait for a majority.
     pub(crate) fn is_busy(&self) -> bool {
         self.pending.bytes + self.pending.entry.len() > MOST_WAITING
     }
 
-    /// A command of this turn runs here: its reply waits.
+    /// Notes that a command of this turn runs here, so its reply must wait.
     pub(crate) fn note_command(&mut self) {
         self.asks = true;
     }
 
-    /// The members, and which of them leads.
+    /// Returns the members, with `true` for the leader, and its id.
     pub(crate) fn all(&self) -> (Vec<(u64, Member, bool)>, Option<u64>) {
         let members = self.replica.members();
         let voters = members.voters.iter().map(|id| (*id, true));
@@ -208,12 +208,12 @@ impl Group {
         self.replica.id()
     }
 
-    /// By how many entries each member is behind.
+    /// Returns the number of entries by which each member is behind.
     pub(crate) fn behind(&self) -> Vec<(u64, u64)> {
         self.replica.behind()
     }
 
-    /// Takes a message of another replica, which is at this place.
+    /// Takes a message of another replica, whose addresses are `place`.
     pub(crate) fn step(&mut self, from: u64, place: Member, bytes: &[u8]) {
         self.members.insert(from, place);
         let Some(message) = pmindex_replica::decode(bytes) else { return };
@@ -222,7 +222,7 @@ impl Group {
         }
     }
 
-    /// Proposes a member: it gets everything, and votes when it has it.
+    /// Proposes a member: it receives all records, and votes when it has them.
     pub(crate) fn join(&mut self, id: u64, member: &Member) -> Result<(), String> {
         self.stage(
             &member_key(id),
@@ -234,7 +234,7 @@ impl Group {
         self.replica.change(change).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Proposes that a member is none any more.
+    /// Proposes the removal of a member.
     pub(crate) fn leave(&mut self, id: u64) -> Result<(), String> {
         let members = self.replica.members();
         if !members.voters.contains(&id) && !members.learners.contains(&id) {
@@ -247,7 +247,7 @@ impl Group {
         self.replica.change(MemberChange::Remove(id)).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Takes a change into this turn's entry.
+    /// Adds a change to this turn's entry.
     pub(crate) fn stage(&mut self, key: &[u8], change: &Change) -> Result<(), Failure> {
         let was = Records::expiry(&*self, key, 0)?.is_some();
         let pending = &mut self.pending;
@@ -271,7 +271,7 @@ impl Group {
         self.set_len(0);
     }
 
-    /// Records of clients that are agreed on.
+    /// Returns the number of agreed records of clients.
     fn agreed(&self) -> u64 {
         let state = self.replica.state();
         state.engine.len().saturating_sub(state.kept())
@@ -281,10 +281,10 @@ impl Group {
         self.pending.added = len.cast_signed() - self.agreed().cast_signed();
     }
 
-    /// The end of a turn: proposes what it wrote, sends and applies what is to be.
+    /// Ends a turn: proposes its writes, sends messages and applies agreed entries.
     ///
     /// # Errors
-    /// The replica is broken: nothing goes on here.
+    /// The replica is broken and stops.
     pub(crate) fn round(&mut self, now: u64) -> Result<Round, Error> {
         let mut round = Round::default();
         let ticks = now >= self.next_tick;
@@ -305,7 +305,7 @@ impl Group {
             }
         }
         if ticks || turn.restored {
-            self.read_members(); // a few records
+            self.read_members(); // few records
         }
         match self.serves {
             Some(term) if turn.leads && turn.term == term => {
@@ -335,11 +335,11 @@ impl Group {
         Ok(round)
     }
 
-    /// Proposes the turn's entry; what its replies wait for.
+    /// Proposes the turn's entry; returns the gate of its replies.
     fn propose(&mut self, asks: bool) -> Option<Gate> {
         let pending = &mut self.pending;
         if pending.entry.is_empty() {
-            // What it has seen may be proposed and not agreed on.
+            // The reads of the turn may have seen entries that are proposed and not yet agreed on.
             let index = pending.batches.back().map_or(0, |batch| batch.proposal.index);
             let read = if asks { self.replica.read().unwrap_or(u64::MAX) } else { 0 };
             return asks.then_some(Gate { index, read });
@@ -355,7 +355,8 @@ impl Group {
                 Some(Gate { index: proposal.index, read: 0 })
             }
             Err(error) => {
-                // It leads no more, which the turn will report; or too much waits. Replies must not show these writes.
+                // It no longer leads, which the turn will report, or too many entries wait. The replies must
+                // not show these writes.
                 tracing::warn!(%error, "an entry was not proposed");
                 self.serves = Some(u64::MAX);
                 None
@@ -363,7 +364,7 @@ impl Group {
         }
     }
 
-    /// Writes down where the founders are, for those who were not told.
+    /// Writes the addresses of the founders, for members that were started without them.
     fn introduce_founders(&mut self) {
         let known = self.replica.state().members().unwrap_or_default();
         let voters = self.replica.members().voters;
@@ -377,7 +378,7 @@ impl Group {
         }
     }
 
-    /// What was applied is not pending.
+    /// Drops applied entries from the pending ones.
     fn forget_applied(&mut self, applied: u64) {
         let pending = &mut self.pending;
         while let Some(batch) =
@@ -396,7 +397,7 @@ impl Group {
         }
     }
 
-    /// A learner that has everything becomes a voter.
+    /// Makes a voter of a learner that has caught up.
     fn promote(&mut self) {
         let learners = self.replica.members().learners;
         if learners.is_empty() {
@@ -404,7 +405,7 @@ impl Group {
         }
         for (id, behind) in self.replica.behind() {
             if learners.contains(&id) && behind < NEAR {
-                // If another change is under way it has no effect, and is tried again.
+                // Without effect while another change is in progress; it is tried again.
                 let _ = self.replica.change(MemberChange::Voter(id));
                 return;
             }
@@ -429,7 +430,7 @@ impl Group {
         Ok(expired > 0 || !collected.done)
     }
 
-    /// Hands leadership over, if this replica leads, before it ends; returns whether it tries.
+    /// Hands leadership over before this replica ends, if it leads; returns `true` if it tries.
     pub(crate) fn hand_over(&mut self) -> bool {
         let others = self.replica.behind();
         let voters = self.replica.members().voters;
@@ -450,7 +451,7 @@ impl Group {
     }
 }
 
-/// What is agreed on with what is pending over it.
+/// The agreed records with the pending changes over them.
 impl Records for Group {
     fn get_into(&self, key: &[u8], now: u64, out: &mut Vec<u8>) -> Result<bool, Failure> {
         match self.pending.changes.get(key) {

@@ -20,17 +20,18 @@ use super::Member;
 use crate::Error;
 
 const MAGIC: &[u8; 8] = b"rstore1\n";
-/// Messages that wait for a connection.
+/// The number of messages that wait for a connection at most.
 const QUEUE: usize = 1024;
-/// The longest message: a snapshot.
+/// The longest message, which is a snapshot.
 const MOST: u32 = 1 << 30;
 const RETRY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Takes a message: who sent it, where that is, and its bytes. Returns `false` when this process ends.
+/// Takes a message: its sender, the sender's addresses, and its bytes. Returns `false` when this process
+/// ends.
 pub(crate) type Inbox = Arc<dyn Fn(u64, Member, Vec<u8>) -> bool + Send + Sync>;
 
-/// The ways to the others.
+/// The connections to the other replicas.
 #[derive(Debug)]
 pub(crate) struct Peers {
     hello: Vec<u8>,
@@ -38,7 +39,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Ways from a replica at this place.
+    /// Makes the connections of a replica with these addresses.
     pub(crate) fn new(id: u64, me: &Member) -> Self {
         let place = me.text();
         let mut hello = MAGIC.to_vec();
@@ -48,7 +49,7 @@ impl Peers {
         Self { hello, ways: BTreeMap::new() }
     }
 
-    /// Listens for the others.
+    /// Listens for the other replicas.
     pub(crate) fn listen(address: &str, inbox: Inbox) -> Result<SocketAddr, Error> {
         let listener = TcpListener::bind(address).map_err(Error::io(address))?;
         let bound = listener.local_addr().map_err(Error::io(address))?;
@@ -69,7 +70,7 @@ impl Peers {
         Ok(bound)
     }
 
-    /// Sends a message, or loses it.
+    /// Sends a message, or drops it.
     pub(crate) fn send(&mut self, to: u64, member: &Member, message: Vec<u8>) {
         let known = self.ways.get(&to).is_some_and(|(address, _)| *address == member.peers);
         if !known {
@@ -88,7 +89,7 @@ impl Peers {
     }
 }
 
-/// Sends what comes, until its sender is gone.
+/// Sends messages until the queue's sender is dropped.
 fn speak(address: &str, hello: &[u8], queue: &Receiver<Vec<u8>>) {
     while let Ok(first) = queue.recv() {
         let spoken = connect(address, hello).and_then(|stream| send_all(stream, first, queue));
@@ -96,7 +97,7 @@ fn speak(address: &str, hello: &[u8], queue: &Receiver<Vec<u8>>) {
             Ok(()) => return,
             Err(error) => {
                 tracing::debug!(address, %error, "another replica is not reached");
-                // What waited is old.
+                // The waiting messages are old.
                 while queue.try_recv().is_ok() {}
                 thread::sleep(RETRY);
             }
@@ -142,7 +143,7 @@ fn send_all(stream: TcpStream, first: Vec<u8>, queue: &Receiver<Vec<u8>>) -> io:
     }
 }
 
-/// Takes what another replica sends.
+/// Receives the messages of another replica.
 fn hear(stream: TcpStream, inbox: &Inbox) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut input = BufReader::new(stream);

@@ -1,12 +1,12 @@
-//! Cursors of `SCAN`: a number for a place between two keys.
+//! Cursors of `SCAN`: numbers for places between two keys.
 //!
-//! Clients take a cursor for a number of 64 bits, which is too small for a key. A partition remembers
-//! the last keys that its cursors stand for; the oldest goes when there are too many. A scan that is
-//! left and taken up later than that, or after a restart, is told so.
+//! Clients expect a cursor of 64 bits, which is too small for a key. A partition remembers the last keys that
+//! its cursors stand for, and forgets the oldest when there are too many. A scan that continues after that,
+//! or after a restart, gets an error.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Cursors that a partition remembers.
+/// The number of cursors that a partition remembers.
 const MOST: usize = 16_384;
 
 /// The cursors of a partition.
@@ -14,12 +14,12 @@ const MOST: usize = 16_384;
 pub(crate) struct Cursors {
     next: u64,
     keys: BTreeMap<u64, Vec<u8>>,
-    /// Two scans that stop at one key share the cursor.
+    /// Two scans that stop at the same key share a cursor.
     numbers: HashMap<Vec<u8>, u64>,
 }
 
 impl Cursors {
-    /// The number for the place after `key`.
+    /// Returns the cursor for the place after `key`.
     pub(crate) fn after(&mut self, key: &[u8]) -> u64 {
         if let Some(number) = self.numbers.get(key) {
             return *number;
@@ -35,7 +35,7 @@ impl Cursors {
         self.next
     }
 
-    /// The key after which a scan goes on.
+    /// Returns the key after which a scan continues.
     pub(crate) fn key(&self, number: u64) -> Option<&[u8]> {
         self.keys.get(&number).map(Vec::as_slice)
     }

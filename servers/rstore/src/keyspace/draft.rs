@@ -1,8 +1,7 @@
-//! The changes of one command or transaction, seen by it before anybody else sees them.
+//! The changes of one command or transaction, visible to it alone until it ends.
 //!
-//! A command reads through its draft and writes into it. What it has written in the end is one batch:
-//! one record of the log, applied as a whole or not at all. That batch, and not the command, is what
-//! replicas will get.
+//! A command reads and writes through its draft. The resulting changes are one batch: one record of the log,
+//! applied as a whole or not at all. Replicas receive this batch, not the command.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,16 +16,16 @@ pub(crate) struct Stored {
     pub(crate) expires: u64,
 }
 
-/// What becomes of a record: a new value, or nothing.
+/// The new state of a record: a value, or none.
 pub(crate) type Change = Option<Stored>;
 
 /// Records with changes over them.
 pub(crate) struct Draft<'r> {
     base: &'r dyn Records,
     changes: BTreeMap<Vec<u8>, Change>,
-    /// What expires at or before this time is not there.
+    /// A record that expires at or before this time does not exist.
     now: u64,
-    /// Bytes of the changes.
+    /// The bytes of the changes.
     size: usize,
 }
 
@@ -46,7 +45,7 @@ impl<'r> Draft<'r> {
         self.now
     }
 
-    /// Records of the engine, without the changes.
+    /// Returns the number of records of the engine, without the changes.
     pub(crate) fn base_len(&self) -> u64 {
         self.base.len()
     }
@@ -55,7 +54,7 @@ impl<'r> Draft<'r> {
         if self.changes.is_empty() { None } else { self.changes.get(key) }
     }
 
-    /// Appends a value to `out`; `false` if there is none.
+    /// Appends a value to `out`; returns `false` if there is none.
     pub(crate) fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool, Failure> {
         match self.change(key) {
             Some(change) => {
@@ -69,7 +68,7 @@ impl<'r> Draft<'r> {
         }
     }
 
-    /// When a record expires; `None` if there is none.
+    /// Returns the time of expiry of a record; `None` if it does not exist.
     pub(crate) fn expiry(&self, key: &[u8]) -> Result<Option<u64>, Failure> {
         match self.change(key) {
             Some(change) => Ok(change
@@ -102,7 +101,7 @@ impl<'r> Draft<'r> {
         self.changes.insert(key, None);
     }
 
-    /// Visits the records of a range that are alive, with the changes, in order or from its end.
+    /// Visits the live records of a range with the changes over them, in ascending or descending order.
     pub(crate) fn scan(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),
@@ -112,12 +111,12 @@ impl<'r> Draft<'r> {
         changes_over(Some(self.base), &self.changes, range, self.now, reverse, visit)
     }
 
-    /// By how many the changes alter the number of records that are no client's keys.
+    /// Returns the number of records that the changes add, other than keys of clients.
     pub(crate) fn others_added(&self) -> Result<i64, Failure> {
         self.added((Bound::Included(&[MEMBERS][..]), Bound::Unbounded))
     }
 
-    /// By how many the changes alter the number of clients' keys.
+    /// Returns the number of keys of clients that the changes add.
     pub(crate) fn keys_added(&self) -> Result<i64, Failure> {
         self.added((Bound::Included(&[KEYS][..]), Bound::Excluded(&[KEYS + 1][..])))
     }
@@ -125,7 +124,7 @@ impl<'r> Draft<'r> {
     fn added(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<i64, Failure> {
         let mut added = 0;
         for (key, change) in self.changes.range::<[u8], _>(range) {
-            // An expired record that was not swept yet counts, too: none expires in 1970.
+            // An expired record that was not yet removed counts too, since none expires in 1970.
             let was = self.base.expiry(key, 0)?.is_some();
             added += i64::from(change.is_some()) - i64::from(was);
         }
@@ -136,23 +135,23 @@ impl<'r> Draft<'r> {
         self.changes.is_empty()
     }
 
-    /// Records that were changed.
+    /// Returns the number of changed records.
     pub(crate) fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Bytes of keys and values that were written.
+    /// Returns the bytes of written keys and values.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// The changes, in the order of the keys.
+    /// Returns the changes, ordered by key.
     pub(crate) fn into_changes(self) -> BTreeMap<Vec<u8>, Change> {
         self.changes
     }
 }
 
-/// Visits the records of a range that are alive, with changes over them, in order or from its end.
+/// Visits the live records of a range with `changes` over them, in ascending or descending order.
 pub(crate) fn changes_over(
     base: Option<&dyn Records>,
     changes: &BTreeMap<Vec<u8>, Change>,

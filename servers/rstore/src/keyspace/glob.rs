@@ -1,10 +1,10 @@
-//! Patterns as `KEYS` and `SCAN` take them: `*`, `?`, `[a-z]`, `[^a]` and `\` before any of these.
+//! Patterns of `KEYS` and `SCAN`: `*`, `?`, `[a-z]`, `[^a]`, and `\` before any of these.
 
 /// Returns `true` if `text` is what the pattern says. Takes time in the product of both lengths at
 /// most: a hostile pattern of many stars does not stop a partition.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut seen) = (pattern, text);
-    // Where the last star was, and what it has swallowed.
+    // The pattern after the last star, and the text that it has not consumed.
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
         match (at, seen) {
@@ -28,14 +28,14 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Lets the last star swallow one byte more.
+/// Lets the last star consume one byte more.
 fn retry<'a>(star: &mut Option<(&'a [u8], &'a [u8])>) -> Option<(&'a [u8], &'a [u8])> {
     let (rest, swallowed) = star.as_mut()?;
     *swallowed = swallowed.get(1..)?;
     Some((*rest, *swallowed))
 }
 
-/// What is left of the pattern if its begin stands for this byte.
+/// Returns the rest of the pattern if its first element matches this byte.
 fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     match pattern {
         [b'?', rest @ ..] => Some(rest),
@@ -49,7 +49,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     }
 }
 
-/// A class after its `[`; one without its end reaches to the end of the pattern.
+/// Matches a class after its `[`; a class without its end reaches to the end of the pattern.
 fn class(pattern: &[u8], byte: u8) -> (bool, &[u8]) {
     let (negated, mut rest) = match pattern {
         [b'^', rest @ ..] => (true, rest),
@@ -76,7 +76,7 @@ fn class(pattern: &[u8], byte: u8) -> (bool, &[u8]) {
     }
 }
 
-/// The bytes that every match begins with: a scan need not look elsewhere.
+/// Returns the literal bytes that every match begins with, which bound a scan.
 pub(crate) fn prefix(pattern: &[u8]) -> &[u8] {
     let special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
     &pattern[..pattern.iter().position(special).unwrap_or(pattern.len())]

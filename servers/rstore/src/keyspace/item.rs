@@ -1,4 +1,4 @@
-//! How strings, hashes, sets, sorted sets and lists are records.
+//! The records of strings, hashes, sets, sorted sets and lists.
 //!
 //! | record | key | value |
 //! | --- | --- | --- |
@@ -12,10 +12,10 @@
 //! | element of a list | `2` id `f` index (8) | bytes |
 //! | owner of an id | `3` id | key |
 //!
-//! Numbers have their highest byte first; those that are compared have their sign bit turned, so
-//! that the order of the bytes is that of the numbers. Only records of space `1` expire. Members are found by id, not by
-//! key: to rename, overwrite, remove or expire a collection of any size takes one record. An id is one
-//! more than the greatest that has an owner; the owner record stays until the members are gone.
+//! Numbers are big-endian; the sign bit of numbers that are compared is inverted, so that the order of the
+//! bytes is that of the numbers. Only records of space `1` expire. Members are found by id, not by key: to
+//! rename, overwrite, remove or expire a collection of any size takes one record. A new id is one more than
+//! the greatest that has an owner; the owner record stays until the members are removed.
 
 use super::{Draft, Failure, NEVER};
 
@@ -31,7 +31,7 @@ pub(crate) const BY_NAME: u8 = b'f';
 /// Members of a sorted set by score.
 pub(crate) const BY_SCORE: u8 = b'o';
 
-/// What a key holds.
+/// The type of a key's item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,
@@ -63,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// As `TYPE` names it.
+    /// Returns the name in replies of `TYPE`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Text => "string",
@@ -75,7 +75,7 @@ impl Kind {
     }
 }
 
-/// The record of a client's key.
+/// Returns the record key of a client's key.
 pub(crate) fn key_of(key: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(key.len() + 1);
     record.push(KEYS);
@@ -83,7 +83,7 @@ pub(crate) fn key_of(key: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The record of a string's value.
+/// Returns the record of a string.
 pub(crate) fn text(value: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(value.len() + 1);
     record.push(b's');
@@ -91,14 +91,14 @@ pub(crate) fn text(value: &[u8]) -> Vec<u8> {
     record
 }
 
-/// What memcached's clients keep beside a value.
+/// The data that memcached keeps beside a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) flags: u32,
     pub(crate) unique: u64,
 }
 
-/// The record of a value with memcached's tag.
+/// Returns the record of a value with memcached's tag.
 pub(crate) fn tagged(tag: Tag, value: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(value.len() + 13);
     record.push(b'm');
@@ -108,7 +108,7 @@ pub(crate) fn tagged(tag: Tag, value: &[u8]) -> Vec<u8> {
     record
 }
 
-/// What is stored under a client's key.
+/// The item under a client's key.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) record: Vec<u8>,
@@ -121,7 +121,7 @@ impl Item {
         Kind::of(tag).ok_or_else(|| Failure::Broken(format!("a record of unknown type {tag}")))
     }
 
-    /// The bytes of a string; `None` if it is none.
+    /// Returns the bytes of a string; `None` for other types.
     pub(crate) fn text(&self) -> Option<&[u8]> {
         match self.record.first() {
             Some(b's') => Some(&self.record[1..]),
@@ -130,13 +130,13 @@ impl Item {
         }
     }
 
-    /// Memcached's tag; nothing if a client of Redis wrote the value.
+    /// Returns memcached's tag; `None` if a client of Redis wrote the value.
     pub(crate) fn tag(&self) -> Option<Tag> {
         let bytes = self.record.strip_prefix(b"m")?;
         Some(Tag { flags: u32::from_be_bytes(*bytes.first_chunk()?), unique: number(&bytes[4..])? })
     }
 
-    /// The head of a collection; `None` if it is a string.
+    /// Returns the head of a collection; `None` for a string.
     pub(crate) fn head(&self) -> Option<Head> {
         let kind = Kind::of(*self.record.first()?).filter(|kind| *kind != Kind::Text)?;
         let field = |at: usize| self.record.get(1 + at * 8..).and_then(number);
@@ -160,7 +160,7 @@ pub(crate) struct Head {
     pub(crate) kind: Kind,
     pub(crate) id: u64,
     pub(crate) length: u64,
-    /// Of a list: the index of its first element.
+    /// In a list, the index of the first element.
     pub(crate) first: i64,
     pub(crate) expires: u64,
 }
@@ -180,28 +180,28 @@ impl Head {
         record
     }
 
-    /// The record of a member by name.
+    /// Returns the record key of a member by name.
     pub(crate) fn member(&self, name: &[u8]) -> Vec<u8> {
         member(self.id, BY_NAME, &[name])
     }
 
-    /// The record of a member by score.
+    /// Returns the record key of a member by score.
     pub(crate) fn scored(&self, score: f64, name: &[u8]) -> Vec<u8> {
         member(self.id, BY_SCORE, &[&ordered(score).to_be_bytes(), name])
     }
 
-    /// The record of a list's element.
+    /// Returns the record key of an element of a list.
     pub(crate) fn element(&self, index: i64) -> Vec<u8> {
         member(self.id, BY_NAME, &[&signed_order(index).to_be_bytes()])
     }
 
-    /// Where members by name or score begin, and what none of them reaches.
+    /// Returns the lower bound of the members by name or score, and their exclusive upper bound.
     pub(crate) fn bounds(&self, by: u8) -> (Vec<u8>, Vec<u8>) {
         (member(self.id, by, &[]), member(self.id, by + 1, &[]))
     }
 }
 
-/// Bytes before a member's name or score.
+/// The bytes before the name or score of a member.
 pub(crate) const MEMBER_PREFIX: usize = 10;
 
 fn member(id: u64, by: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -216,31 +216,31 @@ fn member(id: u64, by: u8, parts: &[&[u8]]) -> Vec<u8> {
     record
 }
 
-/// The record of an id's owner.
+/// Returns the record key of the owner of an id.
 pub(crate) fn owner(id: u64) -> Vec<u8> {
     let mut record = vec![OWNERS];
     record.extend_from_slice(&id.to_be_bytes());
     record
 }
 
-/// The id in the record of an owner or a member.
+/// Returns the id in the record key of an owner or a member.
 pub(crate) fn id_in(record: &[u8]) -> Option<u64> {
     record.get(1..).and_then(number)
 }
 
-/// A score as a number whose order is the scores'.
+/// Returns a number for a score, such that the numbers are ordered like the scores.
 pub(crate) fn ordered(score: f64) -> u64 {
-    // One zero: Redis compares scores as numbers.
+    // Positive and negative zero are one: Redis compares scores as numbers.
     let bits = if score == 0.0 { 0 } else { score.to_bits() };
     if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
 }
 
-/// The score of such a number.
+/// Returns the score of such a number.
 pub(crate) fn score_of(ordered: u64) -> f64 {
     f64::from_bits(if ordered >> 63 == 1 { ordered & !(1 << 63) } else { !ordered })
 }
 
-/// Score and name in the record of a member by score.
+/// Returns the score and the name in the record key of a member by score.
 pub(crate) fn scored_in(record: &[u8]) -> Option<(f64, &[u8])> {
     let rest = record.get(MEMBER_PREFIX..)?;
     let (score, name) = rest.split_first_chunk::<8>()?;
@@ -256,7 +256,7 @@ fn unsigned_order(ordered: u64) -> i64 {
 }
 
 impl Draft<'_> {
-    /// What is under a client's key.
+    /// Returns the item under a client's key.
     pub(crate) fn item(&self, key: &[u8]) -> Result<Option<Item>, Failure> {
         let key = key_of(key);
         let Some(record) = self.get(&key)? else { return Ok(None) };

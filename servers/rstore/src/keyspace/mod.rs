@@ -1,5 +1,4 @@
-//! A partition's keys: what the clients' types look like as ordered records, and the changes that a
-//! command makes to them.
+//! The keys of a partition: the types of the clients as ordered records, and the changes of a command.
 //!
 //! | file | what |
 //! | --- | --- |

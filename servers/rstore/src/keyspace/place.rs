@@ -1,4 +1,4 @@
-//! What a partition keeps in memory beside its records.
+//! The state of a partition in memory, besides its records.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -6,23 +6,23 @@ use std::ops::Bound;
 use super::item::{self, OWNERS};
 use super::{Cursors, Draft, Failure, Records, Watches};
 
-/// The record of how many records are no client's keys.
+/// The key of the count of records that are no clients' keys.
 const OTHERS: &[u8] = &[0, b'o'];
 
-/// A partition's memory.
+/// The state of a partition in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     pub(crate) cursors: Cursors,
     pub(crate) watches: Watches,
-    /// Ids of collections whose members are to go.
+    /// The ids of collections whose members are to be removed.
     pub(crate) dropped: VecDeque<u64>,
     /// The partition's number.
     pub(crate) number: usize,
-    /// The partition in which a `SCAN` goes on after this one.
+    /// The partition in which `SCAN` continues after this one.
     pub(crate) next: Option<usize>,
-    /// The last record that a `SCAN` looked at; kept for its memory.
+    /// The last record that a `SCAN` read; kept for its buffer.
     pub(crate) last_scanned: Vec<u8>,
-    /// Records that are no client's keys: members, owners, and the count of these.
+    /// The number of records that are no clients' keys: members, owners, and this count.
     others: u64,
     next_id: u64,
     random: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Reads what the records say: two records, however many there are.
+    /// Reads the state from two records.
     pub(crate) fn open(records: &dyn Records, seed: u64) -> Result<Self, Failure> {
         let mut value = Vec::new();
         let counted = records.get_into(OTHERS, 0, &mut value)?;
@@ -50,20 +50,20 @@ impl Place {
         Ok(Self { others, next_id: last + 1, random: seed | 1, ..Self::default() })
     }
 
-    /// An id for a new collection.
+    /// Returns an id for a new collection.
     pub(crate) fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id - 1
     }
 
-    /// A number for memcached's `cas` that no value had before, over restarts too as long as the clock
-    /// does not go back.
+    /// Returns a number for memcached's `cas` that no value had before, also after restarts, unless the clock
+    /// was set back.
     pub(crate) fn new_unique(&mut self, now: u64) -> u64 {
         self.last_unique = (self.last_unique + 1).max(now << 16);
         self.last_unique
     }
 
-    /// A random number, not for secrets (xorshift).
+    /// Returns a random number (xorshift), not for secrets.
     pub(crate) fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -76,13 +76,13 @@ impl Place {
         self.others > 0 || draft.len() > 1
     }
 
-    /// How many keys clients have.
+    /// Returns the number of clients' keys.
     pub(crate) fn keys(&self, records: u64) -> u64 {
         records.saturating_sub(self.others)
     }
 
-    /// Records in all but clients' keys after the changes of a draft, and writes the new count into it
-    /// if it differs.
+    /// Returns the number of records other than clients' keys after the changes of a draft, and writes the
+    /// new count into the draft if it differs.
     pub(crate) fn count_others(&self, draft: &mut Draft<'_>) -> Result<u64, Failure> {
         let difference = draft.others_added()?;
         if difference == 0 {
@@ -94,14 +94,14 @@ impl Place {
         Ok(others)
     }
 
-    /// Every record is gone.
+    /// Resets the state after the removal of all records.
     pub(crate) fn cleared(&mut self) {
         self.others = 0;
         self.dropped.clear();
         self.watches.touch_all();
     }
 
-    /// Takes over the count after the changes are written.
+    /// Sets the count after the changes are written.
     pub(crate) fn set_others(&mut self, others: u64) {
         self.others = others;
     }
@@ -114,7 +114,7 @@ pub(crate) mod tests {
     use super::super::{Change, NEVER, Stored, Visit};
     use super::*;
 
-    /// Records in memory, for the tests of what is above them.
+    /// Records in memory, for tests.
     #[derive(Debug, Default)]
     pub(crate) struct Memory(BTreeMap<Vec<u8>, Stored>);
 

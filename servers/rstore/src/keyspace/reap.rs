@@ -1,8 +1,8 @@
-//! Removes the members of collections that are gone, a few at a time.
+//! Removes the members of dropped collections, a few at a time.
 //!
-//! A collection is gone when the key that its owner record names holds another id or nothing: it was
-//! removed, overwritten or has expired. What commands drop is in a queue; a walk over the owners finds
-//! the rest, after a restart too.
+//! A collection is dropped when the key in its owner record holds another id or nothing: it was removed,
+//! overwritten, or has expired. Commands put the ids of the collections that they drop into a queue; a walk
+//! over the owners finds the others, also after a restart.
 
 use std::ops::Bound;
 
@@ -12,24 +12,25 @@ use super::{Draft, Failure, Item, Place};
 /// The walk over the owners.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
-    /// The id after which it goes on.
+    /// The id after which it continues.
     at: u64,
 }
 
-/// Records that one step removes at most.
+/// The number of records that one step removes at most.
 const STEP: usize = 64;
-/// Owners that one step looks at.
+/// The number of owners that one step reads.
 const OWNERS_A_STEP: usize = 32;
 
 impl Reaper {
-    /// Removes members of dropped collections by a draft; returns `false` if there was nothing to do.
+    /// Removes members of dropped collections through a draft; returns `false` if there was nothing to do.
     pub(crate) fn drop_step(draft: &mut Draft<'_>, place: &mut Place) -> Result<bool, Failure> {
         let Some(id) = place.dropped.front().copied() else { return Ok(false) };
         let Some(key) = is_gone(draft, id)? else {
             place.dropped.pop_front();
             return Ok(true);
         };
-        // An expired head goes first: no clock that is set back may show it without its members.
+        // The expired head is removed first: if the clock is set back, the head must not reappear without its
+        // members.
         let key = item::key_of(&key);
         let head = draft.get_expired(&key)?.map(|record| Item { record, expires: super::NEVER });
         if head.and_then(|item| item.head()).is_some_and(|head| head.id == id) {
@@ -41,7 +42,8 @@ impl Reaper {
         Ok(true)
     }
 
-    /// Looks at the next owners and queues the ids that are gone. Returns `false` at the end of the walk.
+    /// Reads the next owners and queues the ids of dropped collections. Returns `false` at the end of the
+    /// walk.
     pub(crate) fn walk_step(
         &mut self,
         draft: &Draft<'_>,
@@ -64,14 +66,14 @@ impl Reaper {
     }
 }
 
-/// Returns the owner if the collection of this id is gone, and `None` if it is there or has no owner.
+/// Returns the owner if the collection of this id is dropped; `None` if it exists or has no owner.
 fn is_gone(draft: &Draft<'_>, id: u64) -> Result<Option<Vec<u8>>, Failure> {
     let Some(owner) = draft.get(&item::owner(id))? else { return Ok(None) };
     let head = draft.item(&owner)?.and_then(|item| item.head());
     Ok((head.map(|head| head.id) != Some(id)).then_some(owner))
 }
 
-/// Removes members of an id; when none is left, its owner. Returns `true` then.
+/// Removes members of an id; when none is left, removes its owner and returns `true`.
 fn remove_some(draft: &mut Draft<'_>, id: u64) -> Result<bool, Failure> {
     let bound = |id: u64| [&[MEMBERS][..], &id.to_be_bytes()].concat();
     let (from, to) = (bound(id), bound(id + 1));

@@ -1,33 +1,33 @@
-//! What is asked of the engine: ordered records of bytes with a time at which each expires.
+//! The interface of the engine: ordered records of bytes, each with a time of expiry.
 
 use std::ops::Bound;
 
-/// The time of what never expires; others are milliseconds since 1970.
+/// The expiry of records that never expire; others are milliseconds since 1970.
 pub(crate) const NEVER: u64 = 0;
 
-/// Why the engine refuses.
+/// A failure of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// There is no room, or soon would be none.
+    /// There is no room, or soon will be none.
     Full,
-    /// A key or a value is longer than the engine keeps.
+    /// A key or a value is too long for the engine.
     TooLong(String),
-    /// Anything else: the medium, or a damaged record.
+    /// The medium failed, or a record is damaged.
     Broken(String),
 }
 
 /// Called for each record with its key and its value. Returns `false` to end the scan.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
-/// Ordered records. What has expired is not there.
+/// Ordered records. An expired record does not exist.
 pub(crate) trait Records {
-    /// Appends a value to `out`; `false` if there is none.
+    /// Appends a value to `out`; returns `false` if there is none.
     fn get_into(&self, key: &[u8], now: u64, out: &mut Vec<u8>) -> Result<bool, Failure>;
 
-    /// When a record expires ([`NEVER`] is possible); `None` if there is none.
+    /// Returns the expiry of a record ([`NEVER`] is possible); `None` if it does not exist.
     fn expiry(&self, key: &[u8], now: u64) -> Result<Option<u64>, Failure>;
 
-    /// Visits the records of a range in order, or from its end.
+    /// Visits the records of a range in ascending or descending order.
     fn scan(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),
@@ -36,6 +36,6 @@ pub(crate) trait Records {
         visit: &mut Visit<'_>,
     ) -> Result<(), Failure>;
 
-    /// How many records there are, expired ones that were not swept yet included.
+    /// Returns the number of records, including expired ones that were not yet removed.
     fn len(&self) -> u64;
 }

@@ -1,9 +1,9 @@
-//! The hash slot of a key, as Redis Cluster counts it: CRC16 of the hash tag or the key, of 16,384.
+//! The hash slot of a key, as in Redis Cluster: the CRC16 of the hash tag or the key, modulo 16,384.
 
-/// How many slots there are.
+/// The number of slots.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// CRC-16/XMODEM, a byte at a time.
+/// CRC-16/XMODEM, byte by byte.
 const TABLE: [u16; 256] = {
     let mut table = [0_u16; 256];
     let mut byte = 0;
@@ -25,7 +25,8 @@ fn crc16(bytes: &[u8]) -> u16 {
         .fold(0, |crc, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) ^ u16::from(*byte)) & 0xff])
 }
 
-/// The part of a key that is hashed: what is between the first `{` and the next `}`, if anything is.
+/// Returns the part of a key that is hashed: the text between the first `{` and the next `}` unless it is
+/// empty, else the key.
 fn tag(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
     let rest = &key[open + 1..];
@@ -35,17 +36,17 @@ fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// The slot of a key.
+/// Returns the slot of a key.
 pub(crate) fn of(key: &[u8]) -> u16 {
     crc16(tag(key)) % SLOTS
 }
 
-/// Which of `partitions` has a slot: each has a range, and they differ by one slot at most.
+/// Returns the partition of a slot: each has a range, and their sizes differ by at most one.
 pub(crate) fn partition(slot: u16, partitions: usize) -> usize {
     usize::from(slot) * partitions / usize::from(SLOTS)
 }
 
-/// The slots of a partition, from the first to the last.
+/// Returns the first and the last slot of a partition.
 pub(crate) fn range(partition: usize, partitions: usize) -> (u16, u16) {
     let begin = |partition: usize| (partition * usize::from(SLOTS)).div_ceil(partitions);
     (begin(partition) as u16, (begin(partition + 1) - 1) as u16)

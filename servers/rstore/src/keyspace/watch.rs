@@ -1,4 +1,4 @@
-//! Keys under `WATCH`: a version for each, which a write raises.
+//! The keys under `WATCH`, each with a version that a write increments.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ impl Watches {
         watched.version
     }
 
-    /// Watches it no longer; returns `true` if it has this version still.
+    /// Ends a watch; returns `true` if the key still has this version.
     pub(crate) fn unwatch(&mut self, key: &[u8], version: u64) -> bool {
         let Some(watched) = self.keys.get_mut(key) else { return false };
         let same = watched.version == version;
@@ -37,7 +37,7 @@ impl Watches {
         same
     }
 
-    /// All keys were removed.
+    /// Notes that all keys were removed.
     pub(crate) fn touch_all(&mut self) {
         self.last += 1;
         for watched in self.keys.values_mut() {
@@ -45,12 +45,12 @@ impl Watches {
         }
     }
 
-    /// Returns `true` if a key is watched at all.
+    /// Returns `true` if any key is watched.
     pub(crate) fn any(&self) -> bool {
         !self.keys.is_empty()
     }
 
-    /// A write changed the key.
+    /// Notes a write to the key.
     pub(crate) fn touch(&mut self, key: &[u8]) {
         if let Some(watched) = self.keys.get_mut(key) {
             self.last += 1;

@@ -1,4 +1,4 @@
-//! The meta commands `mg`, `ms`, `md`, `ma`: flags in, the same flags with their answers out.
+//! The meta commands `mg`, `ms`, `md`, `ma`: a reply repeats the flags of its request, with their values.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use crate::keyspace::item::Item;
 
 use super::{Counted, Mode, Stored, Value, count, flags, store, touch, unique};
 
-/// Which command.
+/// The command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Get,
@@ -22,13 +22,13 @@ pub(crate) enum Verb {
 pub(crate) struct Meta {
     pub(crate) verb: Verb,
     pub(crate) key: Vec<u8>,
-    /// As the client wrote it, perhaps in base64.
+    /// The key as the client wrote it, perhaps in base64.
     pub(crate) written_key: Vec<u8>,
     pub(crate) flags: Vec<Vec<u8>>,
     pub(crate) data: Vec<u8>,
 }
 
-/// Flags that each command takes.
+/// Returns the flags of a command.
 fn known(verb: Verb) -> &'static [u8] {
     match verb {
         Verb::Get => b"bcfkOqstvT",
@@ -39,7 +39,7 @@ fn known(verb: Verb) -> &'static [u8] {
 }
 
 impl Meta {
-    /// Refuses flags that are not known or without their number.
+    /// Refuses unknown flags, and flags without their number.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         for flag in &self.flags {
             let name = flag.first().copied().unwrap_or_default();
@@ -69,7 +69,7 @@ impl Meta {
         std::str::from_utf8(self.token(name)?).ok()?.parse().ok()
     }
 
-    /// Returns `true` if the client wants to hear of this.
+    /// Returns `true` if the client wants this reply.
     fn speaks(&self, code: &[u8]) -> bool {
         !self.has(b'q')
             || match self.verb {
@@ -78,7 +78,7 @@ impl Meta {
             }
     }
 
-    /// Writes a code, the flags that are replied, and a value.
+    /// Writes a code, the flags of the reply, and a value.
     fn reply(
         &self,
         out: &mut Vec<u8>,

@@ -1,8 +1,8 @@
-//! memcached's text and meta commands, over the same keys as Redis's strings.
+//! memcached's text and meta commands, over the same keys as the strings of Redis.
 //!
-//! A value that memcached's clients wrote keeps its flags and a unique number for `cas`; one that Redis's
-//! clients wrote has flags 0 and a number made of its bytes. Not there: `flush_all` with a delay, and of
-//! the meta flags those of stale values and access times (`h`, `l`, `I`, `N` of `mg`, `R`).
+//! A value that a client of memcached wrote has its flags and a unique number for `cas`; one that a client of
+//! Redis wrote has flags 0 and a number derived from its bytes. Not supported: `flush_all` with a delay, and
+//! the meta flags of stale values and access times (`h`, `l`, `I`, `N` of `mg`, `R`).
 
 mod meta;
 mod parse;
@@ -15,7 +15,7 @@ use crate::keyspace::item::{Item, Tag, tagged};
 use crate::keyspace::{Draft, NEVER, Place};
 use crate::wire::{Reply, Request};
 
-/// What to do with a value.
+/// The way to store a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Set,
@@ -25,10 +25,10 @@ pub(crate) enum Mode {
     Prepend,
 }
 
-/// A command of one key, with what came with it.
+/// A command of one key, with its data.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// `get`, `gets`, `gat`, `gats`: one of its keys.
+    /// One key of `get`, `gets`, `gat` or `gats`.
     Get {
         key: Vec<u8>,
         with_unique: bool,
@@ -58,7 +58,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The key, which says where the command runs.
+    /// Returns the key, which determines the partition.
     pub(crate) fn key(&self) -> &[u8] {
         match self {
             Self::Get { key, .. }
@@ -70,7 +70,7 @@ impl Command {
         }
     }
 
-    /// Returns `true` if it may change something.
+    /// Returns `true` if the command may write.
     pub(crate) fn writes(&self) -> bool {
         match self {
             Self::Get { touch, .. } => touch.is_some(),
@@ -80,10 +80,10 @@ impl Command {
     }
 }
 
-/// Seconds from which on a time of expiry is one since 1970.
+/// A time of expiry above this number of seconds is absolute, since 1970.
 const MONTH: i64 = 60 * 60 * 24 * 30;
 
-/// When a value with this time expires, in milliseconds since 1970.
+/// Returns the expiry of a value with this time, in milliseconds since 1970.
 fn expires(time: i64, now: u64) -> u64 {
     let millis = |seconds: i64| u64::try_from(seconds).unwrap_or(0).saturating_mul(1000);
     match time {
@@ -94,10 +94,10 @@ fn expires(time: i64, now: u64) -> u64 {
     }
 }
 
-/// The number for `cas`.
+/// Returns the number for `cas`.
 fn unique(found: &Item) -> u64 {
     let hash = || {
-        // FNV-1a: the same bytes have the same number.
+        // FNV-1a: equal bytes have equal numbers.
         let bytes = found.text().unwrap_or_default();
         bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -110,7 +110,7 @@ fn flags(found: &Item) -> u32 {
     found.tag().map_or(0, |tag| tag.flags)
 }
 
-/// Runs a command over a draft and writes its reply.
+/// Runs a command on a draft and writes its reply.
 pub(crate) fn run(
     command: &Command,
     draft: &mut Draft<'_>,
@@ -125,7 +125,7 @@ pub(crate) fn run(
     }
 }
 
-/// The reply to a command that failed.
+/// Writes the reply to a command that failed.
 pub(crate) fn refuse(refusal: &Refusal, out: &mut Vec<u8>) {
     let text = match &refusal.0 {
         full if full.starts_with("OOM") => "SERVER_ERROR out of memory storing object",
@@ -139,7 +139,7 @@ pub(crate) fn refuse(refusal: &Refusal, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What became of a value.
+/// The outcome of storing a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stored {
     Done,
@@ -158,7 +158,7 @@ struct Value<'v> {
     data: &'v [u8],
 }
 
-/// Stores a value as the mode says.
+/// Stores a value according to its mode.
 fn store(call: &mut Call<'_, '_>, value: &Value<'_>) -> Result<Stored, Refusal> {
     let old = call.text(value.key)?;
     if let Some(wanted) = value.unique {
@@ -183,18 +183,18 @@ fn store(call: &mut Call<'_, '_>, value: &Value<'_>) -> Result<Stored, Refusal> 
     Ok(Stored::Done)
 }
 
-/// What became of a number.
+/// The outcome of counting.
 enum Counted {
     Number(u64),
     NotFound,
     NotNumeric,
 }
 
-/// Counts up, around the end of 64 bits, or down to 0.
+/// Increments, wrapping around at 64 bits, or decrements down to 0.
 fn count(call: &mut Call<'_, '_>, key: &[u8], up: bool, by: u64) -> Result<Counted, Refusal> {
     let Some(old) = call.text(key)? else { return Ok(Counted::NotFound) };
     let text = old.text().unwrap_or_default();
-    // As memcached reads it: a number up to the first space.
+    // As in memcached, the number ends at the first space.
     let number = text.split(u8::is_ascii_whitespace).next().unwrap_or_default();
     let number = Some(number).filter(|digits| digits.iter().all(u8::is_ascii_digit));
     let number = number.and_then(|digits| std::str::from_utf8(digits).ok());
@@ -202,7 +202,7 @@ fn count(call: &mut Call<'_, '_>, key: &[u8], up: bool, by: u64) -> Result<Count
         return Ok(Counted::NotNumeric);
     };
     let number = if up { number.wrapping_add(by) } else { number.saturating_sub(by) };
-    // A number that has become shorter is padded, as memcached does.
+    // As in memcached, a number that became shorter is padded.
     let width = text.len();
     let text = format!("{number:<width$}");
     let tag = Tag { flags: flags(&old), unique: call.place.new_unique(call.now()) };
@@ -210,7 +210,7 @@ fn count(call: &mut Call<'_, '_>, key: &[u8], up: bool, by: u64) -> Result<Count
     Ok(Counted::Number(number))
 }
 
-/// Changes when a value expires.
+/// Changes the expiry of a value.
 fn touch(call: &mut Call<'_, '_>, key: &[u8], found: &Item, expiry: i64) -> Result<(), Refusal> {
     call.put_record(key, found.record.clone(), expires(expiry, call.now()))
 }

@@ -1,4 +1,4 @@
-//! Lines and data blocks of memcached's clients.
+//! The parser of the lines and data blocks of memcached's clients.
 
 use super::meta::{Meta, Verb};
 use super::{Command, Mode};
@@ -8,12 +8,12 @@ const MAX_KEY: usize = 250;
 /// The longest line: a `get` of many keys.
 const MAX_LINE: usize = 64 << 10;
 
-/// What came in.
+/// The outcome of parsing.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// Not all of it is there yet.
+    /// The input is incomplete.
     More,
-    /// Commands that are done one after the other, and what is replied after them.
+    /// Commands to run one after the other, and the reply after them.
     Commands {
         commands: Vec<Command>,
         quiet: bool,
@@ -26,11 +26,11 @@ pub(crate) enum Incoming {
         quiet: bool,
     },
     Quit,
-    /// The connection cannot go on.
+    /// The connection must be closed.
     Broken(&'static str),
 }
 
-/// A command whose data block is to come.
+/// A command whose data block follows.
 #[derive(Debug)]
 struct Header {
     command: Result<Command, String>,
@@ -38,16 +38,16 @@ struct Header {
     quiet: bool,
 }
 
-/// Reads commands from the begin of a buffer.
+/// Parses commands from the start of a buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     header: Option<Header>,
-    /// Bytes of a refused data block that are to be skipped.
+    /// The bytes of a refused data block to skip.
     skip: usize,
 }
 
 impl Parser {
-    /// Reads the next command; returns it with the bytes that it took.
+    /// Parses the next command; returns it with the number of bytes it took.
     pub(crate) fn parse(&mut self, input: &[u8], most: usize) -> (Incoming, usize) {
         if self.skip > 0 {
             let skipped = self.skip.min(input.len());
@@ -77,14 +77,14 @@ impl Parser {
         (incoming, used + data)
     }
 
-    /// The reply to a data block that is too long, which will be skipped.
+    /// Returns the reply to a data block that is too long, which will be skipped.
     fn refused(&mut self) -> Incoming {
         let quiet = self.header.take().is_some_and(|header| header.quiet);
         let text = if quiet { "" } else { "SERVER_ERROR object too large for cache\r\n" };
         Incoming::Reply(text.into())
     }
 
-    /// Reads the data block that belongs to the header.
+    /// Reads the data block of the header.
     fn data(&mut self, input: &[u8]) -> (Incoming, usize) {
         let Some(length) = self.header.as_ref().map(|header| header.length) else {
             return (Incoming::More, 0);
@@ -96,7 +96,7 @@ impl Parser {
             return (Incoming::More, 0);
         };
         if &input[length..length + 2] != b"\r\n" {
-            // Go on after the next line end, as memcached does.
+            // Continue after the next line end, as memcached does.
             let end = input[length..].iter().position(|byte| *byte == b'\n');
             let used = end.map_or(input.len(), |end| length + end + 1);
             return (Incoming::Reply("CLIENT_ERROR bad data chunk\r\n".into()), used);
@@ -115,7 +115,7 @@ impl Parser {
         (incoming, length + 2)
     }
 
-    /// Reads a line; `None` if a data block follows.
+    /// Parses a line; returns `None` if a data block follows.
     fn line(&mut self, line: &[u8], most: usize) -> Option<Incoming> {
         let words: Vec<&[u8]> =
             line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
@@ -142,7 +142,8 @@ impl Parser {
         }
     }
 
-    /// `set key flags exptime bytes [noreply]` and its like; `cas` has a number after the bytes.
+    /// Parses `set key flags exptime bytes [noreply]` and similar commands; `cas` has a number after the
+    /// bytes.
     fn storage(
         &mut self,
         words: &[&[u8]],
@@ -213,7 +214,7 @@ fn client_error(what: &str) -> Incoming {
     Incoming::Reply(format!("CLIENT_ERROR {what}\r\n"))
 }
 
-/// Commands of one line.
+/// Parses a command of one line.
 fn plain(name: &[u8], words: &[&[u8]], quiet: bool) -> Incoming {
     let key = words.first().copied().unwrap_or_default();
     let bad_line = || client_error("bad command line format");
@@ -289,7 +290,7 @@ fn new_meta(verb: Verb, written: &[u8], flags: &[&[u8]]) -> Result<Meta, &'stati
     Ok(meta)
 }
 
-/// The bytes that base64 stands for.
+/// Decodes base64.
 fn base64(text: &[u8]) -> Option<Vec<u8>> {
     let digits = text.iter().take_while(|byte| **byte != b'=').count();
     let (mut bytes, mut bits, mut held) = (Vec::new(), 0_u32, 0);

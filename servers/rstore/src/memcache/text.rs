@@ -1,4 +1,4 @@
-//! What the classic commands reply.
+//! The replies of the classic commands.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use crate::command::{Call, Refusal};
 
 use super::{Command, Counted, Stored, Value, count, flags, store, touch, unique};
 
-/// Runs a command. A `get` replies its value alone; the end comes after the last of its keys.
+/// Runs a command. A `get` replies its value alone; `END` follows the last key.
 pub(super) fn run(
     call: &mut Call<'_, '_>,
     command: &Command,

@@ -1,7 +1,7 @@
 //! A backup while the partition serves: a folder that a server can be started on.
 //!
-//! It is what the partition held at one moment, and is written a slice at a time between the turns of
-//! the event loop.
+//! It holds the state of the partition at one moment, and is written in slices between the turns of the event
+//! loop.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use pmindex_rstore::Partition;
 
 use super::{Folder, Shard};
 
-/// A backup of one partition under way.
+/// A backup of one partition in progress.
 #[derive(Debug)]
 pub(crate) struct Backup {
-    /// `None` when it is over.
+    /// `None` when it has ended.
     source: Option<pmindex_rstore::Backup>,
     target: Option<Partition>,
     path: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Backup {
 }
 
 impl Shard {
-    /// Begins a backup of this moment into a folder.
+    /// Begins a backup of the present state into a folder.
     pub(crate) fn backup(&mut self, folder: &Folder) -> Result<Backup, String> {
         self.store.alone()?;
         let target = folder.copy(self.place.number)?;
@@ -30,7 +30,7 @@ impl Shard {
         Ok(Backup { source: Some(source), target: Some(target), path, records: 0 })
     }
 
-    /// Writes a slice; returns `true` when that was the last.
+    /// Writes a slice; returns `true` after the last one.
     pub(crate) fn back_up(&mut self, backup: &mut Backup) -> Result<bool, String> {
         let (Some(source), Some(target)) = (&mut backup.source, &mut backup.target) else {
             return Err("the backup is over".into());
@@ -52,7 +52,7 @@ impl Shard {
         Ok(!more)
     }
 
-    /// Ends a backup, whole or not.
+    /// Ends a backup, complete or not.
     pub(crate) fn end_backup(&mut self, backup: &mut Backup) {
         if let Some(source) = backup.source.take()
             && let Ok(engine) = self.store.alone()
@@ -63,7 +63,7 @@ impl Shard {
 }
 
 impl Backup {
-    /// Closes the copy and waits until the disk has it; returns how many records it holds.
+    /// Closes the copy and waits until it is durable; returns the number of its records.
     pub(crate) fn seal(mut self) -> Result<u64, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         if let Some(target) = self.target.take() {

@@ -1,4 +1,4 @@
-//! The engine as the commands see it.
+//! The engine, as the interface of the commands.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -6,7 +6,7 @@ use pmindex_rstore::{Error, Partition};
 
 use crate::keyspace::{Failure, NEVER, Records, Visit};
 
-/// What an error of the engine means for a client.
+/// Returns the failure that a client sees for an error of the engine.
 pub(super) fn failure(error: &Error) -> Failure {
     match error {
         error if error.is_full() => Failure::Full,

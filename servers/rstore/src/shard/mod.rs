@@ -1,9 +1,9 @@
-//! A partition as one thread owns it: the engine, what it keeps in memory, and the path of a write.
+//! A partition, which one thread owns: the engine, its state in memory, and the path of a write.
 //!
-//! A command, or a transaction of several, makes a draft. The draft becomes an [`Entry`]: the records as
-//! they will be, with nothing left to decide. The entry is one record of the log and is applied after
-//! it; with replicas, it is what they agree on in between. Replies wait for the commit at the end of the
-//! turn, one fence for all that the turn wrote.
+//! A command, or a transaction of several, makes a draft. The draft becomes an [`Entry`]: the records in
+//! their new state, with nothing left to decide. The entry is one record of the log and is applied after
+//! that; with replicas, they agree on it in between. Replies wait for the commit at the end of the turn,
+//! which is one fence for all writes of the turn.
 
 mod backup;
 mod engine;
@@ -25,15 +25,15 @@ pub(crate) use backup::Backup;
 pub(crate) use open::{Folder, Opened};
 pub(crate) use store::Store;
 
-/// What a command or a transaction does to the records: what replicas would agree on.
+/// The effect of a command or a transaction on the records, which replicas agree on.
 #[derive(Debug)]
 pub(crate) struct Entry(BTreeMap<Vec<u8>, Change>);
 
-/// Commands that are done together or not at all.
+/// Commands that run together or not at all.
 #[derive(Debug)]
 pub(crate) struct Transaction {
     pub(crate) commands: Vec<(&'static Spec, Request)>,
-    /// Keys that must be as they were.
+    /// Keys that must be unchanged.
     pub(crate) watched: Vec<Watch>,
 }
 
@@ -42,11 +42,11 @@ pub(crate) struct Transaction {
 pub(crate) struct Watch {
     pub(crate) key: Vec<u8>,
     pub(crate) version: u64,
-    /// It was there.
+    /// The key existed.
     pub(crate) existed: bool,
 }
 
-/// What is asked of a partition.
+/// A request to a partition.
 #[derive(Debug)]
 pub(crate) enum Work {
     One(&'static Spec, Request),
@@ -54,7 +54,7 @@ pub(crate) enum Work {
     Memcache(memcache::Command),
 }
 
-/// Bytes that a transaction may write at most: what the log takes as one record.
+/// The bytes that a transaction may write at most: the limit of one record of the log.
 const MOST_WRITTEN: usize = 128 << 20;
 
 /// A partition.
@@ -63,13 +63,13 @@ pub(crate) struct Shard {
     store: Store,
     pub(crate) place: Place,
     reaper: Reaper,
-    /// When the reaper walks again.
+    /// The time of the next walk of the reaper.
     next_walk: u64,
-    /// Something is staged, or was read that may be.
+    /// A write is staged, or a staged one may have been read.
     staged: bool,
     batch: Batch,
     broken: Option<String>,
-    /// Writes that were applied.
+    /// The number of applied writes.
     pub(crate) writes: u64,
 }
 
@@ -113,7 +113,7 @@ impl Shard {
         out.bytes
     }
 
-    /// Runs a transaction: its commands see each other's changes, and all become one entry.
+    /// Runs a transaction: its commands see each other's changes, and all changes become one entry.
     pub(crate) fn transact(&mut self, transaction: &Transaction, now: u64, out: &mut Reply) {
         let mut draft = Draft::new(self.store.records(), now);
         let mut same = true;
@@ -204,7 +204,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Makes durable what the turn wrote: one fence. The replies of the turn may leave after it.
+    /// Makes the writes of the turn durable with one fence. The replies of the turn may be sent afterwards.
     pub(crate) fn commit(&mut self) -> Result<(), Failure> {
         if !std::mem::take(&mut self.staged) {
             return Ok(());
@@ -214,11 +214,11 @@ impl Shard {
                 self.broken = Some(error.to_string());
                 engine::failure(&error)
             }),
-            Store::Group(_) => Ok(()), // a round makes it durable
+            Store::Group(_) => Ok(()), // the round makes them durable
         }
     }
 
-    /// The group, if there is one.
+    /// Returns the group, if there is one.
     pub(crate) fn group(&mut self) -> Option<&mut Group> {
         match &mut self.store {
             Store::Alone(_) => None,
@@ -226,7 +226,7 @@ impl Shard {
         }
     }
 
-    /// The end of a turn of a group's node; `None` if there is no group.
+    /// Ends the turn of a node of a group; returns `None` if there is no group.
     pub(crate) fn round(&mut self, now: u64) -> Option<Result<Round, Failure>> {
         let Store::Group(group) = &mut self.store else { return None };
         if let Some(why) = &self.broken {
@@ -240,7 +240,7 @@ impl Shard {
         Some(if began { self.reread().and(round) } else { round })
     }
 
-    /// Reads anew what is kept in memory of the records.
+    /// Reads the state in memory from the records again.
     fn reread(&mut self) -> Result<(), Failure> {
         let place = Place::open(self.store.records(), self.place.random())?;
         let before = std::mem::replace(&mut self.place, place);
@@ -252,8 +252,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Does a slice of what can wait: expired records, members of dropped collections, collection of
-    /// space. Returns `true` if there is more to do at once.
+    /// Does a slice of the deferred work: removes expired records and members of dropped collections, and
+    /// collects space. Returns `true` if more is left.
     pub(crate) fn upkeep(&mut self, now: u64) -> Result<bool, Failure> {
         if self.broken.is_some() {
             return Ok(false);
@@ -292,17 +292,17 @@ impl Shard {
         Ok(more || expired > 0 || more_space)
     }
 
-    /// The engine's figures.
+    /// Returns the figures of the engine.
     pub(crate) fn figures(&self) -> pmindex_rstore::Stats {
         self.store.stats()
     }
 
-    /// How many keys clients have.
+    /// Returns the number of clients' keys.
     pub(crate) fn keys(&self) -> u64 {
         self.place.keys(self.store.records().len())
     }
 
-    /// Waits until what is committed survives a power failure, if the pool's mode defers that.
+    /// Waits until committed writes survive a power failure, if the mode of the pool defers that.
     pub(crate) fn sync(&mut self) -> Result<(), Failure> {
         self.commit()?;
         let pool = match &self.store {
@@ -312,7 +312,7 @@ impl Shard {
         pool.sync().map_err(|error| Failure::Broken(error.to_string()))
     }
 
-    /// Ends cleanly: the next opening replays nothing.
+    /// Closes the engine cleanly: the next opening replays nothing.
     pub(crate) fn close(self) -> Result<(), Failure> {
         let broken = |error: &dyn std::fmt::Display| Failure::Broken(error.to_string());
         let engine = match self.store {
@@ -328,7 +328,7 @@ impl Shard {
     }
 }
 
-/// Applies changes to an engine that is this process's alone.
+/// Applies changes to an engine that belongs to this process alone.
 fn apply_alone(
     engine: &mut pmindex_rstore::Partition,
     batch: &mut Batch,
@@ -353,7 +353,7 @@ fn apply_alone(
     done.map_err(|error| engine::failure(&error))
 }
 
-/// Runs one command over a draft.
+/// Runs one command on a draft.
 fn call(
     spec: &'static Spec,
     args: Args<'_>,
@@ -371,7 +371,7 @@ fn call(
     run(&mut Call { name: spec.name, args, draft, place, out })
 }
 
-/// What a draft has become, and how many records are no client's keys after it.
+/// Returns the entry of a draft, and the number of records that are no clients' keys after it.
 fn entry(mut draft: Draft<'_>, place: &mut Place) -> Result<(Entry, u64), Failure> {
     let others = place.count_others(&mut draft)?;
     Ok((Entry(draft.into_changes()), others))

@@ -1,4 +1,4 @@
-//! The folder of a server's partitions: a pool for each, and a file that says how many there are.
+//! The folder of a server: a pool for each partition, and a file with the number of partitions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::group::{Group, Identity, Peers};
 
 /// The name of the partition in its pool.
 const NAME: &str = "rstore";
-/// The file that says how many partitions there are.
+/// The file with the number of partitions.
 const MANIFEST: &str = "partitions";
 
 /// A server's folder.
@@ -27,7 +27,7 @@ pub(crate) struct Folder {
     pub(crate) partitions: usize,
 }
 
-/// A partition that was opened, and what that took.
+/// A partition that was opened, and the figures of opening.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) shard: Shard,
@@ -38,7 +38,7 @@ pub(crate) struct Opened {
 }
 
 impl Folder {
-    /// Looks at a folder, and makes it if it is missing.
+    /// Opens a folder, and creates it if it is missing.
     pub(crate) fn open(storage: &Storage) -> Result<Self, Error> {
         let path = storage.dir.clone();
         fs::create_dir_all(&path).map_err(Error::io(path.display()))?;
@@ -78,7 +78,7 @@ impl Folder {
         Ok(Self { path, partitions })
     }
 
-    /// Writes how many partitions there are, durably.
+    /// Writes the number of partitions durably.
     pub(crate) fn write_manifest(&self) -> Result<(), Error> {
         let path = self.path.join(MANIFEST);
         let write = || {
@@ -89,12 +89,12 @@ impl Folder {
         write().map_err(Error::io(path.display()))
     }
 
-    /// The pool of a partition.
+    /// Returns the pool of a partition.
     pub(crate) fn pool(&self, number: usize) -> PathBuf {
         self.path.join(format!("partition-{number:04}.pool"))
     }
 
-    /// Opens a partition, and makes it if there is none.
+    /// Opens a partition, and creates it if it does not exist.
     pub(crate) fn partition(
         &self,
         storage: &Storage,
@@ -132,7 +132,7 @@ impl Folder {
         Ok(Opened { shard, recovery, was_clean, durability, took: started.elapsed() })
     }
 
-    /// Makes a partition for a backup: fast, and durable when it is closed and synchronised.
+    /// Creates a partition for a backup: fast, and durable when it is closed and synchronised.
     pub(super) fn copy(&self, number: usize) -> Result<Partition, String> {
         let options = PoolOptions::new().write_back(false);
         let pool = Pool::create(self.pool(number), &options).map_err(|error| error.to_string())?;
@@ -163,7 +163,8 @@ impl Shard {
     }
 }
 
-/// Bytes of a pool that the engine leaves to its log and its tables: a full engine must be able to remove.
+/// Returns the bytes of a pool that the engine leaves to its log and tables: a full engine must be able to
+/// remove.
 fn spare(capacity: u64) -> u64 {
     (capacity / 8).max((capacity / 4).min(64 << 20))
 }

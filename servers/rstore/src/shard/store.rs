@@ -1,4 +1,4 @@
-//! What a shard's records are in: an engine of its own, or one that a group replicates.
+//! The records of a shard: an engine of its own, or one that a group replicates.
 
 use pmindex_rstore::Partition;
 
@@ -26,7 +26,7 @@ impl Store {
         }
     }
 
-    /// The engine, if it is this process's alone.
+    /// Returns the engine if it belongs to this process alone.
     pub(super) fn alone(&mut self) -> Result<&mut Partition, String> {
         match self {
             Self::Alone(engine) => Ok(engine),

@@ -1,4 +1,4 @@
-//! A group of nodes on this machine: made, started, stopped, looked at, with nodes that come and go.
+//! Creates, starts, stops, shows and changes a group of nodes on this machine.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -317,7 +317,7 @@ impl Group {
         Ok(())
     }
 
-    /// Stops a node, and waits until its process is gone.
+    /// Stops a node, and waits until its process has ended.
     fn end(node: &Node) {
         let started = Instant::now();
         while let Ok(mut client) = node.client() {
@@ -348,7 +348,7 @@ impl Group {
                 return self.show();
             }
             if line.is_empty() {
-                // Another change was under way.
+                // Another change was in progress.
                 self.ask(&join)?;
             }
             if started.elapsed() > PATIENCE {

@@ -1,4 +1,4 @@
-//! The trial of this server beside that of Redis: the same records, killed the same way.
+//! Runs the trial on this server and on Redis: the same records, killed the same way.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! What tries a server out: a load generator; kill, restart, verify, with the times; redis-server beside.
+//! Tools that test a server: a load generator; a trial of kill, restart and verification; a comparison with
+//! redis-server.
 
 mod cluster;
 mod compare;

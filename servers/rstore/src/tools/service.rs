@@ -1,4 +1,4 @@
-//! Servers as processes: this one, and Redis beside it.
+//! Server processes: this program, and redis-server.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;

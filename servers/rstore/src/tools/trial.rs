@@ -1,4 +1,4 @@
-//! Kill, restart, verify: what the server is there to show, with the times.
+//! The trial: kill the server, restart it, and verify every acknowledged write, with the times.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -71,7 +71,7 @@ pub(crate) fn attempt(service: &Service, records: u64, connections: u64) -> Resu
     thread::scope(|scope| {
         for (first, count) in (0..).zip(&counts) {
             let address = &address;
-            // It ends with an error: the server is killed under it.
+            // It ends with an error, since the server is killed.
             scope.spawn(move || write(address, first, connections, count));
         }
         let total = || counts.iter().map(|count| count.load(SeqCst)).sum::<u64>();
@@ -100,7 +100,7 @@ pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Writes every `step`-th record from `first` on until the server is gone; counts replies.
+/// Writes every `step`-th record from `first` on until the server is dead; counts replies.
 fn write(address: &str, first: u64, step: u64, acknowledged: &AtomicU64) -> Result<(), Error> {
     let mut client = Client::connect(address)?;
     for batch in 0.. {

@@ -1,6 +1,6 @@
-//! Inline requests: words in a line, quoted as a shell would or not at all.
+//! Inline requests: the words of a line, with or without the quotes of a shell.
 
-/// The words of a line; `None` if a quote has no end, or is followed by something else than a space.
+/// Splits a line into words; returns `None` if a quote has no end, or no space after it.
 pub(super) fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (mut words, mut rest) = (Vec::new(), line);
     loop {

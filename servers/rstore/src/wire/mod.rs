@@ -1,4 +1,4 @@
-//! What goes over the wire of a client of Redis: requests in, replies out, and the numbers in both.
+//! The protocol of Redis's clients: requests, replies, and the numbers in both.
 
 mod inline;
 mod number;

@@ -1,6 +1,6 @@
 //! Numbers as clients of Redis write and read them.
 
-/// An integer, strictly: no plus sign, no spaces, no leading zeros, as Redis takes them.
+/// Parses an integer as strictly as Redis: no plus sign, no spaces, no leading zeros.
 pub(crate) fn integer(digits: &[u8]) -> Option<i64> {
     let (negative, rest) = match digits {
         [b'-', rest @ ..] => (true, rest),
@@ -21,19 +21,19 @@ pub(crate) fn integer(digits: &[u8]) -> Option<i64> {
     Some(number)
 }
 
-/// A score or a float: what C's `strtod` takes of decimals and infinities, but no NaN.
+/// Parses a score or a float: the decimals and infinities that C's `strtod` accepts, but no NaN.
 pub(crate) fn parse_double(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
     if text.is_empty() || text.starts_with(char::is_whitespace) {
         return None;
     }
     let number = text.parse::<f64>().ok().filter(|number| !number.is_nan())?;
-    // What is out of range is none; infinity has a name.
+    // A number out of range is refused; infinity has a name.
     let is_named = text.bytes().any(|byte| byte.eq_ignore_ascii_case(&b'n'));
     (number.is_finite() || is_named).then_some(number)
 }
 
-/// As C's `%.17g` prints it, which is how Redis 7.0 replies scores.
+/// Formats a number as C's `%.17g` does, which is how Redis 7.0 replies scores.
 pub(crate) fn general_17(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "inf".into() } else { "-inf".into() };
@@ -52,12 +52,12 @@ pub(crate) fn general_17(number: f64) -> String {
     format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
 }
 
-/// The shortest decimal that is read back as the same number, for scores in RESP3 and `INFO`.
+/// Returns the shortest decimal that parses to the same number, for scores in RESP3 and `INFO`.
 pub(crate) fn shortest_double(number: f64) -> String {
     if number.is_infinite() { general_17(number) } else { format!("{number}") }
 }
 
-/// Without zeros at the end of the decimals.
+/// Removes the zeros at the end of the decimals.
 fn trimmed(decimal: &str) -> &str {
     if decimal.contains('.') {
         decimal.trim_end_matches('0').trim_end_matches('.')
@@ -66,13 +66,13 @@ fn trimmed(decimal: &str) -> &str {
     }
 }
 
-/// A decimal with 17 digits behind the point, for `INCRBYFLOAT`: sums of decimals are exact, where
-/// Redis takes the machine's long double and prints 17 decimals of it.
+/// A decimal with 17 digits after the point, for `INCRBYFLOAT`. Sums of decimals are exact, while Redis uses
+/// the machine's long double and prints 17 decimals of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Decimal {
-    /// In units of 10^-17.
+    /// A number of units of 10^-17.
     Exact(i128),
-    /// Out of the range of the first.
+    /// A number outside the range of `Exact`.
     Double(f64),
 }
 
@@ -80,7 +80,7 @@ const DECIMALS: usize = 17;
 const UNIT: i128 = 100_000_000_000_000_000;
 
 impl Decimal {
-    /// Reads a float.
+    /// Parses a float.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let double = parse_double(text)?;
         Some(Self::exact(text).unwrap_or(Self::Double(double)))
@@ -131,7 +131,7 @@ impl Decimal {
         self.double().is_finite()
     }
 
-    /// The sum; `None` if it is no finite number.
+    /// Returns the sum; `None` if it is not finite.
     pub(crate) fn plus(self, other: Self) -> Option<Self> {
         if let (Self::Exact(one), Self::Exact(two)) = (self, other)
             && let Some(sum) = one.checked_add(two)
@@ -141,7 +141,7 @@ impl Decimal {
         Some(self.double() + other.double()).filter(|sum| sum.is_finite()).map(Self::Double)
     }
 
-    /// The decimal, without zeros at its end.
+    /// Formats the decimal without zeros at its end.
     pub(crate) fn print(self) -> String {
         match self {
             Self::Exact(number) => {

@@ -1,10 +1,10 @@
-//! Replies in RESP2 and RESP3: one writer for both, which knows what each can say.
+//! Replies in RESP2 and RESP3, with one writer for both.
 
 use std::io::Write;
 
 use super::{general_17, shortest_double};
 
-/// The protocol's version, as `HELLO` chooses it.
+/// The version of the protocol, which `HELLO` chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Protocol {
     #[default]
@@ -12,14 +12,14 @@ pub(crate) enum Protocol {
     Resp3,
 }
 
-/// What RESP3 tells apart and RESP2 calls an array.
+/// Types that RESP3 distinguishes and RESP2 calls arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Array,
     /// Keys and values, counted in pairs.
     Map,
     Set,
-    /// Out of turn: messages of a channel.
+    /// A message of a channel, which answers no request.
     Push,
 }
 
@@ -45,7 +45,7 @@ impl Reply {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Writes a number without the machinery of formats: there is one in nearly every reply.
+    /// Writes a number without the formatting machinery: nearly every reply has one.
     fn decimal(&mut self, number: i64) {
         let mut digits = [0_u8; 20];
         let (mut at, mut rest) = (digits.len(), number.unsigned_abs());
@@ -73,10 +73,10 @@ impl Reply {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// An error; `text` begins with its code.
+    /// Writes an error; `text` begins with its code.
     pub(crate) fn error(&mut self, text: &str) {
         self.bytes.push(b'-');
-        // An error is one line.
+        // An error must be one line.
         self.bytes.extend(
             text.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }),
         );
@@ -87,7 +87,7 @@ impl Reply {
         self.header(b':', number);
     }
 
-    /// A count.
+    /// Writes a count.
     pub(crate) fn count(&mut self, number: usize) {
         self.integer(i64::try_from(number).unwrap_or(i64::MAX));
     }
@@ -118,7 +118,7 @@ impl Reply {
         }
     }
 
-    /// A score.
+    /// Writes a score.
     pub(crate) fn double(&mut self, number: f64) {
         if self.is_3() {
             let _ = write!(self.bytes, ",{}\r\n", shortest_double(number));
@@ -127,7 +127,7 @@ impl Reply {
         }
     }
 
-    /// Text for people; RESP3 says that it is text.
+    /// Writes text for people, which RESP3 marks as such.
     pub(crate) fn verbatim(&mut self, text: &str) {
         if self.is_3() {
             let _ = write!(self.bytes, "={}\r\ntxt:{text}\r\n", text.len() + 4);
@@ -136,7 +136,7 @@ impl Reply {
         }
     }
 
-    /// The head of a row of `items` replies (of pairs, if it is a map).
+    /// Writes the head of an array of `items` replies (of pairs, for a map).
     pub(crate) fn head(&mut self, shape: Shape, items: usize) {
         let count = i64::try_from(items).unwrap_or(i64::MAX);
         match (shape, self.is_3()) {
@@ -152,7 +152,7 @@ impl Reply {
         self.head(Shape::Array, items);
     }
 
-    /// A row of byte strings.
+    /// Writes an array of byte strings.
     pub(crate) fn bulks<T: AsRef<[u8]>>(&mut self, items: &[T]) {
         self.array(items.len());
         for item in items {

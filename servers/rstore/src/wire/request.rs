@@ -1,20 +1,20 @@
-//! Requests: arrays of bulk strings, or a line of words, read as they come in.
+//! Requests, which are arrays of bulk strings or lines of words, parsed as they arrive.
 //!
-//! The parser keeps its place between two reads: a value of many megabytes is looked at once, not
-//! once for each packet. Arguments are spans of the input, which nothing copies until a command asks.
+//! The parser keeps its position between two reads: a value of many megabytes is read once, not once for each
+//! packet. Arguments are spans of the input, which are copied only if a command needs that.
 
 use std::ops::Index;
 
 use super::inline;
 
-/// Where an argument is, counted from the begin of its request.
+/// The position of an argument, counted from the start of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     start: usize,
     end: usize,
 }
 
-/// The arguments of one request; the first is the command's name.
+/// The arguments of one request; the first is the name of the command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Args<'a> {
     bytes: &'a [u8],
@@ -34,7 +34,7 @@ impl<'a> Args<'a> {
         self.spans.get(number).map(|span| &self.bytes[span.start..span.end])
     }
 
-    /// An argument that the command's arity promises; empty if it is missing.
+    /// Returns an argument that the arity of the command guarantees; empty if it is missing.
     pub(crate) fn at(&self, number: usize) -> &'a [u8] {
         self.get(number).unwrap_or_default()
     }
@@ -46,17 +46,17 @@ impl<'a> Args<'a> {
         self.spans.iter().map(move |span| &bytes[span.start..span.end])
     }
 
-    /// The arguments from `number` on.
+    /// Returns the arguments from `number` on.
     pub(crate) fn from(&self, number: usize) -> Self {
         Self { bytes: self.bytes, spans: self.spans.get(number..).unwrap_or_default() }
     }
 
-    /// Returns `true` if argument `number` is this word, whatever its case.
+    /// Returns `true` if argument `number` is this word, in upper or lower case.
     pub(crate) fn is(&self, number: usize, word: &str) -> bool {
         self.get(number).is_some_and(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))
     }
 
-    /// A copy that owns its bytes.
+    /// Returns a copy that owns its bytes.
     pub(crate) fn to_request(self) -> Request {
         Request::new(self.iter())
     }
@@ -70,7 +70,7 @@ impl Index<usize> for Args<'_> {
     }
 }
 
-/// A request that owns its bytes: queued by `MULTI`, or on its way to another partition.
+/// A request that owns its bytes: queued by `MULTI`, or sent to another partition.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
     bytes: Vec<u8>,
@@ -96,20 +96,20 @@ impl Request {
         Args { bytes: &self.bytes, spans: &self.spans }
     }
 
-    /// Bytes that it keeps in memory.
+    /// Returns the bytes of memory that it occupies.
     pub(crate) fn footprint(&self) -> usize {
         self.bytes.len() + self.spans.len() * size_of::<Span>() + size_of::<Self>()
     }
 }
 
-/// What a client may ask for at most.
+/// The limits of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Bytes of an argument.
+    /// The bytes of an argument.
     pub(crate) bulk: usize,
-    /// Bytes of a request.
+    /// The bytes of a request.
     pub(crate) request: usize,
-    /// Arguments of a request.
+    /// The arguments of a request.
     pub(crate) arguments: usize,
 }
 
@@ -117,37 +117,37 @@ pub(crate) struct Limits {
 const MAX_LINE: usize = 64 << 10;
 
 impl Limits {
-    /// What holds before a client has said who it is.
+    /// The limits before a client has authenticated.
     pub(crate) const UNAUTHENTICATED: Self =
         Self { bulk: 16 << 10, request: 64 << 10, arguments: 10 };
 }
 
-/// What is in the input.
+/// The result of parsing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
-    /// A whole request and its length in bytes; [`Parser::args`] has its arguments.
+    /// A complete request and its length in bytes; [`Parser::args`] returns its arguments.
     Request(usize),
-    /// The begin of one.
+    /// An incomplete request.
     More,
 }
 
-/// Reads requests from the begin of a buffer that grows at its end.
+/// Parses requests from the start of a buffer that grows at its end.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     spans: Vec<Span>,
-    /// Up to here the request is read.
+    /// The position up to which the request is parsed.
     at: usize,
-    /// Arguments to come; `None` before the header is read.
+    /// The number of arguments to come; `None` before the header.
     missing: Option<usize>,
-    /// Bytes of the argument whose header is read.
+    /// The length of the argument whose header is parsed.
     bulk: Option<usize>,
-    /// An inline request's words, where quotes made them differ from the input.
+    /// The words of an inline request, where quotes made them differ from the input.
     words: Vec<u8>,
     is_inline: bool,
 }
 
 impl Parser {
-    /// Begins with the next request.
+    /// Starts the next request.
     pub(crate) fn reset(&mut self) {
         self.spans.clear();
         self.words.clear();
@@ -157,12 +157,12 @@ impl Parser {
         (self.at, self.missing, self.bulk, self.is_inline) = (0, None, None, false);
     }
 
-    /// The arguments of the request at the begin of `input`, after [`Parsed::Request`].
+    /// Returns the arguments of the request at the start of `input`, after [`Parsed::Request`].
     pub(crate) fn args<'a>(&'a self, input: &'a [u8]) -> Args<'a> {
         Args { bytes: if self.is_inline { &self.words } else { input }, spans: &self.spans }
     }
 
-    /// Reads on. An error is what the client is told; nothing after it can be understood.
+    /// Continues to parse. An error is the reply to the client; the rest of the input cannot be parsed.
     pub(crate) fn parse(&mut self, input: &[u8], limits: &Limits) -> Result<Parsed, String> {
         if self.missing.is_none() {
             match input.first() {
@@ -192,7 +192,7 @@ impl Parser {
         Ok(Parsed::Request(self.at))
     }
 
-    /// Reads one argument; `false` if it is not there yet.
+    /// Parses one argument; returns `false` if it is incomplete.
     fn argument(&mut self, input: &[u8], limits: &Limits) -> Result<bool, String> {
         let length = if let Some(length) = self.bulk {
             length
@@ -221,14 +221,14 @@ impl Parser {
             return Ok(false);
         }
         self.spans.push(Span { start: self.at, end: self.at + length });
-        // As Redis does, the two bytes after it are skipped, whatever they are.
+        // As in Redis, the two bytes after it are skipped, whatever they are.
         self.at += length + 2;
         self.bulk = None;
         self.missing = self.missing.map(|missing| missing - 1);
         Ok(true)
     }
 
-    /// The next line without its end, if it is there.
+    /// Returns the next line without its end, if it is complete.
     fn line<'a>(&mut self, input: &'a [u8], too_big: &str) -> Result<Option<&'a [u8]>, String> {
         let rest = &input[self.at..];
         let window = &rest[..rest.len().min(MAX_LINE)];

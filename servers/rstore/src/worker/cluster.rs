@@ -1,4 +1,4 @@
-//! `CLUSTER`: each partition is a node with a range of slots, and a port of its own.
+//! `CLUSTER`: each partition is a node with a range of slots and its own port.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use super::run::Worker;
 use super::session::{exactly, unknown_subcommand};
 
 impl Worker {
-    /// The host that clients are told.
+    /// Returns the host name that clients get.
     pub(super) fn announced(&self, address: SocketAddr) -> String {
         let host = self.common.settings.announce.clone();
         host.unwrap_or_else(|| address.ip().to_string())
@@ -178,7 +178,7 @@ impl Worker {
     }
 }
 
-/// The leader of a group, with the others as its replicas.
+/// Returns the leader of a group, with the others as its replicas.
 fn leading(
     members: &[(u64, crate::group::Member, bool)],
     leader: Option<u64>,
@@ -196,7 +196,7 @@ fn leading(
     Ok(Node { replicas: nodes, ..leader })
 }
 
-/// The name of a node of a group: 40 hexadecimal digits.
+/// Returns the name of a node of a group: 40 hexadecimal digits.
 fn node_name(id: u64) -> String {
     format!("{id:040x}")
 }
@@ -207,7 +207,7 @@ struct Node {
     host: String,
     port: u16,
     id: String,
-    /// Others with the same slots.
+    /// The other nodes with the same slots.
     replicas: Vec<Node>,
 }
 

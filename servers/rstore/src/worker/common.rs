@@ -1,4 +1,4 @@
-//! What all threads know: settings, users, and each other's figures.
+//! The state that all threads share: settings, users, and figures.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use crate::access::Users;
 use crate::config::Settings;
 use crate::shard::Folder;
 
-/// Figures of one thread, written by it alone.
+/// The figures of one thread, which only it writes.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) keys: AtomicU64,
@@ -43,7 +43,7 @@ pub(crate) struct Limits {
     pub(crate) timeout: AtomicU64,
 }
 
-/// What all threads know.
+/// The state that all threads share.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) settings: Settings,
@@ -53,24 +53,24 @@ pub(crate) struct Common {
     pub(crate) limits: Limits,
     pub(crate) max_value: usize,
     pub(crate) started: Instant,
-    /// When `SAVE` or `BACKUP` was done last, in seconds since 1970.
+    /// The time of the last `SAVE` or `BACKUP`, in seconds since 1970.
     pub(crate) last_save: AtomicU64,
     pub(crate) figures: Vec<Figures>,
     pub(crate) connections: AtomicUsize,
     pub(crate) next_connection: AtomicU64,
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected: AtomicU64,
-    /// The server is to end.
+    /// `true` when the server is to end.
     pub(crate) stopping: AtomicBool,
     /// Wakes the thread that accepts connections.
     pub(crate) control: Arc<mio::Waker>,
     /// The address of each partition, in a cluster, or of the server.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// How the pools were opened.
+    /// How the pools were opened, for `INFO`.
     pub(crate) opened: OnceLock<String>,
 }
 
-/// Milliseconds since 1970.
+/// Returns the milliseconds since 1970.
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as u64
@@ -81,7 +81,7 @@ impl Common {
         self.folder.partitions
     }
 
-    /// A figure of all threads together.
+    /// Returns the sum of a figure over all threads.
     pub(crate) fn total(&self, of: impl Fn(&Figures) -> &AtomicU64) -> u64 {
         self.figures.iter().map(|figures| of(figures).load(Relaxed)).sum()
     }
@@ -92,7 +92,7 @@ impl Common {
         let _ = self.control.wake();
     }
 
-    /// The name of a node of the cluster: 40 hexadecimal digits that stay.
+    /// Returns the name of a node of the cluster: 40 hexadecimal digits that never change.
     pub(crate) fn node(&self, number: usize) -> String {
         use sha2::{Digest, Sha256};
         let seed = format!("{}#{number}", self.folder.path.display());

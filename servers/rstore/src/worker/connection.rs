@@ -1,4 +1,4 @@
-//! A connection: its buffers, what it owes, and what its client has said of itself.
+//! A connection: its buffers, its owed replies, and the state that its client has set.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use super::gates::Gates;
 use super::slots::Slots;
 use super::stream::Stream;
 
-/// Whose clients speak on a port.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Redis,
@@ -25,13 +25,13 @@ pub(crate) enum Protocol {
 #[derive(Debug, Default)]
 pub(super) struct Multi {
     pub(super) commands: Vec<(&'static Spec, Request)>,
-    /// Bytes that they keep.
+    /// The bytes that they occupy.
     pub(super) size: usize,
-    /// One of them was refused: so will be the whole.
+    /// One of them was refused, so `EXEC` will be too.
     pub(super) refused: bool,
 }
 
-/// What a connection is.
+/// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: Stream,
@@ -43,45 +43,45 @@ pub(super) struct Connection {
     pub(super) user: Option<Arc<User>>,
     pub(super) parser: Parser,
     pub(super) memcached: memcache::Parser,
-    /// What was read and is not understood yet.
+    /// Input that is not yet parsed.
     pub(super) input: Vec<u8>,
     /// Replies; those of this turn wait for its commit.
     pub(super) reply: Reply,
-    /// Bytes of them that were sent.
+    /// The number of its bytes that were sent.
     pub(super) sent: usize,
-    /// Which of them wait for a group.
+    /// The gates of replies that wait for a group.
     pub(super) gates: Gates,
     pub(super) slots: Slots,
     pub(super) multi: Option<Multi>,
     pub(super) watched: Vec<Watch>,
-    /// The slot before whose end no other request runs.
+    /// The slot that must be complete before another request runs.
     pub(super) barrier: bool,
     pub(super) subscriptions: usize,
     /// The socket may have bytes.
     pub(super) readable: bool,
-    /// The other side has said all that it will.
+    /// The client has closed its sending side.
     pub(super) read_closed: bool,
     /// The socket may take bytes.
     pub(super) writable: bool,
-    /// Ends when its replies are sent.
+    /// The connection ends when its replies are sent.
     pub(super) closing: bool,
-    /// Ends now.
+    /// The connection ends now.
     pub(super) broken: bool,
-    /// It is among those that get a turn without an event.
+    /// The connection is in the queue of those that get a turn without an event.
     pub(super) queued: bool,
     pub(super) created: u64,
     pub(super) last_active: u64,
-    /// The last command's name.
+    /// The name of the last command.
     pub(super) last_command: &'static str,
 }
 
-/// Bytes of replies from which on a connection's next requests wait.
+/// While more bytes of replies than this wait, the next requests of the connection wait too.
 pub(super) const REPLIES: usize = 1 << 20;
-/// Bytes of a channel's messages from which on a subscriber is too slow.
+/// A subscriber with more bytes of messages than this is too slow.
 pub(super) const MESSAGES: usize = 32 << 20;
-/// Replies that a connection may owe.
+/// The number of replies that a connection may owe.
 const OWED: usize = 1024;
-/// Bytes of a buffer that an idle connection keeps.
+/// The size of a buffer that an idle connection keeps.
 const KEPT: usize = 16 << 10;
 
 impl Connection {
@@ -121,7 +121,7 @@ impl Connection {
         matches!(self.stream, Stream::Plain(_))
     }
 
-    /// Bytes of replies that are not sent.
+    /// Returns the bytes of replies that are not sent.
     pub(super) fn unsent(&self) -> usize {
         self.reply.bytes.len() - self.sent
     }
@@ -135,7 +135,7 @@ impl Connection {
             || self.slots.len() >= OWED
     }
 
-    /// Writes a reply in the order of the requests.
+    /// Writes a reply, in the order of the requests.
     pub(super) fn answer(&mut self, write: impl FnOnce(&mut Reply)) {
         if self.slots.is_empty() {
             write(&mut self.reply);
@@ -150,7 +150,7 @@ impl Connection {
         self.answer(|reply| reply.error(text));
     }
 
-    /// Sends what the socket takes; returns how much.
+    /// Sends as many bytes as the socket accepts; returns their number.
     pub(super) fn send(&mut self) -> usize {
         let before = self.sent;
         let end = self.gates.open(self.reply.bytes.len());
@@ -192,14 +192,14 @@ impl Connection {
         count
     }
 
-    /// Gives back the memory of what was read.
+    /// Frees the memory of large input buffers.
     pub(super) fn shrink(&mut self) {
         if self.input.is_empty() && self.input.capacity() > KEPT {
             self.input = Vec::new();
         }
     }
 
-    /// A line of `CLIENT LIST`.
+    /// Returns a line of `CLIENT LIST`.
     pub(super) fn describe(&self, now: u64) -> String {
         let address = self.peer.map_or_else(String::new, |peer| peer.to_string());
         let user = self.user.as_ref().map_or("(superuser)", |user| user.name.as_str());

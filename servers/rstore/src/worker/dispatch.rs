@@ -1,4 +1,4 @@
-//! Where a request runs: here, at another partition, at several, at all.
+//! Dispatches a request: to this partition, to another one, to several, or to all.
 
 use crate::command::table::{NO_AUTH, NO_MULTI};
 use crate::command::{Gather, Refusal, Run, Spec, table};
@@ -12,7 +12,7 @@ use super::mail::{Message, Task, Ticket};
 use super::run::Worker;
 use super::slots::Then;
 
-/// The error for an unknown command, as Redis words it.
+/// Returns the error for an unknown command, in the words of Redis.
 fn unknown(args: Args<'_>) -> String {
     // C prints up to the first zero byte.
     let cut = |word: &[u8], most: usize| {
@@ -30,7 +30,7 @@ fn unknown(args: Args<'_>) -> String {
     format!("ERR unknown command '{name}', with args beginning with: {rest}")
 }
 
-/// Commands that a subscriber may give in RESP2.
+/// The commands that a subscriber may send in RESP2.
 const FOR_SUBSCRIBERS: [&str; 8] = [
     "ping",
     "psubscribe",
@@ -90,7 +90,7 @@ impl Worker {
         }
     }
 
-    /// A command that needs the records runs at the leader of the group, if there is a group.
+    /// Refuses a command that needs the records, if this node of a group does not lead.
     fn ask_group(&mut self, spec: &Spec, args: Args<'_>) -> Result<(), Refusal> {
         use crate::command::table::Session;
         let reads = match spec.run {
@@ -116,7 +116,7 @@ impl Worker {
         }
     }
 
-    /// Returns `true` if keys of several slots cannot be in one command.
+    /// Returns `true` if the keys of one command must share a slot.
     pub(super) fn is_parted(&self) -> bool {
         self.common.cluster || self.common.partitions() > 1
     }
@@ -128,7 +128,7 @@ impl Worker {
         }
     }
 
-    /// The slot of a command's keys; `None` if it has none or slots do not matter.
+    /// Returns the slot of a command's keys; `None` if it has no keys or slots do not matter.
     pub(super) fn slot_of(&self, spec: &Spec, args: Args<'_>) -> Result<Option<u16>, Refusal> {
         if !self.is_parted() {
             return Ok(None);
@@ -144,7 +144,7 @@ impl Worker {
         Ok(found)
     }
 
-    /// The partition of a slot; in a cluster, an error that says where it is if it is elsewhere.
+    /// Returns the partition of a slot; in a cluster, an error with its address if it is elsewhere.
     pub(super) fn home(&self, slot: Option<u16>) -> Result<usize, Refusal> {
         let Some(slot) = slot else { return Ok(self.number) };
         let partition = slot::partition(slot, self.common.partitions());
@@ -169,7 +169,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Runs a command at one partition.
+    /// Runs a command in one partition.
     pub(super) fn run_at(
         &mut self,
         partition: usize,
@@ -195,7 +195,7 @@ impl Worker {
         self.outbox.push(to, Message::Job { from: self.number, ticket, task });
     }
 
-    /// Runs a part of a command whose slot waits: here at once, or elsewhere.
+    /// Runs a part of a command with a waiting slot: at once if it is here, or elsewhere.
     pub(super) fn part(
         &mut self,
         partition: usize,
@@ -288,12 +288,12 @@ impl Worker {
     }
 }
 
-/// Returns `true` if the connection cannot tell replies from messages.
+/// Returns `true` if the connection cannot distinguish replies from messages.
 fn is_subscriber(connection: &Connection) -> bool {
     connection.subscriptions > 0 && connection.reply.protocol == Protocol::Resp2
 }
 
-/// The command, if there is such a one and this connection may give it now.
+/// Returns the command, if it exists and this connection may send it now.
 fn allowed(connection: &Connection, args: Args<'_>) -> Result<&'static Spec, String> {
     let spec = table::find(args.at(0)).ok_or_else(|| unknown(args))?;
     if !spec.takes(args.len()) {

@@ -1,33 +1,33 @@
-//! Replies that wait until a group has agreed on what they tell.
+//! Replies that wait until a group has agreed on the changes that they report.
 
 use std::collections::VecDeque;
 
 use crate::group::{Gate, Round};
 
-/// Which of a connection's replies wait.
+/// The waiting replies of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
-    /// Bytes of replies that were passed on and forgotten.
+    /// The bytes of replies that were sent and dropped.
     passed: u64,
-    /// A gate, and where the bytes behind it end, counted from the first that ever was.
+    /// A gate, and the end of the bytes that wait at it, counted from the first reply of the connection.
     closed: VecDeque<(Gate, u64)>,
-    /// Where those end that wait for nothing, if any wait.
+    /// The end of the bytes that wait at no gate, if any wait.
     free: u64,
 }
 
 impl Gates {
-    /// How many of `len` bytes of replies may be sent.
+    /// Returns the number of bytes that may be sent, of `len` bytes of replies.
     pub(super) fn open(&self, len: usize) -> usize {
         if self.closed.is_empty() { len } else { len.min((self.free - self.passed) as usize) }
     }
 
-    /// So many bytes at the beginning are gone.
+    /// Drops this number of bytes at the start.
     pub(super) fn pass(&mut self, bytes: usize) {
         self.passed += bytes as u64;
     }
 
-    /// Of `len` bytes of replies those that do not wait yet wait at a gate. Returns `true` if they are the
-    /// only ones.
+    /// Makes the bytes without a gate, of `len` bytes of replies, wait at this gate. Returns `true` if no
+    /// other bytes wait.
     pub(super) fn close(&mut self, gate: Gate, len: usize, sent: usize) -> bool {
         let end = self.passed + len as u64;
         let first = self.closed.is_empty();
@@ -41,14 +41,14 @@ impl Gates {
         first && last < end
     }
 
-    /// Lets go what a round allows.
+    /// Opens the gates that a round allows.
     pub(super) fn let_go(&mut self, round: &Round) {
         while let Some((_, end)) = self.closed.pop_front_if(|(gate, _)| round.opens(*gate)) {
             self.free = end;
         }
     }
 
-    /// Nothing waits.
+    /// Returns `true` if no bytes wait.
     pub(super) fn is_empty(&self) -> bool {
         self.closed.is_empty()
     }

@@ -1,4 +1,4 @@
-//! `INFO`, and the same figures for Prometheus.
+//! `INFO`, and the metrics for Prometheus.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,11 +10,11 @@ use crate::wire::Args;
 use super::common::{Common, Figures};
 use super::run::Worker;
 
-/// The version of Redis whose commands and words these are; clients look at it.
+/// The version of Redis that these commands follow; clients read it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 impl Worker {
-    /// The sections that are asked for, or all.
+    /// Returns the requested sections, or all.
     pub(super) fn info(&mut self, args: Args<'_>) -> String {
         self.publish_figures();
         let wanted = |name: &str| {
@@ -41,7 +41,7 @@ impl Worker {
     }
 }
 
-/// The section of a node of a group.
+/// Returns the section of a node of a group.
 fn replication(group: &Group) -> String {
     let (members, leader) = group.all();
     let others = members.len().saturating_sub(1);
@@ -57,7 +57,7 @@ fn replication(group: &Group) -> String {
     )
 }
 
-/// One of the figures.
+/// Selects one of the figures.
 type Of = fn(&Figures) -> &std::sync::atomic::AtomicU64;
 
 impl Common {
@@ -148,7 +148,7 @@ impl Common {
         )
     }
 
-    /// Figures in Prometheus's text format.
+    /// Returns the metrics in Prometheus's text format.
     pub(crate) fn prometheus(&self) -> String {
         let mut text = String::new();
         let mut whole = |name: &str, kind: &str, help: &str, value: u64| {

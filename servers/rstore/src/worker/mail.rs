@@ -1,7 +1,7 @@
-//! Messages between threads: bounded queues, and an outbox for what does not fit yet.
+//! Messages between threads: bounded queues, and an outbox for messages that do not fit yet.
 //!
-//! Jobs are accepted only while there is room; replies always are, because each answers a job. So no
-//! thread ever waits for another, and memory is bounded by the jobs.
+//! Jobs are accepted only while there is room; replies always are, because each answers a job. So threads
+//! never wait for each other, and the jobs bound the memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,42 +13,42 @@ use crate::wire::Protocol;
 use super::connection::Protocol as Speaks;
 use super::stream::Stream;
 
-/// Messages in a queue.
+/// The messages of a queue at most.
 const QUEUE: usize = 4096;
-/// Jobs in an outbox.
+/// The jobs of an outbox at most.
 const JOBS: usize = 4096;
 
-/// Where a reply belongs.
+/// The connection and the slot of a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
-    /// The place of the connection in its thread.
+    /// The index of the connection in its thread.
     pub(super) token: usize,
-    /// Its number, which no other has.
+    /// The unique number of the connection.
     pub(super) connection: u64,
     pub(super) slot: u64,
     pub(super) part: usize,
 }
 
-/// What a thread asks another to do.
+/// A job for another thread.
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Work on the records.
     Work(Work, Protocol),
-    /// A message of a channel; the reply is how many heard it.
+    /// A message of a channel; the reply is the number of its listeners.
     Publish { channel: Vec<u8>, message: Vec<u8> },
-    /// Channels with listeners, or how many listen to patterns.
+    /// Lists the channels with listeners, or counts the listeners to patterns.
     Channels(Option<Vec<u8>>),
-    /// Wait until what is committed survives a power failure.
+    /// Waits until committed writes survive a power failure.
     Sync,
-    /// Back up into a folder.
+    /// Backs up into a folder.
     Backup(Folder),
-    /// Close the connection of this number.
+    /// Closes the connection with this number.
     Kill(u64),
-    /// List the connections.
+    /// Lists the connections.
     Clients,
 }
 
-/// What a thread tells another.
+/// A message to another thread.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A connection to serve.
@@ -62,7 +62,7 @@ pub(crate) enum Message {
         ticket: Ticket,
         reply: Vec<u8>,
     },
-    /// What another replica of the group sends.
+    /// A message of another replica of the group.
     Peer {
         from: u64,
         place: crate::group::Member,
@@ -71,14 +71,14 @@ pub(crate) enum Message {
     Stop,
 }
 
-/// The ways to all threads.
+/// The queues of all threads.
 #[derive(Clone)]
 pub(crate) struct Post {
     ways: Vec<(SyncSender<Message>, Arc<mio::Waker>)>,
 }
 
 impl Post {
-    /// Queues for threads with these wakers.
+    /// Makes queues for threads with these wakers.
     pub(crate) fn new(wakers: Vec<Arc<mio::Waker>>) -> (Self, Vec<Receiver<Message>>) {
         let (mut ways, mut ends) = (Vec::new(), Vec::new());
         for waker in wakers {
@@ -90,7 +90,7 @@ impl Post {
     }
 
     #[expect(clippy::result_large_err, reason = "a message that is not taken is given back")]
-    /// Sends from outside the event loops; gives the message back if the queue is full.
+    /// Sends from outside of the event loops; returns the message if the queue is full.
     pub(crate) fn send(&self, to: usize, message: Message) -> Result<(), Message> {
         let (sender, waker) = &self.ways[to];
         match sender.try_send(message) {
@@ -103,7 +103,7 @@ impl Post {
     }
 }
 
-/// What a thread has to send.
+/// The messages that a thread has to send.
 pub(super) struct Outbox {
     post: Post,
     queues: Vec<VecDeque<Message>>,
@@ -116,7 +116,7 @@ impl Outbox {
         Self { post, queues: (0..count).map(|_| VecDeque::new()).collect(), jobs: vec![0; count] }
     }
 
-    /// Returns `true` if every thread can get a job more.
+    /// Returns `true` if every thread can accept another job.
     pub(super) fn has_room(&self) -> bool {
         self.jobs.iter().all(|jobs| *jobs < JOBS)
     }
@@ -126,7 +126,7 @@ impl Outbox {
         self.queues[to].push_back(message);
     }
 
-    /// Sends what the queues take; returns `true` if something is left.
+    /// Sends as much as the queues accept; returns `true` if messages remain.
     pub(super) fn send(&mut self) -> bool {
         let mut left = false;
         for (to, queue) in self.queues.iter_mut().enumerate() {
@@ -140,7 +140,7 @@ impl Outbox {
                         queue.push_front(message);
                         break;
                     }
-                    // The thread has ended: so does the server.
+                    // The thread has ended, so the server is ending.
                     Err(TrySendError::Disconnected(_)) => self.jobs[to] -= usize::from(is_job),
                 }
             }

@@ -14,7 +14,7 @@ use super::run::Worker;
 use super::slots::Then;
 
 impl Worker {
-    /// Runs the whole commands in `input`; returns how many bytes they took.
+    /// Runs the complete commands in `input`; returns the number of their bytes.
     pub(super) fn memcached(
         &mut self,
         connection: &mut Connection,

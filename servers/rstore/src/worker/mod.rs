@@ -1,12 +1,12 @@
-//! A thread of the event loop: it owns one partition and some of the connections.
+//! A thread of the event loop, which owns one partition and some of the connections.
 //!
-//! A turn: what the sockets have is read, and each request runs, here if its keys are of this partition,
-//! else by a message to the thread whose they are. Then one commit, one fence for all that the turn wrote.
-//! Only then leave the replies of the turn, to clients and to other threads: no client hears of what a crash
-//! could take back, not even by a read.
+//! In a turn, the thread reads from the sockets and runs each request, here if its keys belong to this
+//! partition, else by a message to the thread that owns them. Then it commits, with one fence for all writes
+//! of the turn. Only then are the replies of the turn sent, to clients and to other threads: no client learns
+//! of a write that a crash could take back, not even by a read.
 //!
-//! Requests that a connection sends without waiting for replies reach each partition in their order.
-//! Those of two partitions may take effect in either order; replies keep the order of the requests.
+//! Requests that a connection sends without waiting for replies reach each partition in their order. Requests
+//! to two partitions may take effect in either order; replies keep the order of the requests.
 
 mod cluster;
 mod common;

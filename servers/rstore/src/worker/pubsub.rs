@@ -1,4 +1,4 @@
-//! Channels: messages to those who listen now, in every thread.
+//! Channels: messages to the present listeners, in every thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use super::slots::Then;
 
 type Listeners = BTreeMap<Vec<u8>, BTreeSet<usize>>;
 
-/// Who listens to what, of the connections of one thread.
+/// The listeners among the connections of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     names: Listeners,
     patterns: Listeners,
-    /// Messages for connections, which they get at the end of the turn.
+    /// Messages for connections, delivered at the end of the turn.
     deliveries: Vec<(usize, Delivery)>,
 }
 
@@ -56,7 +56,7 @@ impl Channels {
             .collect()
     }
 
-    /// A connection listens to nothing any more.
+    /// Removes a connection from all channels.
     pub(super) fn leave(&mut self, token: usize) {
         if self.names.is_empty() && self.patterns.is_empty() {
             return;
@@ -69,7 +69,7 @@ impl Channels {
         self.deliveries.retain(|(to, _)| *to != token);
     }
 
-    /// Queues a message; returns how many will hear it.
+    /// Queues a message; returns the number of its listeners.
     fn publish(&mut self, channel: &[u8], message: &[u8]) -> usize {
         let before = self.deliveries.len();
         for token in self.names.get(channel).into_iter().flatten() {
@@ -112,7 +112,7 @@ impl Worker {
         self.channels.publish(channel, message)
     }
 
-    /// Hands the turn's messages to their listeners; one that is too slow is sent away.
+    /// Delivers the turn's messages to their listeners; disconnects one that is too slow.
     pub(super) fn deliver(&mut self) {
         for (token, delivery) in std::mem::take(&mut self.channels.deliveries) {
             let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
@@ -186,7 +186,8 @@ impl Worker {
         }
     }
 
-    /// `PUBSUB CHANNELS [pattern] | NUMPAT`, of all threads; `NUMSUB` of this thread if it is alone.
+    /// `PUBSUB CHANNELS [pattern]
+    ///  NUMPAT`, of all threads; `NUMSUB` if this is the only thread.
     pub(super) fn pubsub(
         &mut self,
         connection: &mut Connection,
@@ -224,7 +225,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The channels with listeners here, or how many patterns there are.
+    /// Returns the channels with listeners here, or the number of patterns.
     pub(super) fn channels_here(&self, pattern: Option<&[u8]>) -> Vec<u8> {
         let mut reply = Reply::default();
         match pattern {

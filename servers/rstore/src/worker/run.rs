@@ -19,14 +19,14 @@ use super::mail::{Message, Outbox, Post, Task, Ticket};
 use super::pubsub::Channels;
 use super::slots::Finished;
 
-/// Says that there is mail.
+/// The token of the waker for messages.
 pub(crate) const MAIL: Token = Token(usize::MAX);
 
-/// Bytes that one read takes.
+/// The bytes of one read at most.
 const CHUNK: usize = 64 << 10;
-/// Bytes that a connection may read in one turn.
+/// The bytes that a connection may read in one turn.
 const A_TURN: usize = 256 << 10;
-/// Messages that a turn takes.
+/// The messages that a turn takes at most.
 const MAILS: usize = 1024;
 /// Milliseconds between slices of upkeep under load.
 const UPKEEP_EVERY: u64 = 10;
@@ -60,7 +60,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// A thread's state; `poll` has its waker under [`MAIL`].
+    /// Makes the state of a thread; `poll` has its waker under [`MAIL`].
     pub(crate) fn new(
         number: usize,
         common: Arc<Common>,
@@ -93,14 +93,14 @@ impl Worker {
         }
     }
 
-    /// A poll with its waker.
+    /// Returns a poll with its waker.
     pub(crate) fn poll() -> io::Result<(Poll, Arc<Waker>)> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), MAIL)?);
         Ok((poll, waker))
     }
 
-    /// Runs until it is told to stop; then closes its partition.
+    /// Runs until it must stop; then closes its partition.
     pub(crate) fn run(mut self) {
         let mut events = Events::with_capacity(1024);
         let mut going = true;
@@ -124,7 +124,7 @@ impl Worker {
             let tries = group.hand_over();
             let _ = self.shard.round(now());
             if tries {
-                std::thread::sleep(Duration::from_millis(50)); // for the message to leave
+                std::thread::sleep(Duration::from_millis(50)); // gives the message time to be sent
             }
         }
         let number = self.number;
@@ -142,7 +142,7 @@ impl Worker {
         }
     }
 
-    /// One turn; returns `false` when the thread is to end.
+    /// Runs one turn; returns `false` when the thread is to end.
     fn turn(&mut self, events: &Events) -> bool {
         self.now = now();
         self.busy = false;
@@ -175,7 +175,7 @@ impl Worker {
         going
     }
 
-    /// Gives a connection a turn.
+    /// Gives a connection a turn without an event.
     pub(super) fn enqueue(&mut self, token: usize) {
         if let Some(Some(connection)) = self.connections.get_mut(token)
             && !connection.queued
@@ -185,7 +185,7 @@ impl Worker {
         }
     }
 
-    /// A connection has something to send.
+    /// Notes that a connection has something to send.
     pub(super) fn soil(&mut self, token: usize) {
         self.dirty.push(token);
     }
@@ -205,7 +205,7 @@ impl Worker {
                 }
             }
         }
-        // There may be more: come back at once.
+        // There may be more: continue at once.
         self.busy = true;
         true
     }
@@ -231,7 +231,7 @@ impl Worker {
         self.enqueue(token);
     }
 
-    /// Reads and runs what a connection sends, as much as one turn allows.
+    /// Reads and runs the requests of a connection, as many as one turn allows.
     fn attend(&mut self, token: usize) {
         let Some(mut connection) = self.connections.get_mut(token).and_then(Option::take) else {
             return;
@@ -262,7 +262,7 @@ impl Worker {
         {
             let count = match connection.stream.read(&mut buffer) {
                 Ok(0) => {
-                    // It has said all; it may still listen.
+                    // The client has sent everything; it may still receive.
                     connection.closing = true;
                     break;
                 }
@@ -289,7 +289,7 @@ impl Worker {
                 connection.input = input;
                 connection.input.drain(..used);
             }
-            // The socket is empty now: what comes later is another event. A call is saved.
+            // The socket is empty now, and later bytes cause another event: this saves a call.
             if count < buffer.len() && connection.is_plain() && !connection.read_closed {
                 connection.readable = false;
             }
@@ -299,7 +299,7 @@ impl Worker {
         connection.shrink();
     }
 
-    /// Runs the whole requests in `input`; returns how many bytes they took.
+    /// Runs the complete requests in `input`; returns the number of their bytes.
     fn understand(&mut self, connection: &mut Connection, token: usize, input: &[u8]) -> usize {
         match connection.speaks {
             Protocol::Redis => self.requests(connection, token, input),
@@ -342,7 +342,7 @@ impl Worker {
         used
     }
 
-    /// Does what another thread asks for.
+    /// Runs a job of another thread.
     fn job(&mut self, from: usize, ticket: Ticket, task: Task) {
         let reply = match task {
             Task::Work(work, protocol) => self.shard.work(&work, protocol, self.now),
@@ -358,7 +358,7 @@ impl Worker {
         self.dones.push((from, Message::Done { ticket, reply }));
     }
 
-    /// A part of a reply of a connection here is there.
+    /// Takes a part of a reply of a connection here.
     pub(super) fn done(&mut self, ticket: Ticket, reply: Vec<u8>) {
         let Some(Some(connection)) = self.connections.get_mut(ticket.token) else { return };
         if connection.id != ticket.connection {
@@ -374,7 +374,7 @@ impl Worker {
         }
     }
 
-    /// Slices of what can wait.
+    /// Runs slices of the deferred work.
     fn upkeep(&mut self, idle: bool) {
         self.step_backups();
         if idle || self.now >= self.next_upkeep {
@@ -406,7 +406,7 @@ impl Worker {
         }
     }
 
-    /// Synchronises a finished backup with the disk on a thread of its own: the loop does not wait.
+    /// Synchronises a finished backup with the disk on a thread of its own, so that the loop does not wait.
     fn seal_backup(&mut self, from: usize, ticket: Ticket, backup: Backup) {
         let (post, number) = (self.post.clone(), self.number);
         std::thread::spawn(move || {
@@ -433,12 +433,12 @@ impl Worker {
         }
     }
 
-    /// Begins a backup of this thread's own partition for a connection here.
+    /// Begins a backup of this thread's partition for a connection here.
     pub(super) fn own_backup(&mut self, ticket: Ticket, backup: Backup) {
         self.backups.push((self.number, ticket, backup));
     }
 
-    /// The end of a turn: one commit, and then the replies.
+    /// Ends a turn: commits, and then sends the replies.
     fn finish(&mut self) {
         add(&self.common.figures[self.number].turns, 1);
         let round = self.shard.round(self.now);
@@ -473,7 +473,7 @@ impl Worker {
         for token in std::mem::take(&mut self.dirty) {
             let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
             if failed {
-                // No client may hear of what was not made durable.
+                // No client may learn of a write that did not become durable.
                 connection.broken = true;
             }
             let was_held = connection.is_held();
@@ -496,7 +496,7 @@ impl Worker {
         add(&self.common.figures[self.number].sent, sent as u64);
     }
 
-    /// Lets replies go that the group has agreed on; closes their connections if it will not.
+    /// Sends replies that the group has agreed on; closes their connections if it will not.
     fn let_go(&mut self, round: Option<&Round>, failed: bool) {
         for token in std::mem::take(&mut self.gated) {
             let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
@@ -542,7 +542,7 @@ impl Worker {
         }
     }
 
-    /// Writes down figures for `INFO` and for Prometheus.
+    /// Stores figures for `INFO` and for Prometheus.
     pub(super) fn publish_figures(&mut self) {
         let (figures, stats) = (&self.common.figures[self.number], self.shard.figures());
         for (figure, number) in [

@@ -1,4 +1,4 @@
-//! Commands of a connection: who it is, how it speaks, what it wants of the server.
+//! Commands of a connection: authentication, protocol, and requests to the server as a whole.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use super::slots::Then;
 
 type Outcome = Result<(), Refusal>;
 
-/// The error for an unknown subcommand.
+/// Returns the error for an unknown subcommand.
 pub(super) fn unknown_subcommand(args: Args<'_>) -> Refusal {
     let [name, sub] = [0, 1].map(|at| String::from_utf8_lossy(args.at(at)).into_owned());
     format!("ERR unknown subcommand '{sub}'. Try {} HELP.", name.to_uppercase()).into()
@@ -86,7 +86,7 @@ impl Worker {
                 self.unwatch(connection);
                 connection.answer(Reply::ok);
             }
-            // A reply of a group's leader tells of what a majority has already.
+            // The reply of a group's leader reports only writes that a majority has.
             Session::Wait => {
                 let members = self.shard.group().map_or(1, |group| group.all().0.len());
                 connection.answer(|reply| reply.integer((members / 2) as i64));
@@ -96,7 +96,7 @@ impl Worker {
         Ok(())
     }
 
-    /// `SCAN`: its cursor says which partition goes on.
+    /// `SCAN`: its cursor contains the number of the partition that continues.
     fn scan(
         &mut self,
         connection: &mut Connection,
@@ -286,7 +286,7 @@ impl Worker {
         }
     }
 
-    /// Lines of all connections here but the one whose turn it is.
+    /// Returns the lines of all connections here except the present one.
     pub(super) fn describe_connections(&self) -> String {
         self.connections.iter().flatten().map(|connection| connection.describe(self.now)).collect()
     }
@@ -348,7 +348,7 @@ impl Worker {
         Ok(())
     }
 
-    /// `SAVE` and `BGSAVE`: what was acknowledged survives what the medium can give.
+    /// `SAVE` and `BGSAVE`: acknowledged writes survive as much as the medium can guarantee.
     fn save(&mut self, connection: &mut Connection, token: usize, args: Args<'_>) {
         let in_background = args.is(0, "BGSAVE");
         let count = self.common.partitions();
@@ -370,7 +370,7 @@ impl Worker {
         self.common.last_save.store(self.now / 1000, Relaxed);
     }
 
-    /// `BACKUP path`: into a folder that is not there yet.
+    /// `BACKUP path`: backs up into a folder that does not exist yet.
     fn backup(&mut self, connection: &mut Connection, token: usize, args: Args<'_>) -> Outcome {
         let path = std::str::from_utf8(args.at(1)).ok().map(std::path::PathBuf::from);
         let path = path.ok_or(Refusal::of("ERR backup: the path is not UTF-8"))?;
@@ -400,7 +400,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What needs nothing but this thread.
+    /// Runs a task that needs only this thread.
     pub(super) fn small_task(&mut self, task: Task) -> Vec<u8> {
         match task {
             Task::Sync => match self.shard.sync() {
@@ -511,7 +511,8 @@ fn describe(reply: &mut Reply, spec: &Spec) {
     reply.count(spec.keys.step);
 }
 
-/// `MEMORY USAGE | DOCTOR`: nothing that is worth a figure.
+/// `MEMORY USAGE
+///  DOCTOR`: replies nothing useful.
 fn memory(connection: &mut Connection, args: Args<'_>) -> Outcome {
     match args.at(1).to_ascii_uppercase().as_slice() {
         b"DOCTOR" => connection.answer(|reply| reply.verbatim("See INFO memory")),
@@ -520,7 +521,8 @@ fn memory(connection: &mut Connection, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// `DEBUG SLEEP 0 | JMAP`: nothing that stops a partition.
+/// `DEBUG SLEEP 0
+///  JMAP`: never stops a partition.
 fn debug(connection: &mut Connection, args: Args<'_>) -> Outcome {
     match args.at(1).to_ascii_uppercase().as_slice() {
         b"SLEEP" if args.at(2) == b"0" => connection.answer(Reply::ok),

@@ -88,7 +88,7 @@ impl Common {
                 let number = number.ok_or_else(|| failed("argument must be a number"))?;
                 self.limits.timeout.store(number, Relaxed);
             }
-            // What clients set to the only thing that is true here.
+            // Clients set it to the only value that is true here.
             "save" if value.is_empty() => {}
             "appendonly" if value.eq_ignore_ascii_case(b"no") => {}
             other if self.parameters().iter().any(|(known, _)| *known == other) => {

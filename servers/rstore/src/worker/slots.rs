@@ -6,31 +6,31 @@ use crate::command::Gather;
 use crate::shard::Folder;
 use crate::wire::{Protocol, Reply, Shape};
 
-/// What becomes of the parts of a reply.
+/// The way to combine the parts of a reply.
 #[derive(Debug)]
 pub(super) enum Then {
-    /// They follow each other; mostly there is one.
+    /// Joins them; mostly there is one.
     Join,
     Gather(Gather),
-    /// For each part, which of the values it has.
+    /// Distributes values; for each part, the positions of its values.
     Values(Vec<Vec<usize>>),
-    /// Rows of keys and values: how many, in which direction, and how many words a key has with its value.
+    /// Merges rows of keys and values: how many, in which direction, and how many words belong to a key.
     Merge {
         limit: usize,
         reverse: bool,
         words: usize,
     },
-    /// Versions of keys that are watched now.
+    /// Keeps the versions of keys that are watched now.
     Watch,
-    /// Lines of text.
+    /// Joins lines of text.
     Text,
-    /// All have saved.
+    /// Replies that all have saved.
     Saved,
-    /// All have flushed, for a client of memcached.
+    /// Replies that all have flushed, to a client of memcached.
     Flushed,
-    /// The parts of a backup are there: the folder is complete with its manifest.
+    /// Completes the folder of a backup with its manifest.
     Backup(Folder),
-    /// The connection wants no reply.
+    /// Replies nothing.
     Quiet,
 }
 
@@ -44,15 +44,15 @@ enum Slot {
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     slots: VecDeque<Slot>,
-    /// The number of the first.
+    /// The number of the first slot.
     first: u64,
 }
 
-/// What a finished slot is.
+/// The outcome of a finished slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Finished {
     Reply,
-    /// The versions of watched keys, in the order in which they were asked for.
+    /// The versions of watched keys, in the order of the requests.
     Versions(Vec<u64>),
 }
 
@@ -71,7 +71,7 @@ impl Slots {
         self.first + self.slots.len() as u64 - 1
     }
 
-    /// A reply that is there, behind those that are not.
+    /// Appends a complete reply behind those that wait.
     pub(super) fn ready(&mut self, reply: Vec<u8>) {
         if let Some(Slot::Ready(last)) = self.slots.back_mut() {
             last.extend_from_slice(&reply);
@@ -80,7 +80,7 @@ impl Slots {
         }
     }
 
-    /// A part came. Returns what the slot has become when it was the last.
+    /// Takes a part. Returns the outcome of the slot if it was the last part.
     pub(super) fn done(
         &mut self,
         number: u64,
@@ -124,14 +124,14 @@ impl Slots {
     }
 }
 
-/// The number of a reply that is one.
+/// Returns the number in an integer reply.
 fn count(reply: &[u8]) -> u64 {
     let digits = reply.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
     let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Makes one reply of several; the first error is the reply, if there is one.
+/// Combines several replies; the first error is the reply, if there is one.
 fn combine(then: &Then, parts: &[Vec<u8>], protocol: Protocol) -> Vec<u8> {
     if !matches!(then, Then::Join | Then::Text | Then::Quiet)
         && let Some(error) = parts.iter().find(|part| part.starts_with(b"-"))
@@ -199,13 +199,13 @@ fn combine(then: &Then, parts: &[Vec<u8>], protocol: Protocol) -> Vec<u8> {
     reply.bytes
 }
 
-/// The bytes of a bulk string.
+/// Returns the bytes of a bulk string.
 fn key_of(item: &[u8]) -> &[u8] {
     let begin = item.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     &item[begin..item.len().saturating_sub(2).max(begin)]
 }
 
-/// The items of a row of bulk strings and nulls, as they are on the wire.
+/// Returns the items of an array of bulk strings and nulls, in their encoded form.
 fn row(reply: &[u8]) -> Vec<&[u8]> {
     let (mut items, mut rest) = (Vec::new(), reply);
     let line_end = |bytes: &[u8]| bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1);

@@ -1,11 +1,11 @@
-//! A connection's bytes, plain or by TLS.
+//! The byte stream of a connection, plain or with TLS.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
 use mio::net::TcpStream;
 
-/// A stream that never waits.
+/// A stream that never blocks.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Plain(TcpStream),
@@ -28,7 +28,7 @@ impl Tls {
         config: &std::sync::Arc<rustls::ServerConfig>,
     ) -> Result<Self, rustls::Error> {
         let mut session = rustls::ServerConnection::new(std::sync::Arc::clone(config))?;
-        // What a client that does not read may make us keep.
+        // The limit of what is buffered for a client that does not read.
         session.set_buffer_limit(Some(256 << 10));
         Ok(Self { socket, session })
     }
@@ -102,7 +102,7 @@ impl Stream {
         }
     }
 
-    /// Sends what TLS keeps back.
+    /// Sends the bytes that TLS buffers.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(_) => Ok(()),

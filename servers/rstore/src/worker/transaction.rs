@@ -11,10 +11,10 @@ use super::mail::{Task, Ticket};
 use super::run::Worker;
 use super::slots::{Finished, Then};
 
-/// Bytes that the commands of a transaction may keep.
+/// The bytes that the commands of a transaction may occupy.
 const MOST_QUEUED: usize = 128 << 20;
 
-/// The versions of the keys that a connection began to watch last.
+/// Stores the versions of the keys that a connection began to watch last.
 pub(super) fn watching(connection: &mut Connection, versions: &[u64]) {
     let first = connection.watched.len() - versions.len().min(connection.watched.len());
     for (watch, reply) in connection.watched[first..].iter_mut().zip(versions) {
@@ -24,7 +24,7 @@ pub(super) fn watching(connection: &mut Connection, versions: &[u64]) {
 }
 
 impl Worker {
-    /// Keeps a command for `EXEC`.
+    /// Queues a command for `EXEC`.
     pub(super) fn queue_in_transaction(
         &mut self,
         connection: &mut Connection,
@@ -70,7 +70,7 @@ impl Worker {
         }
     }
 
-    /// The slot of the first command that has one.
+    /// Returns the slot of the first command that has one.
     fn slot_of_all(&self, commands: &[(&'static Spec, Request)]) -> Option<u16> {
         commands
             .iter()
@@ -169,7 +169,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Watches nothing any more.
+    /// Ends all watches.
     pub(super) fn unwatch(&mut self, connection: &mut Connection) {
         let watched = std::mem::take(&mut connection.watched);
         self.forget_watches(&watched);
