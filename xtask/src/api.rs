@@ -1,17 +1,18 @@
-//! What changed of the public interface since the last release: cargo-semver-checks says whether the version
-//! allows it, cargo-public-api lists it. Part of `cargo xtask ci --long`.
+//! Compares the public interface with that of the last release: cargo-semver-checks says whether the version
+//! allows the changes, cargo-public-api lists them. Part of `cargo xtask ci --long`.
 //!
-//! The last release is the last tag `v*`. Without one, or without these programs, a word says that it is skipped.
+//! The last release is the last tag `v*`. Without one, or without these programs, the step is skipped with a
+//! message.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::shell::{cargo, output, root, run_cargo};
 
-/// Where the tree of the last release lies meanwhile.
+/// The folder of the tree of the last release.
 const BASELINE: &str = "target/baseline";
 
-/// Compares all packages that are published, and lists what changed of the facade.
+/// Compares all published packages, and lists the changes of the facade.
 pub(crate) fn check() -> Result<Duration, String> {
     let started = Instant::now();
     let tags = ["describe", "--tags", "--abbrev=0", "--match", "v*"];
@@ -39,7 +40,7 @@ fn is_installed(command: &str) -> bool {
     there
 }
 
-/// Prints what the facade has and had not at `tag`, and what it had and has no more.
+/// Prints the additions to the facade since `tag`, and the removals.
 fn list(tag: &str) -> Result<(), String> {
     eprintln!("\n== cargo public-api, {tag} and now");
     if root().join(BASELINE).exists() {
@@ -58,7 +59,7 @@ fn list(tag: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The lines that only one of both has, with a sign.
+/// Returns the lines that only one of both texts has, with a sign.
 fn changes(before: &str, now: &str) -> Vec<String> {
     let (before, now): (BTreeSet<&str>, BTreeSet<&str>) =
         (before.lines().collect(), now.lines().collect());

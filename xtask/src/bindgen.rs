@@ -10,7 +10,7 @@ const BINDINGS: &str = "crates/pmem-rs/src/sys.rs";
 const DOC: &str = "//! All of libpmem, loaded at run time. Generated from its header by \
                    `cargo xtask bindgen`.";
 
-/// Generates them anew.
+/// Generates the bindings again.
 pub(crate) fn run() -> Result<(), String> {
     if !Path::new(HEADER).is_file() {
         return Err(format!("there is no {HEADER}: Debian has it in the package libpmem-dev"));
@@ -33,7 +33,7 @@ pub(crate) fn run() -> Result<(), String> {
     )
     .map_err(|e| format!("{e}\nDebian has bindgen in the package bindgen"))?;
     let path = root().join(BINDINGS);
-    // The tool's own first line would stand before the module's documentation.
+    // The first line of the tool would precede the module's documentation.
     let text = bindings.split_once(DOC).map_or(bindings.as_str(), |(_, rest)| rest);
     let text = format!("{DOC}\n{}\n", text.trim_end());
     let old = std::fs::read_to_string(&path).unwrap_or_default();

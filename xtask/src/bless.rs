@@ -1,11 +1,11 @@
-//! `cargo xtask bless`: accepts what follows from the sources, costs of operations and the C header.
+//! `cargo xtask bless`: regenerates the golden costs and the C header from the sources.
 
 use crate::shell::{output, run_cargo};
 
-/// Where generated files are.
+/// The folders of generated files.
 const GENERATED: [&str; 2] = ["tests/golden", "crates/capi/include"];
 
-/// Rewrites the generated files and shows what changed.
+/// Rewrites the generated files and shows the differences.
 pub(crate) fn run() -> Result<(), String> {
     // Every test that compares with a golden file has `golden` in its name.
     run_cargo(&["test", "--workspace", "--no-fail-fast", "golden"], &[("PMINDEX_BLESS", "1")])?;

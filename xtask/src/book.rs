@@ -1,17 +1,17 @@
-//! `cargo xtask book`: the guide as a book, by mdBook where that is installed.
+//! `cargo xtask book`: builds the guide as a book with mdBook, if that is installed.
 //!
-//! What a page must not do is a rule of `cargo xtask tidy` (`tidy/book.rs`), which needs no mdBook.
+//! Rules for its pages are checked by `cargo xtask tidy` (`tidy/book.rs`), which does not need mdBook.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::shell::{output, root};
 
-/// Where the book's sources are, and where it is written.
+/// The sources of the book.
 const SOURCES: &str = "docs/book";
 const BOOK: &str = "target/book";
 
-/// What to do with it.
+/// Options of the command.
 #[derive(Clone, Copy, clap::Args)]
 pub(crate) struct Args {
     /// Show it in the browser
@@ -24,7 +24,7 @@ impl Args {
     pub(crate) const CHECK: Self = Self { open: false };
 }
 
-/// Builds the book; says so if mdBook is missing.
+/// Builds the book; prints a message if mdBook is missing.
 pub(crate) fn run(args: Args) -> Result<Duration, String> {
     if output("mdbook", &["--version"]).is_err() {
         eprintln!("\n== mdbook: SKIPPED, it is not installed (`cargo install mdbook --locked`)");
@@ -41,7 +41,7 @@ pub(crate) fn run(args: Args) -> Result<Duration, String> {
     let built = command.output().map_err(|e| format!("mdbook did not start: {e}"))?;
     let says = String::from_utf8_lossy(&built.stderr);
     eprint!("{says}");
-    // It warns of what it cannot include, and goes on.
+    // mdBook only warns of a file that it cannot include.
     if !built.status.success() || says.contains("WARN") || says.contains("ERROR") {
         return Err("mdbook complains, above".into());
     }

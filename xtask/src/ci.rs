@@ -1,7 +1,7 @@
-//! `cargo xtask ci`: what continuous integration runs, in the order that fails fastest.
+//! `cargo xtask ci`: the checks of continuous integration; those that fail fastest come first.
 //!
-//! One profile builds everything: clippy and rustdoc share the metadata of the dependencies, and
-//! tests, crash exploration and the command line share one optimised build with debug assertions.
+//! One profile builds everything: clippy and rustdoc share the metadata of the dependencies, and tests, crash
+//! exploration and the command line share one optimised build with debug assertions.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::sanitize;
 use crate::shell::{cargo, output, run_cargo};
 use crate::tidy;
 
-/// What to run.
+/// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Also the slow half: known vulnerabilities, sanitizers, ten million crash states an index, every mutant,
@@ -30,27 +30,27 @@ pub(crate) const TEST: &[&str] = &["test", "--workspace"];
 const FMT: &[&str] = &["fmt", "--all", "--check"];
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const DOC: &[&str] = &["doc", "--workspace", "--no-deps"];
-/// Beyond the few states that the tests explore, and others: a few seconds a subject.
+/// More states than the tests explore, and other ones, for a few seconds a subject.
 const CRASH: &[&str] =
     &["test", "--workspace", "--bin", "crash", "--", "--states", "30000", "--seed", "2"];
 const CRASH_LONG: &[&str] =
     &["test", "--workspace", "--bin", "crash", "--", "--states", "10000000", "--mutate"];
 const DISKS_LONG: &[&str] =
     &["test", "--workspace", "--bin", "disks", "--", "--states", "1000000", "--mutate"];
-/// Each benchmark once, to see that it runs. Of the whole workspace, as the tests: what is built for a
-/// package alone has other features, so it would all be built again.
+/// Runs each benchmark once, to see that it works. Uses the whole workspace like the tests, since a package
+/// built alone has other features and would be built again.
 const BENCHES: &[&str] = &["test", "--workspace", "--bench", "*"];
-/// Types of other crates, which are features.
+/// The types of other crates, which are features.
 const TYPES: &[&str] =
     &["test", "--package", "pmindex-index", "--all-features", "--test", "foreign"];
-/// Persisting through libpmem, where it is installed; the test says so if it is not.
+/// Persisting through libpmem; the test is skipped with a message if it is not installed.
 const LIBPMEM: &[&str] =
     &["test", "--package", "pmindex-core", "--features", "libpmem", "--test", "libpmem"];
-/// Each package builds from what would be published of it.
+/// Builds each package from the files that would be published.
 const PACKAGES: &[&str] = &["publish", "--workspace", "--dry-run"];
 const QUICKSTART: &[&str] = &["run", "--release", "-p", "pmindex-cli", "--", "quickstart"];
 
-/// Runs every step and prints what each cost.
+/// Runs every step and prints its duration.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let mut times: Vec<(&str, Duration)> = Vec::new();
     times.push(("format", run_cargo(FMT, &[])?));
@@ -87,7 +87,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Each index alone, what a program with few features builds; and what is off by default.
+/// Checks each index alone, as a program with few features builds it, and the features that are off by
+/// default.
 fn features() -> Result<Duration, String> {
     let started = Instant::now();
     for index in [

@@ -1,24 +1,24 @@
-//! `cargo xtask crash`: explores crash states of one structure, or all.
+//! `cargo xtask crash`: explores the crash states of one structure, or of all.
 //!
-//! The work is done by the program of `tests/crash`, which knows the structures, and for pools on a disk by
-//! that of `tests/disks`; this command only runs it, in the optimised profile with debug assertions that all tests use.
+//! The program of `tests/crash` does the work, and for pools on a disk that of `tests/disks`; this command
+//! runs it, in the optimised profile with debug assertions that all tests use.
 
 use crate::shell::run_cargo;
 
-/// What to explore.
+/// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which structure; all of them if not given
+    /// The structure [default: all]
     #[arg(long)]
     index: Option<String>,
-    /// How many different crash states to check, per structure
+    /// The number of distinct crash states to check, per structure
     #[arg(long, default_value_t = 1_000_000)]
     states: u64,
-    /// Where all choices come from; a failure prints the seed that replays it
+    /// The seed of all random choices; a failure prints the seed that replays it
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Operation slots of every pool: with fewer than threads, these take over each other's. If not
-    /// given, now as many as the structure asks for, now one, now two
+    /// The operation slots of every pool: with fewer than threads, threads take over each other's [default:
+    /// varies: the number that the structure asks for, one, or two]
     #[arg(long)]
     slots: Option<u64>,
     /// Also drop and move every flush and fence, and drop every barrier, one at a time: each mutant must be
@@ -36,7 +36,7 @@ pub(crate) struct Args {
 /// Fails if a state breaks the contract, a persistence step has no state, or a mutant survives.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let (states, seed) = (args.states.to_string(), args.seed.to_string());
-    // The whole workspace, as `cargo test` builds it: other features would build it all again.
+    // Builds the whole workspace, as `cargo test` does: other features would build everything again.
     let program = if args.disk { "disks" } else { "crash" };
     let mut command =
         vec!["test", "--workspace", "--bin", program, "--", "--states", &states, "--seed", &seed];

@@ -14,7 +14,7 @@ const TARGETS: [&str; 5] = [
     "x86_64-unknown-freebsd",
 ];
 
-/// Checks them for the other targets; says so if one is missing.
+/// Checks them for the other targets; prints a message if a target is missing.
 pub(crate) fn run() -> Result<Duration, String> {
     let sysroot = output("rustc", &["--print", "sysroot"])?;
     let mut time = Duration::ZERO;

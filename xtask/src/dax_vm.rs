@@ -1,8 +1,9 @@
-//! `cargo xtask dax-vm`: a virtual machine with an emulated NVDIMM and a real DAX file system, where
+//! `cargo xtask dax-vm`: runs a virtual machine with an emulated NVDIMM and a real DAX file system, where
 //! `MAP_SYNC` is granted, persistence domains are reported, and the whole machine can be killed.
 //!
-//! It needs no root and no KVM. The processor is emulated, so times mean nothing, and a killed
-//! machine keeps what was in its caches: what it shows is that detection, mapping and recovery work
+//! It needs no root and no KVM. The processor is emulated, so times mean nothing, and the caches of a killed
+//! machine survive: it tests that detection, mapping and recovery work on real interfaces. The crash
+//! simulator finds missing flushes.
 //! on real interfaces. Whether a flush is missing, the crash simulator shows.
 
 use std::fs::File;
@@ -12,36 +13,36 @@ use std::time::Duration;
 use crate::vm::debian::{self, Parts};
 use crate::vm::{self, Boot, Contents, End, Machine, Programs};
 
-/// Bytes of an NVDIMM.
+/// The bytes of an NVDIMM.
 const SIZE: u64 = 256 << 20;
-/// Where the kernel lets the data of an fsdax namespace begin.
+/// The offset at which the kernel starts the data of an fsdax namespace.
 const DATA: u64 = 2 << 20;
 const MODULES: [&str; 6] = ["nfit", "nd_pmem", "dax_pmem", "device_dax", "crc32c_generic", "ext4"];
 
-/// What to run.
+/// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Kills of the whole machine, each with its own index
     #[arg(long, value_name = "N", default_value_t = 3)]
     kills: usize,
 
-    /// The kinds of index to be killed in turn
+    /// The kinds of index to kill in turn
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "fptree")]
     index: Vec<String>,
 
-    /// Only what continuous integration has time for: detection, one kill
+    /// Run only what continuous integration has time for: detection, and one kill
     #[arg(long)]
     short: bool,
 }
 
 impl Args {
-    /// What continuous integration has time for.
+    /// Returns the options for continuous integration.
     pub(crate) fn short() -> Self {
         Self { kills: 1, index: vec!["fptree".into()], short: true }
     }
 }
 
-/// Runs everything; says so if this machine cannot.
+/// Runs everything; prints a message if this machine cannot.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let Some(parts) = vm::parts(args.short)? else { return Ok(()) };
     let programs = vm::programs()?;
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     outcome
 }
 
-/// A machine with a new NVDIMM; for `fsdax` with an empty ext4 on it.
+/// A machine with a new NVDIMM, for `fsdax` with an empty ext4.
 struct WithNvdimm<'a> {
     machine: Machine<'a>,
     image: PathBuf,
@@ -75,7 +76,7 @@ impl<'a> WithNvdimm<'a> {
         Ok(Self { machine, image })
     }
 
-    /// What QEMU is told of it, with CPU caches in the persistence domain or not.
+    /// Returns its arguments for QEMU, with the CPU caches in the persistence domain or not.
     fn hardware(&self, caches_persist: bool) -> Vec<String> {
         let persistence = if caches_persist { "cpu" } else { "mem-ctrl" };
         let image = self.image.display();
@@ -87,7 +88,7 @@ impl<'a> WithNvdimm<'a> {
     }
 }
 
-/// Durability as the platform reports it, on a file system and on a device.
+/// Tests the reported durability, on a file system and on a device.
 fn detection(parts: &Parts, programs: &Programs, dir: &Path, short: bool) -> Result<(), String> {
     let all = [
         ("fsdax", false, "PMEM_DIR=/mnt/pmem ./dax --nocapture a_dax_file"),
@@ -107,7 +108,7 @@ fn detection(parts: &Parts, programs: &Programs, dir: &Path, short: bool) -> Res
             report.up.as_secs_f64(),
             report.output
         );
-        // A test that found no persistent memory would pass.
+        // A test that finds no persistent memory is skipped, which must not count as success.
         let skipped = report.output.contains("skipped") || !report.output.contains("1 passed");
         if report.end != End::Exit(0) || skipped {
             return Err(format!("{mode}, {domain}: the test did not pass"));
@@ -116,7 +117,7 @@ fn detection(parts: &Parts, programs: &Programs, dir: &Path, short: bool) -> Res
     Ok(())
 }
 
-/// Kills the machine while it writes; the next boot finds everything acknowledged.
+/// Kills the machine while it writes, and verifies every acknowledged write after the next boot.
 fn kills(parts: &Parts, programs: &Programs, dir: &Path, args: &Args) -> Result<(), String> {
     let keys = dir.join("keys");
     let words: Vec<String> = (0..2000).map(|i| format!("key {}", i * 7919 % 100_003)).collect();
@@ -129,7 +130,7 @@ fn kills(parts: &Parts, programs: &Programs, dir: &Path, args: &Args) -> Result<
         let what =
             format!("/mnt/pmem/pool --keys keys --integers 5000 --threads 2 --script {round}");
         let acks = "--acks /mnt/pmem/acks";
-        // Standard input that does not end: the writer writes until the machine is killed.
+        // Standard input never ends: the writer writes until the machine is killed.
         let write = format!("sleep 1000 | ./pmindex trial-writer {what} {acks} --create {index}");
         let contents =
             Contents { mode: "fsdax", modules: &MODULES, command: &write, files: &files };

@@ -1,16 +1,16 @@
-//! `cargo xtask disk-vm`: power failures and errors of a disk under a real kernel's file systems.
+//! `cargo xtask disk-vm`: simulates power failures and errors of a disk under the file systems of a real
+//! kernel.
 //!
-//! A virtual machine writes to a pool on a disk whose every write and flush QEMU logs, in the order in
-//! which they were done. After each write that was acknowledged the guest writes a mark behind the file
-//! system, which the log has in its order, too. A second machine makes states of that disk as a power
-//! failure could have left them at a mark: all that was flushed, and nothing, something or all of what
-//! was written since. It mounts each, opens the pool, and compares: of each thread's writes the first
-//! ones are there, as many as were acknowledged, or one more.
+//! A virtual machine writes to a pool on a disk; QEMU logs every write and flush in the order of execution.
+//! After each acknowledged write the guest writes a mark behind the file system, which the log orders too. A
+//! second machine builds states of that disk as a power failure at a mark could have left them: everything
+//! that was flushed, and none, some or all of the later writes. It mounts each, opens the pool, and checks
+//! that it has a prefix of each thread's writes: the acknowledged ones, or one more.
 //!
-//! Then disks that fail: from some write or flush on, QEMU answers with an error. The writer is told, and
-//! what was acknowledged is on the disk.
+//! Then disks fail: from some write or flush on, QEMU answers with an error. The writer gets an error, and
+//! the acknowledged writes are on the disk.
 //!
-//! It needs no root. What runs in the guest is `tests/guest`.
+//! It needs no root. The program for the guest is `tests/guest`.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -20,17 +20,17 @@ use std::process::Command;
 use crate::vm::debian::{self, Parts};
 use crate::vm::{self, Boot, Contents, End, Machine};
 
-/// Bytes behind the file system, where the guest writes its marks.
+/// The bytes behind the file system, where the guest writes its marks.
 const MARKS: u64 = 1 << 20;
 
 /// A file system.
 struct System {
     name: &'static str,
-    /// Its modules, besides those that they need.
+    /// Its modules, without those that they depend on.
     modules: &'static [&'static str],
-    /// The program that makes one, and its package.
+    /// The program that creates one, and its package.
     program: (&'static str, &'static str),
-    /// About the least that it can have.
+    /// About its smallest size.
     bytes: u64,
 }
 
@@ -55,14 +55,14 @@ const SYSTEMS: [System; 3] = [
     },
 ];
 
-/// What to run.
+/// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// File systems
+    /// The file systems
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "ext4,xfs,btrfs")]
     fs: Vec<String>,
 
-    /// How the pool is durable: journal, msync, periodic
+    /// The modes of the pool: journal, msync, periodic
     #[arg(
         long,
         value_name = "MODES",
@@ -71,29 +71,29 @@ pub(crate) struct Args {
     )]
     mode: Vec<String>,
 
-    /// Kinds of index
+    /// The kinds of index
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "fptree")]
     index: Vec<String>,
 
-    /// Writes of each of two threads
+    /// The number of writes of each of two threads
     #[arg(long, value_name = "N", default_value_t = 100)]
     steps: u64,
 
-    /// States of each disk
+    /// The number of states of each disk
     #[arg(long, value_name = "N", default_value_t = 50)]
     states: u64,
 
-    /// Which states
+    /// The seed that selects the states
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Only what continuous integration has time for: ext4, mode journal
+    /// Run only what continuous integration has time for: ext4 in mode journal
     #[arg(long)]
     short: bool,
 }
 
 impl Args {
-    /// What continuous integration has time for.
+    /// Returns the options for continuous integration.
     pub(crate) fn short() -> Self {
         let one = |name: &str| vec![name.to_owned()];
         let (fs, mode, index) = (one("ext4"), one("journal"), one("fptree"));
@@ -101,7 +101,7 @@ impl Args {
     }
 }
 
-/// Runs everything; says so if this machine cannot.
+/// Runs everything; prints a message if this machine cannot.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let Some(parts) = vm::parts(args.short)? else { return Ok(()) };
     let program = vm::programs()?.guest;
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     outcome
 }
 
-/// A pool that survives no power failure is told from one that does.
+/// Checks that a pool that does not survive power failures is detected.
 fn control(parts: &Parts, program: &Path, dir: &Path, args: &Args) -> Result<(), String> {
     let disk = Disk { parts, program, dir, system: &SYSTEMS[0], mode: "process", index: "fptree" };
     match disk.power_failures(args) {
@@ -138,7 +138,7 @@ fn control(parts: &Parts, program: &Path, dir: &Path, args: &Args) -> Result<(),
     }
 }
 
-/// A disk with a file system, and what is on it.
+/// A disk with a file system and a pool.
 struct Disk<'a> {
     parts: &'a Parts,
     program: &'a Path,
@@ -219,7 +219,7 @@ impl Disk<'_> {
         Ok(report.output)
     }
 
-    /// Every write that was acknowledged is in each state that a power failure could have left.
+    /// Checks that each state after a power failure has every acknowledged write.
     fn power_failures(&self, args: &Args) -> Result<(), String> {
         let (image, base, log) = (self.make("disk")?, self.path("base"), self.path("log"));
         fs::copy(&image, &base).map_err(|e| format!("{}: {e}", base.display()))?;
@@ -248,7 +248,7 @@ impl Disk<'_> {
         Ok(())
     }
 
-    /// What was acknowledged before a disk failed is on it.
+    /// Checks that a disk that failed has every earlier acknowledged write.
     fn errors(&self, args: &Args) -> Result<(), String> {
         let all = [("flush_to_disk", 40), ("pwritev", 90), ("flush_to_disk", 9), ("pwritev", 400)];
         for (event, after) in all.into_iter().take(if args.short { 1 } else { all.len() }) {
@@ -275,7 +275,7 @@ impl Disk<'_> {
     }
 }
 
-/// What the guest's program said besides its test's frame.
+/// Returns the output of the guest's program without that of its test harness.
 fn told(output: &str) -> String {
     let is_frame = |line: &&str| {
         let frame = ["test ", "running ", "skipped"];
@@ -284,14 +284,14 @@ fn told(output: &str) -> String {
     output.lines().filter(|line| !is_frame(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// A file as QEMU's block layer knows it. The host's own disk has nothing to do with what is tested, so
-/// it is spared the flushes.
+/// Returns the arguments for a file in QEMU's block layer. Flushes to the host's own disk are suppressed,
+/// since it is not what is tested.
 fn file(path: &Path, more: &str) -> String {
     let path = path.display();
     format!(r#"{{{more}"driver":"file","filename":"{path}","cache":{{"no-flush":true}}}}"#)
 }
 
-/// The same, where each write and each flush fails from the `after`th `event` on.
+/// Does the same, with each write and flush failing from the `after`th `event` on.
 fn failing(path: &Path, event: &str, after: u32) -> String {
     let next = |n: u32| format!(r#"{{"event":"{event}","state":{n},"new_state":{}}}"#, n + 1);
     let states: Vec<String> = (1..=after).map(next).collect();

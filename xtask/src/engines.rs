@@ -1,32 +1,32 @@
-//! `cargo xtask engines`: the block cache under engines that people use.
+//! `cargo xtask engines`: tests the block cache under existing storage engines.
 //!
-//! Builds `crates/cache-adapters`, runs its tests and examples; or, if it is asked for them, SlateDB's own tests, in a
-//! copy of its published sources whose default cache is ours, in a pool, under SlateDB's in DRAM.
+//! Builds `crates/cache-adapters` and runs its tests and examples; or, with `--own-tests`, SlateDB's own
+//! tests, in a copy of its published sources whose default cache is ours, in a pool, under SlateDB's in DRAM.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::shell::{cargo, root, run_cargo};
 
-/// What to run.
+/// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// In place of all that the tests of `SlateDB` itself, over our cache, which take long to build
+    /// Run instead the tests of `SlateDB` itself over our cache, which take long to build
     #[arg(long)]
     own_tests: bool,
 
-    /// Of those, only tests whose names have one of these words
+    /// With --own-tests: only tests whose names contain one of these words
     #[arg(long, value_delimiter = ',', requires = "own_tests")]
     only: Vec<String>,
 }
 
-/// Runs it.
+/// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let manifest = root().join("crates/cache-adapters/Cargo.toml").display().to_string();
     let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let folder = root().join(named.unwrap_or_else(|| "target".into())).join("engines");
     let folder_text = folder.display().to_string();
-    // None of it is debugged, and what names its lines is most of what is built.
+    // Without debug information, which would be most of the build.
     let env = [("CARGO_TARGET_DIR", folder_text.as_str()), ("CARGO_PROFILE_DEV_DEBUG", "0")];
     if args.own_tests {
         return own_tests(&manifest, &folder, &args.only, &env);
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs SlateDB's tests, without the clouds' clients, which none of them needs.
+/// Runs SlateDB's tests without the clients of clouds, which none of them needs.
 fn own_tests(
     manifest: &str,
     folder: &Path,
@@ -54,7 +54,7 @@ fn own_tests(
     run_cargo(&[&line[..], &features, &["--"], &only].concat(), env).map(drop)
 }
 
-/// Copies the sources that are locked, our cache in the place of those of the tests.
+/// Copies the locked sources, with our cache in place of those of the tests.
 fn copy_of_slatedb(manifest: &str, to: &Path) -> Result<(), String> {
     let from = sources(manifest)?;
     let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
@@ -110,14 +110,14 @@ fn copy_of_slatedb(manifest: &str, to: &Path) -> Result<(), String> {
     ];
     change("src/db_cache/mod.rs", &[&cases[..], &own].concat())?;
     change("src/tablestore.rs", &cases)?;
-    // What a database has that is not given a cache: in nearly all tests.
+    // The default for a database without a cache, as in nearly all tests.
     let default = "Some(Arc::new(crate::db_cache::foyer::FoyerCache::new_with_opts(";
     let ours =
         "Some(crate::db_cache::in_a_pool::arc(crate::db_cache::foyer::FoyerCache::new_with_opts(";
     change("src/db/builder.rs", &[(default, ours)])
 }
 
-/// Takes benches out of a manifest, and what only they need.
+/// Removes the benches from a manifest, and the dependencies that only they need.
 fn without_benches(manifest: &Path) -> Result<(), String> {
     let failed = |e: std::io::Error| format!("{}: {e}", manifest.display());
     let text = std::fs::read_to_string(manifest).map_err(failed)?;
@@ -162,7 +162,7 @@ async fn what_is_read_is_in_a_pool() {
 }
 "#;
 
-/// Where cargo has the sources of the version that is locked.
+/// Returns the folder of the sources of the locked version.
 fn sources(manifest: &str) -> Result<PathBuf, String> {
     let args = ["metadata", "--format-version", "1", "--locked", "--manifest-path", manifest];
     let out =

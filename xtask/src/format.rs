@@ -1,17 +1,17 @@
-//! `cargo xtask format`: the on-media format, from the sources that define it.
+//! `cargo xtask format`: collects the on-media format from the sources that define it.
 //!
-//! The layouts and their diagrams are in the sources, nowhere else. This collects them: of each file
-//! its module documentation, and the structs that `pm_struct!` declares and the words that it packs,
-//! with their documentation. `cargo xtask tidy` checks that the document is what the sources say.
+//! The layouts and their diagrams are in the sources and nowhere else. The document has the module
+//! documentation of each file, and the structs of `pm_struct!` and the packed words, with their
+//! documentation. `cargo xtask tidy` checks that the document agrees with the sources.
 
 use std::fmt::Write;
 
 use crate::shell::root;
 
-/// Where the document is.
+/// The document.
 pub(crate) const DOCUMENT: &str = "docs/format.md";
 
-/// What it is made of, in order.
+/// Its source files, in order.
 const PARTS: &[(&str, &str)] = &[
     ("The pool", "crates/pm-core/src/pool/layout.rs"),
     ("The files beside a pool", "crates/pm-core/src/media/lines.rs"),
@@ -61,7 +61,7 @@ pub(crate) fn run() -> Result<(), String> {
     std::fs::write(root().join(DOCUMENT), text).map_err(|error| format!("{DOCUMENT}: {error}"))
 }
 
-/// The document, from the files that `read` gives.
+/// Returns the document, from the files that `read` returns.
 pub(crate) fn render(read: &dyn Fn(&str) -> Result<String, String>) -> Result<String, String> {
     let mut document = HEAD.to_owned();
     for (title, path) in PARTS {
@@ -73,7 +73,7 @@ pub(crate) fn render(read: &dyn Fn(&str) -> Result<String, String>) -> Result<St
     Ok(document)
 }
 
-/// The module's documentation, its headings two levels down.
+/// Returns the module documentation, with its headings two levels down.
 fn essay(source: &str) -> String {
     let mut text = String::from("\n");
     for line in source.lines().map_while(|line| line.strip_prefix("//!")) {
@@ -87,7 +87,7 @@ fn essay(source: &str) -> String {
     text
 }
 
-/// Structs on the medium with their fields, and packed words.
+/// Returns the structs on the medium with their fields, and the packed words.
 fn declarations(source: &str) -> String {
     let mut text = String::new();
     let mut doc: Vec<&str> = Vec::new();
@@ -132,8 +132,8 @@ fn push_doc(text: &mut String, doc: &[&str]) {
     }
 }
 
-/// A row for `pub name @ offset: type,`; fields follow each other directly, so `next`, if it is known, is
-/// the offset where none is declared.
+/// Returns a row for `pub name @ offset: type,`. Fields are contiguous, so `next`, if it is known, is the
+/// offset of a field that declares none.
 fn field(line: &str, doc: &[&str], next: &mut Option<u64>) -> String {
     let Some((name, kind)) = line.trim_end_matches(',').split_once(": ") else {
         return String::new();
@@ -147,7 +147,7 @@ fn field(line: &str, doc: &[&str], next: &mut Option<u64>) -> String {
     format!("| {offset} | `{name}` | `{kind}` | {} |\n", meaning.join(" ").replace('|', "\\|"))
 }
 
-/// Bytes of a field's type, where it says so itself.
+/// Returns the size of a field's type, if its name shows it.
 fn bytes(kind: &str) -> Option<u64> {
     if let Some((of, count)) = kind.strip_prefix('[').and_then(|array| array.rsplit_once("; ")) {
         return Some(bytes(of)? * count.strip_suffix(']')?.parse::<u64>().ok()?);
@@ -156,7 +156,7 @@ fn bytes(kind: &str) -> Option<u64> {
     is_word.then_some(8)
 }
 
-/// A line without the targets of its links into the sources.
+/// Returns a line without the targets of links into the sources.
 fn plain(line: &str) -> String {
     let mut text = String::new();
     let mut rest = line;

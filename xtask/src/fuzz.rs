@@ -6,24 +6,24 @@ use std::path::Path;
 
 use crate::shell::{output, root, run_cargo};
 
-/// How long.
+/// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Seconds of one processor
+    /// Seconds of processor time
     #[arg(long, value_name = "S", default_value_t = 600)]
     seconds: u64,
-    /// Then write the fewest inputs that reach all that was reached to tests/hostile/corpus.txt
+    /// Afterwards write the smallest set of inputs with the same coverage to tests/hostile/corpus.txt
     #[arg(long)]
     keep: bool,
 }
 
-/// Inputs that are kept, one a line, in hexadecimal digits.
+/// The checked-in inputs, one a line, in hexadecimal.
 const KEPT: &str = "tests/hostile/corpus.txt";
 
-/// Two bytes that choose, and twelve damages of ten.
+/// Two bytes of choices, and twelve damages of ten bytes.
 const LONGEST: &str = "-max_len=122";
 
-/// Runs the fuzzer from the inputs that are kept; its corpus stays and grows.
+/// Runs the fuzzer from the checked-in inputs; its corpus grows.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     if output("cargo", &["fuzz", "--version"]).is_err() {
         return Err(
@@ -34,7 +34,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     make(&corpus)?;
     unpack(&corpus)?;
     let seconds = format!("-max_total_time={}", args.seconds);
-    // A hang is a finding: no attack takes long. Short inputs damage nothing: long ones at once.
+    // A hang is a finding, since no attack takes long. Start with long inputs, since short ones damage
+    // nothing.
     fuzz(&[&seconds, "-timeout=20", "-rss_limit_mb=4096", "-len_control=0", LONGEST])?;
     let found = root().join("fuzz/artifacts/hostile");
     let left = fs::read_dir(&found).map(Iterator::count).unwrap_or_default();
@@ -49,7 +50,7 @@ fn fuzz(options: &[&str]) -> Result<(), String> {
     run_cargo(&arguments, &[("RUSTUP_TOOLCHAIN", "nightly")]).map(drop)
 }
 
-/// Writes the inputs that are kept into the corpus.
+/// Writes the checked-in inputs into the corpus.
 fn unpack(corpus: &Path) -> Result<(), String> {
     let kept = root().join(KEPT);
     let text = fs::read_to_string(&kept).map_err(|e| format!("{KEPT}: {e}"))?;
@@ -63,7 +64,7 @@ fn unpack(corpus: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Merges the corpus, and writes what is left of it to the file.
+/// Minimizes the corpus, and writes it to the file.
 fn keep(corpus: &Path) -> Result<(), String> {
     let merged = root().join("fuzz/corpus/merged");
     let _ = fs::remove_dir_all(&merged);

@@ -1,25 +1,25 @@
-//! `cargo xtask peers`: the allocator beside PMDK's, on the same tmpfs, in turns.
+//! `cargo xtask peers`: compares the allocator with PMDK's, on the same tmpfs, in alternating rounds.
 //!
-//! PMDK is compiled against where its development files are installed; both execute real flushes on
-//! memory that is not persistent (`PMEM_IS_PMEM_FORCE=1`, without which PMDK would use `msync`).
+//! PMDK is compiled against, if its development files are installed. Both execute real flushes on memory that
+//! is not persistent (`PMEM_IS_PMEM_FORCE=1`, without which PMDK would use `msync`).
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::shell::{root, run_cargo};
 
-/// Which peers, where.
+/// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A directory on tmpfs
     #[arg(long, default_value = "/dev/shm")]
     dir: std::path::PathBuf,
-    /// How often 1024 blocks are allocated and freed, in each of five turns
+    /// The number of times that 1024 blocks are allocated and freed, in each of five rounds
     #[arg(long, default_value_t = 200)]
     rounds: u32,
 }
 
-/// Runs it.
+/// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     run_cargo(&["build", "--release", "-p", "pmindex-core", "--example", "peers"], &[])?;
     let target = std::env::var_os("CARGO_TARGET_DIR");
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// One turn of one program.
+/// Runs one round of one program.
 fn measure(program: &Path, args: &Args, threads: u32) -> Result<[f64; 2], String> {
     let file = args.dir.join(format!("pmindex-peers-{}", std::process::id()));
     let (threads, rounds) = (threads.to_string(), args.rounds.to_string());

@@ -1,9 +1,9 @@
-//! `cargo xtask python`: lints the package for Python, builds it, installs it in a virtual environment and runs
-//! its tests.
+//! `cargo xtask python`: lints the package for Python, builds it, installs it in a virtual environment and
+//! runs its tests.
 //!
-//! It is a workspace of its own (`bindings/python`), with lints and a lock file of its own, which
-//! follows what the crates of the other one need (so nothing here is `--locked`). The wheel is of the development
-//! profile.
+//! It is a workspace of its own (`bindings/python`), with its own lints and lock file, which follows the
+//! dependencies of the main workspace (so no command here is `--locked`). The wheel is built in the
+//! development profile.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 
 use crate::shell::{cargo, output, root};
 
-/// What to run.
+/// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Builds and tests all kinds of index, which takes some minutes
+    /// Build and test all kinds of index, which takes some minutes
     #[arg(long)]
     all_kinds: bool,
 }
 
-/// The oldest Python that the wheel serves.
+/// The oldest Python that the wheel supports.
 const OLDEST: (u32, u32) = (3, 9);
-/// What the virtual environment gets.
+/// The packages of the virtual environment.
 const TOOLS: [&str; 2] = ["maturin>=1.7,<2", "pytest>=7"];
 
-/// Runs it; an error if there is no Python, or if its packages cannot be had.
+/// Runs the command; returns an error without Python, or if its packages cannot be fetched.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let place = Place::prepare()?;
     place.format()?;
@@ -34,11 +34,11 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
 
 /// The options of a quick build.
 const QUICK: [&str; 2] = ["--profile", "dev"];
-/// Of one with all kinds of index.
+/// The options of a build with all kinds of index.
 const ALL_KINDS: [&str; 4] = ["--profile", "dev", "--features", "all-kinds"];
 
-/// As a step of continuous integration: skipped, in words, where the tools cannot be had. Lints compile all of it
-/// once more, so they are for the `long` run.
+/// Runs as a step of continuous integration: skipped with a message if the tools cannot be fetched. Linting
+/// compiles everything once more, so it is part of the `long` run.
 pub(crate) fn check(long: bool) -> Result<Duration, String> {
     let started = Instant::now();
     match Place::prepare() {
@@ -54,18 +54,18 @@ pub(crate) fn check(long: bool) -> Result<Duration, String> {
     Ok(started.elapsed())
 }
 
-/// Where Python finds what it needs.
+/// The folders of a run.
 struct Place {
     /// The package.
     package: PathBuf,
     /// The virtual environment.
     environment: PathBuf,
-    /// Where cargo builds.
+    /// The build folder of cargo.
     target: PathBuf,
 }
 
 impl Place {
-    /// Makes the virtual environment, if it is not there.
+    /// Creates the virtual environment, if it does not exist.
     fn prepare() -> Result<Self, String> {
         let system = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
         let version = output(&system, &["-c", "import sys; print(*sys.version_info[:2])"])?;
@@ -86,7 +86,7 @@ impl Place {
         Ok(place)
     }
 
-    /// A program of the virtual environment.
+    /// Returns a program of the virtual environment.
     fn program(&self, name: &str) -> PathBuf {
         self.environment.join("bin").join(name)
     }

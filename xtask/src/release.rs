@@ -1,25 +1,26 @@
-//! `cargo xtask release VERSION`: makes the tree the one of a version. What comes after it, the checklist in
-//! CONTRIBUTING.md says.
+//! `cargo xtask release VERSION`: changes the tree to a version. CONTRIBUTING.md has a checklist of the later
+//! steps.
 //!
-//! Of a clean tree: the versions in every manifest, those of the workspaces beside this one and of dependencies
-//! by path among them, the lock file, and in CHANGELOG.md what was *Unreleased* under the version and the day.
-//! (The lock files of the other workspaces follow with their next build.) Nothing is committed and nothing is published: the change can be read before.
+//! It needs a clean tree. It changes the versions in every manifest, including those of the other workspaces
+//! and of dependencies by path, and the lock file; in CHANGELOG.md it moves *Unreleased* to a section with
+//! the version and the date. (The lock files of the other workspaces follow with their next build.) It
+//! commits and publishes nothing, so that the change can be reviewed.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::shell::{output, root, run_cargo};
 
-/// Which.
+/// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The version to be: MAJOR.MINOR.PATCH
+    /// The new version: MAJOR.MINOR.PATCH
     version: String,
-    /// Its day, YYYY-MM-DD (default: today)
+    /// The date, YYYY-MM-DD [default: today]
     #[arg(long)]
     date: Option<String>,
 }
 
-/// The workspace's manifest, whose version all crates have.
+/// The manifest of the workspace, which has the version of all crates.
 const MANIFEST: &str = "Cargo.toml";
 const CHANGES: &str = "CHANGELOG.md";
 const UNRELEASED: &str = "## Unreleased\n";
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         |path: &str| std::fs::read_to_string(root().join(path)).map_err(|e| format!("{path}: {e}"));
     let date = args.date.clone().map_or_else(today, Ok)?;
     let old = version_of(&read(MANIFEST)?)?;
-    // The version that the tree has may be unreleased: that it has a section of its own is found below.
+    // The version of the tree may be unreleased; an existing section of it is found below.
     if parse(&args.version)? < parse(&old)? {
         return Err(format!("{} comes before {old}", args.version));
     }
@@ -61,7 +62,7 @@ fn parse(version: &str) -> Result<[u64; 3], String> {
         .ok_or_else(|| format!("{version:?} is no version MAJOR.MINOR.PATCH"))
 }
 
-/// The version that the workspace's manifest gives its crates.
+/// Returns the version in the manifest of the workspace.
 fn version_of(manifest: &str) -> Result<String, String> {
     let package = manifest.split_once("[workspace.package]\n").map(|(_, rest)| rest);
     let line = package.and_then(|rest| rest.lines().find(|line| line.starts_with("version = ")));
@@ -69,7 +70,7 @@ fn version_of(manifest: &str) -> Result<String, String> {
     version.map(str::to_owned).ok_or_else(|| format!("{MANIFEST}: no version of the workspace"))
 }
 
-/// A manifest with another version: its package's, the workspace's, and those of dependencies by path.
+/// Changes the version in a manifest: of its package, of the workspace, and of dependencies by path.
 fn with_version(manifest: &str, old: &str, new: &str) -> String {
     let (old, new) = (format!("version = \"{old}\""), format!("version = \"{new}\""));
     let mut is_package = false;
@@ -83,7 +84,7 @@ fn with_version(manifest: &str, old: &str, new: &str) -> String {
     lines.flat_map(|line| [line, "\n".into()]).collect()
 }
 
-/// The change log with what was unreleased as a section of its own.
+/// Moves the unreleased changes in the change log to a section of their own.
 fn with_section(changes: &str, version: &str, date: &str) -> Result<String, String> {
     let (before, rest) =
         changes.split_once(UNRELEASED).ok_or("CHANGELOG.md: no section `## Unreleased`")?;

@@ -1,11 +1,11 @@
-//! `cargo xtask rstore`: the server `rstore` and other people's clients, and random commands beside Debian's
-//! redis-server and memcached. What is not installed is named and skipped.
+//! `cargo xtask rstore`: tests the server `rstore` with other people's clients, and compares it with Debian's
+//! redis-server and memcached by random commands. Programs that are not installed are named and skipped.
 
 use std::process::Command;
 
 use crate::shell::{root, run_cargo};
 
-/// For how long.
+/// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Seconds of each run of random commands
@@ -13,7 +13,7 @@ pub(crate) struct Args {
     seconds: u32,
 }
 
-/// Runs it.
+/// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     run_cargo(&["build", "--release", "-p", "pmindex-rstore-server"], &[])?;
     let target = std::env::var_os("CARGO_TARGET_DIR");

@@ -1,23 +1,23 @@
-//! `cargo xtask sanitize`: pm-core's tests where the compiler or an interpreter watches every access.
+//! `cargo xtask sanitize`: runs pm-core's tests where the compiler or an interpreter checks every access.
 //!
-//! * **`AddressSanitizer`**, with a nightly compiler: the attacks on the public surface, and the tests of
-//!   what maps and resolves memory.
-//! * **Miri**, where the nightly toolchain has it: the parts that need neither a mapping nor an
-//!   instruction of one CPU, interpreted for a CPU of which nothing is known but Rust's own words.
+//! * **`AddressSanitizer`**, with a nightly compiler: the attacks on the public interface, and the tests of
+//!   mapping and address resolution.
+//! * **Miri**, if the nightly toolchain has it: the parts that need neither a mapping nor CPU-specific
+//!   instructions, interpreted for a CPU without known flush instructions.
 //!
-//! What the toolchain lacks is left out, and said.
+//! Tools that the toolchain lacks are skipped with a message.
 
 use std::time::{Duration, Instant};
 
 use crate::shell::{output, run_cargo};
 
-/// Memory errors end a test at once; what a test leaves allocated is none.
+/// Memory errors end a test at once; leaks are not errors.
 const ASAN: &str = "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1";
 
 /// The attacks by safe code.
 const ATTACKS: &[&str] = &["--test", "attacks"];
-/// Regions, cells, instructions, media, locks: what has the `unsafe` blocks. Not what starts children
-/// or reads what the kernel says of each mapping, of which a sanitizer makes many.
+/// Regions, cells, instructions, media, locks: the modules with `unsafe` blocks. Without tests that start
+/// child processes or read the kernel's list of mappings, of which a sanitizer makes many.
 const UNITS: &[&str] = &[
     "--lib",
     "--",
@@ -32,13 +32,13 @@ const UNITS: &[&str] = &[
     "alloc::claim",
 ];
 
-/// Attacks and tests that Miri can run: on heap memory, through the portable instructions.
+/// The attacks and tests that Miri can run: on heap memory, with the portable instructions.
 const PURE: &[&str] =
     &["--test", "attacks", "--", "a_lock_may", "indices_that", "copies_of_anything"];
-/// A 64-bit CPU of which the workspace knows no instruction.
+/// A 64-bit CPU without known flush instructions.
 const MIRI_TARGET: &str = "riscv64gc-unknown-linux-gnu";
 
-/// Runs what the toolchain can run; returns how long it took.
+/// Runs the available tools; returns the duration.
 pub(crate) fn run() -> Result<Duration, String> {
     let started = Instant::now();
     address_sanitizer()?;
@@ -67,7 +67,7 @@ fn address_sanitizer() -> Result<(), String> {
         ("ASAN_OPTIONS", ASAN),
         ("CARGO_TARGET_DIR", "target/sanitize"),
     ];
-    // With a target the flags are for the tests alone, and not for what runs while they are built.
+    // With a target, the flags apply to the tests alone, not to programs that run during the build.
     let test = ["test", "--package", "pmindex-core", "--target", host];
     for tests in [ATTACKS, UNITS] {
         run_cargo(&[&test, tests].concat(), &env)?;

@@ -1,4 +1,4 @@
-//! Running other programs: echo the command, pass its output through, fail with its name.
+//! Runs other programs: prints the command, passes its output through, and fails with its name.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().unwrap_or(xtask).to_path_buf()
 }
 
-/// The cargo that runs this program.
+/// Returns the cargo that runs this program.
 pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }
@@ -32,7 +32,7 @@ pub(crate) fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<Duration,
     Ok(started.elapsed())
 }
 
-/// Runs a program in the workspace's root and returns what it prints.
+/// Runs a program in the workspace's root and returns its output.
 pub(crate) fn output(program: &str, args: &[&str]) -> Result<String, String> {
     let line = format!("{program} {}", args.join(" "));
     let out = Command::new(program)

@@ -1,23 +1,23 @@
-//! `cargo xtask torture`: `pmindex torture` of a release build, on every medium it can have here.
+//! `cargo xtask torture`: runs `pmindex torture` of a release build, on every medium of this machine.
 
 use crate::shell::run_cargo;
 
-/// What to endure.
+/// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The kind of index, `store`, or all
     #[arg(long, value_name = "NAME", default_value = "all")]
     index: String,
 
-    /// Kills of each kind and medium
+    /// The number of kills of each kind and medium
     #[arg(long, value_name = "N", default_value_t = 1000)]
     kills: u64,
 
-    /// Seconds of each kind and medium at most
+    /// The maximum seconds of each kind and medium
     #[arg(long, value_name = "S")]
     seconds: Option<u64>,
 
-    /// A folder on a disk, to be used besides tmpfs [default: the build's]
+    /// A folder on a disk, in addition to tmpfs [default: the build's]
     #[arg(long, value_name = "DIR")]
     disk: Option<std::path::PathBuf>,
 }

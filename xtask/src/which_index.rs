@@ -1,6 +1,6 @@
-//! `cargo xtask which-index FILE`: the measured table of docs/book/src/which-index.md, from a report.
+//! `cargo xtask which-index FILE`: writes the measured table of docs/book/src/which-index.md from a report.
 //!
-//! The report is what `pmindex bench --json` printed. No number of that page is typed by hand.
+//! The report is the output of `pmindex bench --json`. No number of that page is typed by hand.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -10,16 +10,16 @@ use serde_json::Value;
 use crate::shell::root;
 
 const PAGE: &str = "docs/book/src/which-index.md";
-/// Around the table.
+/// The marks around the table.
 const BEGIN: &str = "<!-- measured: begin -->\n";
 const END: &str = "<!-- measured: end -->";
-/// The report's version that is understood.
+/// The supported version of the report.
 const SCHEMA: u64 = 2;
 
-/// From which report.
+/// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What `pmindex bench --json` printed, from an idle machine and a release build
+    /// The output of `pmindex bench --json`, from an idle machine and a release build
     report: PathBuf,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     std::fs::write(page, text).map_err(|e| format!("{PAGE}: {e}"))
 }
 
-/// The page with another table.
+/// Replaces the table of the page.
 fn replaced(page: &str, table: &str) -> Option<String> {
     let (before, rest) = page.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
@@ -103,7 +103,7 @@ fn table(report: &Value) -> Result<String, String> {
     Ok(table)
 }
 
-/// What was not measured is a dash.
+/// A dash stands for a missing measurement.
 fn number(value: Option<&Value>, digits: usize) -> String {
     value.and_then(Value::as_f64).map_or("–".into(), |number| format!("{number:.digits$}"))
 }

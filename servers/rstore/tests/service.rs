@@ -1,4 +1,4 @@
-//! The server as its users meet it: real processes, kills, hostile and slow clients, a clean end.
+//! Tests of the server as its users run it: real processes, kills, hostile and slow clients, a clean end.
 #![forbid(unsafe_code)]
 
 #[path = "group/mod.rs"]
@@ -40,7 +40,7 @@ impl Server {
         Self { process, greeting, _stdout: stdout }
     }
 
-    /// The address behind these words of the greeting.
+    /// Returns the address after these words of the greeting.
     fn address(&self, after: &str) -> &str {
         let (_, rest) = self.greeting.split_once(after).expect("it says where");
         rest.split([' ', ',', '\n']).next().expect("an address")
@@ -128,7 +128,7 @@ fn keys_of_all_partitions_are_one_keyspace() {
     refused(&mut one, "MSET k000 1 k001 2", "CROSSSLOT");
     assert_eq!(call(&mut one, "MSET {t}a 1 {t}b 2"), ok());
 
-    // A transaction is all or nothing, wherever its keys are; a changed key ends it.
+    // A transaction is atomic, whatever the slots of its keys; a changed key aborts it.
     for slot in ["a", "b", "c", "d"] {
         assert_eq!(call(&mut one, &format!("WATCH {{{slot}}}w")), ok());
         assert_eq!(call(&mut one, "MULTI"), ok());
@@ -169,7 +169,7 @@ fn what_was_acknowledged_is_there_after_a_kill() {
                     for number in first.. {
                         let key = format!("w{writer}:{number}");
                         let value = format!("{number}.").repeat(1 + number as usize % 700);
-                        // A hash beside it, so that collections are killed, too.
+                        // Also write a hash, so that the kill hits collections too.
                         let hash = [&b"HSET"[..], b"h", key.as_bytes(), b"x"];
                         let sent = client.call(&[b"SET", key.as_bytes(), value.as_bytes()]);
                         match sent.and_then(|reply| Ok((reply, client.call(&hash)?))) {
@@ -200,7 +200,7 @@ fn what_was_acknowledged_is_there_after_a_kill() {
                 assert_eq!(call(&mut client, &format!("HGET h {key}")), bulk("x"), "round {round}");
             }
         }
-        // The hash's length is that of its members.
+        // The length of the hash is the number of its members.
         let Reply::Integer(length) = call(&mut client, "HLEN h") else { panic!("a number") };
         let Reply::Array(keys) = call(&mut client, "HKEYS h") else { panic!("a row") };
         assert_eq!(i64::try_from(keys.len()), Ok(length));
@@ -252,7 +252,7 @@ fn hostile_and_slow_clients_harm_no_other() {
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty() || answer.starts_with(b"-ERR"), "{answer:?}");
     }
-    // One that asks for gigabytes and reads nothing: what it does not read is not made.
+    // A client asks for gigabytes and reads nothing: the server does not build replies that are not read.
     let mut slow = server.stream();
     slow.set_write_timeout(Some(Duration::from_millis(300))).expect("a timeout");
     for _ in 0..2000 {
@@ -277,7 +277,7 @@ fn hostile_and_slow_clients_harm_no_other() {
     assert!((15..=30).contains(&rejected), "{rejected} of 60 over a limit of 40");
     assert_eq!(call(&mut client, "CONFIG SET timeout 1"), ok());
     drop(others);
-    // Their places are free when the server has heard that they are gone.
+    // Their places are free when the server has noticed that they disconnected.
     loop {
         let mut stream = server.stream();
         let mut answer = [0; 7];
@@ -322,7 +322,7 @@ fn a_full_server_refuses_writes_and_does_the_rest() {
         written += 1;
     }
     assert!(written > 500, "{written}");
-    // A transaction that has no room is not done at all.
+    // A transaction without room is not executed at all.
     assert_eq!(call(&mut client, "MULTI"), ok());
     for key in ["a", "b", "c"] {
         let queued = call(&mut client, &format!("SET {key} {value}"));
@@ -330,7 +330,7 @@ fn a_full_server_refuses_writes_and_does_the_rest() {
     }
     refused(&mut client, "EXEC", "OOM");
     assert_eq!(call(&mut client, "EXISTS a b c"), Reply::Integer(0));
-    // What is there is read, replaced and removed, which makes room.
+    // Existing keys can be read, replaced and removed, which makes room.
     assert_eq!(call(&mut client, "GET k0"), bulk(&value));
     assert_eq!(call(&mut client, "DBSIZE"), Reply::Integer(written));
     for number in 0..written / 2 {
@@ -374,7 +374,7 @@ fn users_do_what_they_may() {
     );
     assert_eq!(call(&mut client, "AUTH root"), ok());
     assert_eq!(call(&mut client, "ACL USERS"), strings(&["default", "app"]));
-    // Before a client has said who it is, it cannot make the server keep much.
+    // A client that has not authenticated cannot make the server buffer much.
     let mut stream = server.stream();
     stream.write_all(b"*1\r\n$1000000\r\n").expect("sent");
     let mut answer = String::new();
@@ -419,7 +419,7 @@ fn signals_and_shutdown_end_it_cleanly() {
     assert!(!refused.status.success() && text.contains("it has 1 partitions"), "{text}");
 }
 
-/// What other people's programs say; without them, the script names what it skips.
+/// Tests with other people's clients; the script names those that are not installed.
 #[test]
 fn other_peoples_clients_find_what_they_expect() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/clients.sh");

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::{build_in, target, write_page};
 use crate::shell::output;
 
-/// Its name among the measurements.
+/// Its name in the list of measurements.
 pub(super) const NAME: &str = "cache";
 
 /// Measures, and writes the page.

@@ -1,5 +1,6 @@
-//! `docs/evidence/disk.md`: writes that survive power failure on an ordinary disk, beside other stores and
-//! the loop that does nothing but what a commit cannot do without; and mode `Periodic` beside `Process`.
+//! Writes `docs/evidence/disk.md`: writes that survive power failure on an ordinary disk, compared with other
+//! stores and with a loop of only the writes and syncs that a commit needs; and mode `Periodic` compared with
+//! `Process`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::markdown::{environment, find, read, row};
 
-/// The measurements it is written from.
+/// The measurements of the page.
 pub(super) const NAMES: [&str; 4] = ["disk", "disk-msync", "memory-process", "memory-periodic"];
 
 const THREADS: [u64; 3] = [1, 8, 64];
@@ -34,10 +35,10 @@ thread. RocksDB is not among them: it is a C++ library that takes many minutes o
 compile, in each of its Rust crates.
 ";
 
-/// What an index comes to at an operation.
+/// Returns the figure of an index for an operation.
 type Figure<'f> = Box<dyn Fn(&str, &str) -> Option<f64> + 'f>;
 
-/// Writes the page, if there is anything to write.
+/// Writes the page, if it was measured.
 pub(super) fn write(measured: &Path, out: &Path) -> Result<(), String> {
     let [disk, msync, process, periodic] = NAMES.map(|name| read(measured, name));
     let (disk, msync, process, periodic) = (disk?, msync?, process?, periodic?);
@@ -58,12 +59,12 @@ pub(super) fn write(measured: &Path, out: &Path) -> Result<(), String> {
     std::fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))
 }
 
-/// Operations a second.
+/// Returns the operations per second.
 fn rate(report: &Value, index: &str, threads: u64, op: &str) -> Option<f64> {
     Some(row(find(report, index, threads, "")?, op)?["mops"].as_f64()? * 1e6)
 }
 
-/// Microseconds.
+/// Returns microseconds.
 fn latency(report: &Value, index: &str, threads: u64, op: &str, percentile: &str) -> Option<f64> {
     Some(row(find(report, index, threads, "")?, op)?["latency_ns"][percentile].as_f64()? / 1e3)
 }

@@ -1,17 +1,17 @@
-//! The tables and figures of the papers: what they claim, and which measured figures answer it.
+//! The tables and figures of the papers: their claims, and the measurements that test them.
 
 /// A paper.
 pub(super) struct Paper {
-    /// Its page's name.
+    /// The name of its page.
     pub(super) name: &'static str,
     pub(super) title: &'static str,
     pub(super) figures: &'static [Figure],
-    /// What is not shown, and why; empty if nothing.
+    /// The figures that are not reproduced, with the reasons; empty if none.
     pub(super) left_out: &'static str,
 }
 
 impl Paper {
-    /// Whether a measurement is part of it.
+    /// Returns `true` if a measurement is part of it.
     pub(super) fn needs(&self, measurement: &str) -> bool {
         self.figures.iter().any(|figure| {
             figure.from == measurement
@@ -23,11 +23,11 @@ impl Paper {
 /// A table or figure of a paper, or several that one table answers.
 pub(super) struct Figure {
     pub(super) name: &'static str,
-    /// What the paper says.
+    /// The claim of the paper.
     pub(super) claim: &'static str,
-    /// What differs here, and why.
+    /// The differences of our measurement, and their reasons.
     pub(super) word: &'static str,
-    /// The measurement it comes from.
+    /// The measurement of the figures.
     pub(super) from: &'static str,
     /// The distribution of the runs that count.
     pub(super) distribution: &'static str,
@@ -42,18 +42,18 @@ pub(super) struct Column {
     pub(super) head: &'static str,
     pub(super) show: Show,
     pub(super) threads: u64,
-    /// Another measurement than the table's.
+    /// A measurement other than that of the table.
     pub(super) from: Option<&'static str>,
 }
 
-/// What a cell shows.
+/// The content of a cell.
 #[derive(Clone, Copy)]
 pub(super) enum Show {
     /// Million operations a second.
     Rate(&'static str),
-    /// How many times as fast as another index.
+    /// The ratio to the rate of another index.
     Over(&'static str, &'static str),
-    /// How many times as fast as with one thread.
+    /// The ratio to the rate with one thread.
     Scaling(&'static str),
     /// Lines flushed and fences of an operation.
     Lines(&'static str),
@@ -71,12 +71,12 @@ const fn column(head: &'static str, show: Show) -> Column {
     Column { head, show, threads: 1, from: None }
 }
 
-/// The same with two threads.
+/// Returns the column with two threads.
 const fn two(head: &'static str, show: Show) -> Column {
     Column { threads: 2, ..column(head, show) }
 }
 
-/// From another measurement.
+/// Returns the column of another measurement.
 const fn from(name: &'static str, head: &'static str, show: Show) -> Column {
     Column { from: Some(name), ..column(head, show) }
 }

@@ -1,4 +1,4 @@
-//! A paper's page: what it claims of each table and figure, and what was measured here.
+//! Writes the page of a paper: its claims by table and figure, and our measurements.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -56,7 +56,7 @@ pub(super) fn environment(report: &Value) -> String {
     )
 }
 
-/// A measurement; `None` if it was not made.
+/// Reads a measurement; returns `None` if it was not made.
 pub(super) fn read(folder: &Path, name: &str) -> Result<Option<Value>, String> {
     let file = folder.join(format!("{name}.json"));
     let Ok(text) = std::fs::read_to_string(&file) else { return Ok(None) };
@@ -143,7 +143,7 @@ pub(super) fn find<'r>(
     })
 }
 
-/// What was measured of an operation.
+/// Returns the measured row of an operation.
 pub(super) fn row<'r>(run: &'r Value, op: &str) -> Option<&'r Value> {
     run["phases"].as_array()?.iter().find(|row| row["op"] == op)
 }

@@ -1,9 +1,9 @@
-//! `cargo xtask evidence`: measures every index and peer on this machine and writes what came of it;
-//! `cargo xtask paper`: what the papers claim beside it.
+//! `cargo xtask evidence`: measures every index and peer on this machine and writes the results; `cargo xtask
+//! paper`: compares them with the claims of the papers.
 //!
-//! Figures go to `docs/evidence/`: `index.html`, one page of charts, `report.json` behind it, and a
-//! page of tables for each paper. The measurements themselves stay in the build's folder, so that
-//! `paper` can write its pages anew.
+//! The results go to `docs/evidence/`: `index.html`, one page of charts, its data `report.json`, and a page
+//! of tables for each paper. The measurements stay in the build's folder, so that `paper` can write its pages
+//! again.
 
 mod cache;
 mod disk;
@@ -20,7 +20,7 @@ use crate::shell::{root, run_cargo};
 use figures::PAPERS;
 use plan::{Measurement, PLAN};
 
-/// What to measure.
+/// Options of `evidence`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Few records: shows that everything works, in a minute or two, and measures nothing
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     program: Option<PathBuf>,
 }
 
-/// Which paper.
+/// Options of `paper`.
 #[derive(clap::Args)]
 pub(crate) struct PaperArgs {
     /// evaluation, bztree, hart, sptree, or all
@@ -60,7 +60,7 @@ pub(crate) struct PaperArgs {
     program: Option<PathBuf>,
 }
 
-/// Measures, draws, writes.
+/// Measures, and writes the pages.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let mut names: Vec<&str> = PLAN.iter().map(|measurement| measurement.name).collect();
     names.extend([transactions::NAME, cache::NAME]);
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the page of a paper, or of all; measures what is missing for it.
+/// Writes the page of a paper, or of all; runs missing measurements.
 pub(crate) fn paper(args: &PaperArgs) -> Result<(), String> {
     let wanted: Vec<_> =
         PAPERS.iter().filter(|paper| args.name == "all" || args.name == paper.name).collect();
@@ -118,18 +118,18 @@ pub(crate) fn paper(args: &PaperArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Where measurements are kept.
+/// Returns the folder of the measurements.
 fn folder(quick: bool) -> PathBuf {
     target().join(if quick { "evidence-quick" } else { "evidence" })
 }
 
-/// The build's folder.
+/// Returns the folder of the build.
 fn target() -> PathBuf {
     let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     root().join(named.unwrap_or_else(|| "target".into()))
 }
 
-/// The program to measure with, built if none is given.
+/// Returns the program to measure with; builds it if none is given.
 fn program(given: Option<&Path>) -> Result<PathBuf, String> {
     given.map_or_else(|| build("pmindex"), |program| Ok(program.to_path_buf()))
 }
@@ -139,7 +139,7 @@ fn build(name: &str) -> Result<PathBuf, String> {
     build_in("peers", name, &[])
 }
 
-/// Builds a program of one of the crates that are no members of the workspace.
+/// Builds a program of a crate that is no member of the workspace.
 fn build_in(package: &str, name: &str, options: &[&str]) -> Result<PathBuf, String> {
     let manifest = root().join("crates").join(package).join("Cargo.toml").display().to_string();
     let folder = target().join(package);
@@ -164,7 +164,7 @@ fn write_page(name: &str, mut command: Command, out: &Path) -> Result<(), String
 fn measure(program: &Path, measurement: &Measurement, quick: bool) -> Result<(), String> {
     let folder = folder(quick);
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    // Sizes stay different where they are, so that chapters of the page stay apart.
+    // Keep distinct sizes distinct, so that the chapters of the page stay apart.
     let (records, ops) = measurement.size;
     let (records, ops) = if quick { (records / 100 + 2000, 1000) } else { (records, ops) };
     let started = Instant::now();
@@ -189,7 +189,7 @@ fn measure(program: &Path, measurement: &Measurement, quick: bool) -> Result<(),
     Ok(())
 }
 
-/// Draws all measurements that there are on one page.
+/// Writes one page of all measurements.
 fn draw(program: &Path, out: &Path, quick: bool) -> Result<(), String> {
     let folder = folder(quick);
     let files = PLAN.iter().map(|m| folder.join(format!("{}.json", m.name)));

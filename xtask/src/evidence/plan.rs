@@ -1,12 +1,12 @@
-//! What is measured: one call of `pmindex bench` each, at sizes that together take minutes.
+//! The measurements: one call of `pmindex bench` each, at sizes that together take minutes.
 
 /// One call of `pmindex bench`.
 pub(super) struct Measurement {
     /// Its name; the figures of the papers refer to it.
     pub(super) name: &'static str,
-    /// Indexes, by name.
+    /// The names of the indexes.
     pub(super) index: &'static str,
-    /// Records loaded, and operations a phase.
+    /// The records loaded, and the operations of a phase.
     pub(super) size: (u64, u64),
     /// The other options.
     pub(super) options: &'static [&'static str],
@@ -14,25 +14,25 @@ pub(super) struct Measurement {
 
 /// Every index, the yardstick last.
 const ALL: &str = "fptree,sptree,sptree-buffered,hart,fastfair,nvtree,wbtree,bztree,bztree-volatile,bwtree,btreemap";
-/// Those that keep byte strings.
+/// The indexes that can hold byte strings.
 const BYTES: &str = "fptree,sptree,hart,fastfair,nvtree,wbtree,bztree,btreemap";
-/// Ours at their best, and everybody else.
+/// Our fastest indexes, and all peers.
 const PEERS: &str = "fptree,sptree,fastfair,btreemap,ferntree,masstree,scc,congee,skipmap,bwtree,dashmap,\
                      lmdb,redb,fjall,sled";
-/// Stores that synchronise every write, and the loop that does nothing else.
+/// Stores that synchronise every write, and the loop that does only that.
 const DISK: &str = "fptree,hart,lmdb,redb-synced,fjall-synced,sqlite,bare-loop";
-/// Those that are measured in mode `Periodic` beside `Process`.
+/// The indexes that are measured in mode `Periodic` as well as `Process`.
 const IN_MEMORY: &str = "fptree,hart,fastfair,wbtree,sptree";
 const BZTREE: &str = "bztree,bztree-volatile,bwtree,fptree,btreemap";
 const HART: &str = "hart,fptree,woart,artcow";
 
-/// The phases that run without a mix, to be named where there are mixes too.
+/// The phases that run without a mix, to name where there are mixes too.
 const PHASES: &str = "get,get_miss,scan,insert,update,delete,get_many,insert_many";
 const POINTS: &str = "get,insert,update,delete";
 const HART_MIXES: &str = "read-intensive,read-modify-write,write-intensive";
 const YCSB: &str = "ycsb-read-only,ycsb-read-mostly,ycsb-read-heavy,ycsb-balanced,\
                     scan-mostly,scan-balanced";
-/// 348 454 English words, as the HART paper's Dictionary is a list of such.
+/// 348,454 English words, like the Dictionary of the HART paper.
 const WORDS: &str = "crates/cli/data/words.txt";
 
 const fn of(
@@ -109,7 +109,7 @@ pub(super) const PLAN: &[Measurement] = &[
     of("random-600", HART, (100_000, 20_000), &hart("600", RANDOM)),
 ];
 
-/// The workloads of the HART paper, section IV: what keys are.
+/// The workloads of the HART paper, section IV: the keys.
 const DICTIONARY: [&str; 4] = ["--key-file", WORDS, "--distribution", "uniform"];
 const SEQUENTIAL: [&str; 4] = ["--key-size", "12", "--distribution", "monotonic"];
 const RANDOM: [&str; 4] = ["--key-size", "5-16", "--distribution", "uniform"];

@@ -1,11 +1,11 @@
-//! Transactions beside other stores: a page that the program `pmindex-transactions` prints.
+//! Transactions compared with other stores: a page that the program `pmindex-transactions` prints.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::{build, write_page};
 
-/// Its name among the measurements.
+/// Its name in the list of measurements.
 pub(super) const NAME: &str = "transactions";
 
 /// Measures, and writes the page.

@@ -1,10 +1,10 @@
-//! Rules of the guide as a book (`docs/book`): each chapter is in its table of contents; a link does not lead
-//! out of the book, for there it is dead in HTML; and what is Rust is run by the tests, as documentation of some
-//! crate. (That links lead somewhere is a rule for all Markdown.)
+//! Rules of the guide as a book (`docs/book`): each chapter is in the table of contents; no link leads out of
+//! the book, where it would be dead in HTML; and Rust code is run by the tests, as documentation of some
+//! crate. (That links have targets is a rule for all Markdown.)
 
 use super::{File, links};
 
-/// Where the chapters are.
+/// The folder of the chapters.
 const FOLDER: &str = "docs/book/src/";
 /// The table of contents, which is no chapter.
 const CONTENTS: &str = "docs/book/src/SUMMARY.md";
@@ -37,7 +37,7 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// Links that lead out of the book.
+/// Returns complaints about links that lead out of the book.
 fn links_out(chapter: &File) -> Vec<String> {
     links::targets(&chapter.text)
         .filter(|(_, target)| !target.contains("://") && !target.starts_with('#'))
@@ -46,7 +46,7 @@ fn links_out(chapter: &File) -> Vec<String> {
         .collect()
 }
 
-/// What a chapter includes is there, and has no links but such as work wherever it stands.
+/// Checks that included files exist, and have only links that work in any place.
 fn parts(files: &[File], chapter: &File) -> Vec<String> {
     let mut complaints = Vec::new();
     for (line, path) in links::includes(chapter) {

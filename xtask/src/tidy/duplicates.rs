@@ -1,13 +1,13 @@
-//! No two source files share a run of lines, but for those listed in `duplicates.txt`.
+//! Rule: no two source files share a run of lines, except for the pairs in `duplicates.txt`.
 //!
-//! What stands there was there when the rule came; the list only shrinks. Comments, imports,
-//! attributes, lines of brackets and tests do not count.
+//! The list has the duplicates from before the rule; it may only shrink. Comments, imports, attributes, lines
+//! of brackets and tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::File;
 
-/// Lines in a row that two files may not share.
+/// The number of consecutive lines that two files may not share.
 const RUN: usize = 12;
 
 /// Two files, in order.
@@ -51,7 +51,7 @@ pub(super) fn check(files: &[File], allowed: &str) -> Vec<String> {
     complaints
 }
 
-/// The lines of the first file of each pair that stand, in runs of [`RUN`] at least, in the second.
+/// Returns, for each pair, the lines of the first file that occur in the second, in runs of [`RUN`] at least.
 fn shared_lines(files: &[File]) -> BTreeMap<Pair<'_>, BTreeSet<usize>> {
     let sources: Vec<_> =
         files.iter().filter(|file| counts(file)).map(|file| (&*file.path, code(file))).collect();
@@ -74,13 +74,13 @@ fn shared_lines(files: &[File]) -> BTreeMap<Pair<'_>, BTreeSet<usize>> {
     shared
 }
 
-/// Whether the rule holds for a file.
+/// Returns `true` if the rule applies to a file.
 fn counts(file: &File) -> bool {
     let source = file.path.starts_with("src/") || file.path.contains("/src/");
     file.is_rust() && source && !file.path.contains("test")
 }
 
-/// The lines that count, without indentation, with their numbers.
+/// Returns the lines that count, without indentation, with their numbers.
 fn code(file: &File) -> Vec<(usize, &str)> {
     let lines = (1..).zip(file.text.lines().map(str::trim));
     lines
@@ -97,7 +97,7 @@ mod tests {
     use super::super::file;
     use super::*;
 
-    /// A file of numbered lines, between which are lines that do not count.
+    /// Returns a file of numbered lines, with lines that do not count in between.
     fn source(path: &str, numbers: std::ops::Range<usize>) -> File {
         let lines: Vec<String> =
             numbers.map(|n| format!("    line{n}();\n    // {path}\n\n")).collect();

@@ -1,8 +1,8 @@
-//! Rule: no Rust file is longer than a person can hold in mind.
+//! Rule: no Rust file is longer than a reader can keep in mind.
 
 use super::File;
 
-/// Lines a file may have; 400 is typical.
+/// The lines that a file may have; 400 is typical.
 const CEILING: usize = 800;
 
 pub(super) fn check(files: &[File]) -> Vec<String> {

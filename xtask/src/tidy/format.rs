@@ -1,4 +1,4 @@
-//! Rule: the document of the on-media format is what the sources say.
+//! Rule: the document of the on-media format agrees with the sources.
 
 use super::File;
 use crate::format::{DOCUMENT, render};

@@ -21,7 +21,7 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// Names of tests are sentences.
+/// Returns `true` if a word looks like the name of a test, which is a sentence.
 fn looks_like_a_test(word: &str) -> bool {
     word.matches('_').count() >= 2
         && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')

@@ -1,6 +1,6 @@
-//! Rules: relative links of Markdown files lead somewhere, headings included; a Markdown file that is part
-//! of a crate's documentation has none, because rustdoc's pages lie elsewhere, but for such as are defined at
-//! its end (`[label]: target`) and once more, before it, by the crate.
+//! Rules: relative links of Markdown files have targets, including headings. A Markdown file that is part of
+//! a crate's documentation has no relative links, because rustdoc's pages are elsewhere, except for those
+//! that are defined at its end (`[label]: target`) and, before it, by the crate.
 
 use super::File;
 use crate::shell;
@@ -34,7 +34,7 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// Relative links of the files that `#[doc = include_str!("...")]` makes pages of rustdoc.
+/// Returns the relative links of the files that `#[doc = include_str!("...")]` makes pages of rustdoc.
 fn included(files: &[File]) -> Vec<String> {
     let mut complaints = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
@@ -58,12 +58,12 @@ fn included(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// The Markdown files that are pages of rustdoc by this source, not of its tests alone.
+/// Returns the Markdown files that are pages of rustdoc by this source, not of its tests alone.
 pub(super) fn pages_of(source: &File) -> impl Iterator<Item = String> {
     included_by(source).filter(|(_, tested)| !tested).map(|(path, _)| path)
 }
 
-/// The Markdown files that this source includes, and whether only tests see them.
+/// Returns the Markdown files that this source includes, with `true` for those that only tests see.
 pub(super) fn included_by(source: &File) -> impl Iterator<Item = (String, bool)> {
     let mut before = "";
     source.text.lines().filter_map(move |line| {
@@ -75,15 +75,15 @@ pub(super) fn included_by(source: &File) -> impl Iterator<Item = (String, bool)>
     })
 }
 
-/// The targets of links outside code, with their lines.
+/// Returns the targets of links outside of code, with their lines.
 pub(super) fn targets(text: &str) -> impl Iterator<Item = (usize, &str)> {
     inline(text).chain(definitions(text).map(|(line, _, target)| (line, target)))
 }
 
-/// The targets of `[text](target)`.
+/// Returns the targets of `[text](target)`.
 fn inline(text: &str) -> impl Iterator<Item = (usize, &str)> {
     prose(text).flat_map(|(number, line)| {
-        // Even pieces lie outside backquotes.
+        // Pieces with even numbers are outside of backquotes.
         line.split('`').step_by(2).flat_map(move |piece| {
             piece.match_indices("](").map(move |(at, _)| {
                 (number, piece[at + 2..].split([')', ' ']).next().unwrap_or_default())
@@ -92,7 +92,7 @@ fn inline(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Lines `[label]: target`, with label and target.
+/// Returns the label and target of lines `[label]: target`.
 fn definitions(text: &str) -> impl Iterator<Item = (usize, &str, &str)> {
     prose(text).filter_map(|(number, line)| {
         let (label, target) = line.strip_prefix('[')?.split_once("]: ")?;
@@ -100,7 +100,7 @@ fn definitions(text: &str) -> impl Iterator<Item = (usize, &str, &str)> {
     })
 }
 
-/// The lines outside of fenced code, from 1.
+/// Returns the lines outside of fenced code, numbered from 1.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(number, line)| {
@@ -110,7 +110,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Lines `{{#include path}}`, by which mdBook makes another file part of a page: the paths.
+/// Returns the paths in lines `{{#include path}}`, with which mdBook includes another file in a page.
 pub(super) fn includes(page: &File) -> impl Iterator<Item = (usize, String)> {
     page.text.lines().enumerate().filter_map(|(number, line)| {
         let path = line.strip_prefix("{{#include ")?.strip_suffix("}}")?;
@@ -118,7 +118,7 @@ pub(super) fn includes(page: &File) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// `target` as seen from the folder of `file`.
+/// Returns `target` relative to the folder of `file`.
 pub(super) fn join(file: &str, target: &str) -> String {
     let mut parts: Vec<&str> = file.split('/').collect();
     parts.pop();
@@ -141,7 +141,7 @@ fn has_heading(files: &[File], page: &File, anchor: &str) -> bool {
         || parts().any(|part| part.path != page.path && has_heading(files, part, anchor))
 }
 
-/// The anchor a heading gets: lower case, punctuation dropped, blanks as dashes.
+/// Returns the anchor of a heading: lower case, without punctuation, with dashes for blanks.
 fn slug(heading: &str) -> String {
     heading
         .trim_start_matches('#')

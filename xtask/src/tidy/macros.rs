@@ -28,7 +28,7 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// Whether what stands in the braces of the `unsafe` that `text` begins with breaks the rule.
+/// Returns `true` if the text in the braces of the `unsafe` at the start of `text` breaks the rule.
 fn breaks(text: &str, inner: &str, body: &str) -> bool {
     let is_impl = text.starts_with("unsafe impl");
     metavariables(inner).any(|name| {
@@ -40,7 +40,7 @@ fn breaks(text: &str, inner: &str, body: &str) -> bool {
     })
 }
 
-/// The names of the metavariables in `text`; `$crate` is none.
+/// Returns the names of the metavariables in `text`, except `$crate`.
 fn metavariables(text: &str) -> impl Iterator<Item = &str> {
     text.split('$').skip(1).filter_map(|rest| {
         let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -60,7 +60,7 @@ fn without_comments(text: &str) -> String {
     )
 }
 
-/// What stands between the first `{` and the `}` that closes it.
+/// Returns the text between the first `{` and the `}` that closes it.
 fn braces(text: &str) -> Option<&str> {
     let open = text.find('{')?;
     let mut depth = 0_usize;

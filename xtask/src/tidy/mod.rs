@@ -1,7 +1,7 @@
-//! `cargo xtask tidy`: house rules that no compiler checks.
+//! `cargo xtask tidy`: checks house rules that no compiler checks.
 //!
-//! Each rule is a function from the files of the repository to complaints; every complaint names
-//! the file, where it can the line, and what to do. All of them are printed, then the run fails.
+//! Each rule is a function from the files of the repository to complaints. Every complaint names the file, if
+//! possible the line, and what to do. All complaints are printed, then the run fails.
 
 mod book;
 mod duplicates;
@@ -23,7 +23,7 @@ use crate::shell;
 pub(crate) struct File {
     /// Its path from the root of the workspace, with `/`.
     path: String,
-    /// What it says.
+    /// Its content.
     text: String,
 }
 
@@ -40,13 +40,13 @@ impl File {
         self.path.rsplit('/').next()?.rsplit_once('.').map(|(_, extension)| extension)
     }
 
-    /// Data that others wrote: word lists, recorded test cases.
+    /// Returns `true` for data that others wrote: word lists, recorded test cases.
     fn is_foreign(&self) -> bool {
         self.path.contains("/data/") || self.path.ends_with(".proptest-regressions")
     }
 }
 
-/// Runs every rule over every file git knows or would add.
+/// Applies every rule to every file that git tracks or would add.
 pub(crate) fn run() -> Result<(), String> {
     eprintln!("\n== tidy");
     let files = read_files()?;
@@ -79,13 +79,13 @@ pub(crate) fn run() -> Result<(), String> {
     }
 }
 
-/// Every text file git tracks or would add; binary files are passed over.
+/// Returns every text file that git tracks or would add, without binary files.
 fn read_files() -> Result<Vec<File>, String> {
     let list = shell::output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?;
     let root = shell::root();
     let mut files = Vec::new();
     for path in list.lines() {
-        // A file may be listed and deleted, and an image of a pool is not text: neither is ours.
+        // Skip deleted files that are still listed, and images of pools, which are not text.
         let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
         let Ok(text) = String::from_utf8(bytes) else { continue };
         files.push(File { path: path.into(), text });

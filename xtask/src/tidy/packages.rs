@@ -1,27 +1,27 @@
-//! Rule: each package is ready to be published, or says that it is not for that.
+//! Rule: each package is ready to be published, or is marked as not for publishing.
 //!
-//! What a registry shows of a package (description, documentation, readme, categories) and the files of its
-//! licences are there; a feature that is off by default is on where the documentation is built.
+//! The metadata that a registry shows (description, documentation, readme, categories) and the licence files
+//! exist; a feature that is off by default is on where the documentation is built.
 
 use serde_json::Value;
 
 use crate::shell;
 
-/// What the manifest of a package says.
+/// The manifest of a package.
 pub(super) struct Package {
     /// Its name.
     name: String,
-    /// What is missing of what a registry shows.
+    /// The missing metadata.
     missing: Vec<&'static str>,
 }
 
-/// The strings and lists that a manifest has.
+/// The strings and lists that a manifest must have.
 const WANTED: &[&str] = &["description", "documentation", "readme", "license"];
 const LISTS: &[&str] = &["categories", "keywords"];
-/// The files of the licences, beside the manifest.
+/// The licence files beside the manifest.
 const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
-/// The workspace's packages that are for publishing.
+/// Returns the workspace's packages that are published.
 pub(super) fn read() -> Result<Vec<Package>, String> {
     let args = ["metadata", "--no-deps", "--format-version", "1", "--offline"];
     let json = shell::output(&shell::cargo(), &args)?;
@@ -33,7 +33,7 @@ pub(super) fn read() -> Result<Vec<Package>, String> {
     Ok(packages.iter().filter_map(|package| package_of(package, &has_file)).collect())
 }
 
-/// One of them; `None` if it is not for publishing.
+/// Returns one of them; `None` if it is not published.
 fn package_of(package: &Value, has_file: &dyn Fn(&str, &str) -> bool) -> Option<Package> {
     if package["publish"].as_array().is_some_and(Vec::is_empty) {
         return None;
@@ -51,7 +51,7 @@ fn package_of(package: &Value, has_file: &dyn Fn(&str, &str) -> bool) -> Option<
     Some(Package { name, missing })
 }
 
-/// Whether features are off by default.
+/// Returns `true` if features are off by default.
 fn has_hidden_features(package: &Value) -> bool {
     let Some(features) = package["features"].as_object() else { return false };
     let defaults = features.get("default").and_then(Value::as_array);

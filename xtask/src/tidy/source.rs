@@ -1,14 +1,14 @@
-//! Rules for Rust sources: every file says what it is for, and only `pm-core` has `unsafe`.
+//! Rules for Rust sources: every file has a module doc, and `unsafe` stands in [`UNSAFE_PLACES`] only.
 
 use super::File;
 
-/// Where `unsafe` may stand: all other crates forbid it. Of the C interface it is the one file in
-/// which pointers of C become values of Rust.
+/// The places that may contain `unsafe`; all other crates forbid it. In the C interface it is the one file
+/// that converts pointers of C to values of Rust.
 const UNSAFE_PLACES: &[&str] =
     &["crates/pm-core/", "crates/pmem-rs/", "crates/capi/src/boundary.rs"];
 
-/// A crate that cannot forbid it, for its exported symbols have the attribute `unsafe(no_mangle)`:
-/// it denies it, and this rule sees to the rest.
+/// A crate that cannot forbid it, since its exported symbols have the attribute `unsafe(no_mangle)`; it
+/// denies it, and this rule checks the rest.
 const DENYING: &str = "crates/capi/src/lib.rs";
 
 pub(super) fn check(files: &[File]) -> Vec<String> {
@@ -34,14 +34,14 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// Inputs of compile-fail tests are fragments.
+/// Returns `true` for inputs of compile-fail tests, which are fragments.
 fn is_compile_test(file: &File) -> bool {
     ["tests/compile/words/", "tests/compile/encodings/"]
         .iter()
         .any(|dir| file.path.starts_with(dir))
 }
 
-/// Whether the first thing that is neither blank nor an inner attribute is a module doc.
+/// Returns `true` if the first line that is neither blank nor an inner attribute is a module doc.
 fn starts_with_docs(text: &str) -> bool {
     text.lines()
         .map(str::trim)
@@ -54,7 +54,7 @@ fn is_crate_root(path: &str) -> bool {
     path.ends_with("src/lib.rs") || path.ends_with("src/main.rs") || path.contains("/src/bin/")
 }
 
-/// Whether a line of code, comments and strings left aside, uses the keyword.
+/// Returns `true` if a line of code, without comments and strings, uses the keyword.
 fn has_unsafe(line: &str) -> bool {
     let code: String = line.split('"').step_by(2).collect();
     let code = code.split("//").next().unwrap_or_default();

@@ -1,20 +1,20 @@
-//! Rules: dependencies have the licences and come from the registry that `deny.toml` names, and a program
-//! that adds the facade builds few of them.
+//! Rules: dependencies have the licences and the registry that `deny.toml` names, and a default build of the
+//! facade has few of them.
 //!
-//! `cargo deny` checks more, vulnerabilities above all, and has to be installed; this needs nothing.
+//! `cargo deny` checks more, above all vulnerabilities, but must be installed; this needs nothing.
 
 use std::collections::BTreeSet;
 
 use crate::shell;
 
-/// A package with its licence expression, and where it comes from (`None`: this repository).
+/// A package with its licence expression and its source (`None`: this repository).
 pub(super) struct Package {
     name: String,
     license: Option<String>,
     source: Option<String>,
 }
 
-/// Everything the workspace is built of on Linux.
+/// Returns all packages that the workspace needs on Linux.
 pub(super) fn read() -> Result<Vec<Package>, String> {
     let platform = "x86_64-unknown-linux-gnu";
     let args = ["metadata", "--format-version", "1", "--locked", "--filter-platform", platform];
@@ -33,16 +33,16 @@ pub(super) fn read() -> Result<Vec<Package>, String> {
         .collect())
 }
 
-/// The most crates of others that a default build of the facade takes.
+/// The number of foreign crates that a default build of the facade may have.
 const MOST_FOREIGN: usize = 12;
 
-/// The crates of others in a default build of the facade, one a line.
+/// Returns the foreign crates in a default build of the facade, one a line.
 pub(super) fn read_foreign() -> Result<String, String> {
     let args = ["tree", "--package", "pmindex", "--edges", "normal,build", "--prefix", "none"];
     shell::output(&shell::cargo(), &[&args[..], &["--format", "{p}", "--no-dedupe"]].concat())
 }
 
-/// `tree` has a line for each crate, ours with a path in brackets.
+/// Checks `tree`, which has a line for each crate; lines of our crates have a path in brackets.
 pub(super) fn check_foreign(tree: &str) -> Option<String> {
     let foreign: BTreeSet<&str> = tree.lines().filter(|line| !line.contains('(')).collect();
     (foreign.len() > MOST_FOREIGN).then(|| {
@@ -54,13 +54,13 @@ pub(super) fn check_foreign(tree: &str) -> Option<String> {
     })
 }
 
-/// `rules` is the text of `deny.toml`.
+/// Checks the packages against `rules`, the text of `deny.toml`.
 pub(super) fn check(packages: &[Package], rules: &str) -> Vec<String> {
     let allowed = list(rules, "allow");
     let registries = list(rules, "allow-registry");
     let mut complaints = Vec::new();
     for Package { name, license, source } in packages {
-        // What is not published needs no licence of its own.
+        // Packages that are not published need no licence of their own.
         let Some(source) = source else { continue };
         if !registries.iter().any(|registry| source.ends_with(registry.as_str())) {
             complaints.push(format!("{name} comes from {source}: not allowed in deny.toml"));
@@ -82,15 +82,15 @@ pub(super) fn check(packages: &[Package], rules: &str) -> Vec<String> {
     complaints
 }
 
-/// The strings of the array `name = [..]`.
+/// Returns the strings of the array `name = [..]`.
 fn list(text: &str, name: &str) -> Vec<String> {
     let Some(start) = text.find(&format!("{name} = [")) else { return Vec::new() };
     let array = text[start..].split(']').next().unwrap_or_default();
     array.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Whether a licence expression can be satisfied: `OR` (or `/`) of `AND`s, brackets at most around
-/// one of these.
+/// Returns `true` if a licence expression can be satisfied: `OR` (or `/`) of `AND`s, with brackets at most
+/// around one of these.
 fn permits(expression: &str, is_allowed: &impl Fn(&str) -> bool) -> bool {
     if let Some(inside) = expression.strip_prefix('(')
         && let Some((first, rest)) = inside.split_once(')')

@@ -1,12 +1,12 @@
-//! Rule: the repository speaks about the software: no paths of one machine, nothing about
-//! how a change came to be. A comment says what holds, the commit message says why it changed.
+//! Rule: the repository describes the software: it contains no paths of one machine, and no story of a
+//! change. A comment says what holds; the commit message says why it changed.
 
 use super::File;
 
 /// First folders of paths that exist on one machine only.
 const MACHINE_FOLDERS: &[&str] = &["home", "root", "work", "farm", "Users"];
 
-/// What git leaves where two changes met.
+/// The markers that git leaves in a conflict.
 const MARKERS: &[&str] = &["<<<<<<< ", ">>>>>>> "];
 
 /// Phrases that tell the story of a change.
@@ -46,7 +46,7 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
     complaints
 }
 
-/// Whether `folder` begins a path in this line: `/x/`, not `target/x/` or `https://host/x/`.
+/// Returns `true` if `folder` begins a path in this line: `/x/`, not `target/x/` or `https://host/x/`.
 fn is_path(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         line[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && !"._-}*".contains(c))

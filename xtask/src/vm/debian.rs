@@ -1,4 +1,4 @@
-//! What the guest is made of, from Debian packages: a kernel with its modules, and busybox.
+//! The parts of a guest from Debian packages: a kernel with its modules, and busybox.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 const KERNEL: &str = "linux-image-cloud-amd64";
 const BUSYBOX: &str = "busybox-static";
 
-/// Programs of the host that are needed, and the package of each.
+/// The programs of the host that are needed, and their packages.
 const PROGRAMS: [(&str, &str); 6] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("mke2fs", "e2fsprogs"),
@@ -18,7 +18,7 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("xz", "xz-utils"),
 ];
 
-/// Where the parts are.
+/// The files of the parts.
 pub(crate) struct Parts {
     /// The kernel's image.
     pub(super) kernel: PathBuf,
@@ -28,20 +28,20 @@ pub(crate) struct Parts {
     pub(super) busybox: PathBuf,
 }
 
-/// The packages of the programs that this machine lacks.
+/// Returns the packages of the programs that this machine lacks.
 pub(super) fn missing() -> Vec<&'static str> {
     let there = |program: &str| find(program).is_some();
     PROGRAMS.iter().filter(|(program, _)| !there(program)).map(|(_, package)| *package).collect()
 }
 
-/// Where a program is; system programs too, which are not in everybody's path.
+/// Returns the path of a program, including system programs that are not in every user's path.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(system).map(|dir| dir.join(program)).find(|p| p.is_file())
 }
 
-/// Fetches what is not in `cache` yet.
+/// Fetches the parts that are not in `cache` yet.
 pub(super) fn parts(cache: &Path) -> Result<Parts, String> {
     let busybox = unpacked(cache, BUSYBOX, BUSYBOX)?;
     let busybox = ["bin/busybox", "usr/bin/busybox"].map(|path| busybox.join(path));
@@ -62,7 +62,7 @@ pub(super) fn parts(cache: &Path) -> Result<Parts, String> {
     Ok(Parts { kernel: image, modules, busybox })
 }
 
-/// The package that the meta-package stands for.
+/// Returns the package that the meta-package depends on.
 fn kernel_package() -> Result<String, String> {
     let text = run(Command::new("apt-cache").args(["depends", "--important", KERNEL]))?;
     let real = text.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image-"));
@@ -70,7 +70,7 @@ fn kernel_package() -> Result<String, String> {
         .ok_or_else(|| format!("{KERNEL}: unknown to apt; `apt-get update` may help"))
 }
 
-/// The folder with what is in a package.
+/// Returns the folder with the contents of a package.
 fn unpacked(cache: &Path, folder: &str, package: &str) -> Result<PathBuf, String> {
     let done = cache.join(folder);
     if done.is_dir() {
@@ -91,7 +91,7 @@ fn unpacked(cache: &Path, folder: &str, package: &str) -> Result<PathBuf, String
     Ok(done)
 }
 
-/// The one file of a folder whose name begins so.
+/// Returns the only file of a folder whose name begins with `prefix`.
 fn only(dir: &Path, prefix: &str) -> Result<PathBuf, String> {
     let entries = fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let mut paths = entries.flatten().map(|entry| entry.path());
@@ -103,7 +103,7 @@ fn only(dir: &Path, prefix: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("{}: no file {prefix}*", dir.display()))
 }
 
-/// Runs a program; what it prints.
+/// Runs a program; returns its output.
 pub(crate) fn run(command: &mut Command) -> Result<String, String> {
     let line = format!("{command:?}").replace('"', "");
     let output = command.output().map_err(|e| format!("`{line}` did not start: {e}"))?;

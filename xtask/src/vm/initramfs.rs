@@ -1,5 +1,5 @@
-//! The guest's file system: an archive in memory in the kernel's own format (`newc`: a header of
-//! hexadecimal numbers, the name and the contents of each file, each part padded to 4 bytes).
+//! The file system of the guest: an archive in memory in the kernel's format (`newc`: a header of hexadecimal
+//! numbers, the name and the contents of each file, each part padded to 4 bytes).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,15 +14,15 @@ const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const FILE: u32 = 0o100_644;
 
-/// What a boot runs.
+/// The contents of a boot.
 pub(crate) struct Contents<'a> {
-    /// `fsdax` or `devdax`: how the NVDIMM is used; `disk`: there is none.
+    /// The use of the NVDIMM, `fsdax` or `devdax`; `disk`: there is none.
     pub(crate) mode: &'a str,
-    /// Modules of the kernel that the guest needs; those that these need are found.
+    /// The kernel modules that the guest needs; their dependencies are added.
     pub(crate) modules: &'a [&'a str],
     /// The shell command.
     pub(crate) command: &'a str,
-    /// The programs and files it finds in its folder.
+    /// The programs and files in its folder.
     pub(crate) files: &'a [(&'a str, PathBuf)],
 }
 
@@ -71,7 +71,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// The files of the modules, in an order in which they can be loaded.
+/// Returns the files of the modules, in an order in which they can be loaded.
 fn modules(dir: &Path, wanted: &[&str]) -> Result<Vec<PathBuf>, String> {
     let name_of = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
@@ -90,7 +90,7 @@ fn modules(dir: &Path, wanted: &[&str]) -> Result<Vec<PathBuf>, String> {
             }
             return Err(format!("the kernel has no module {wanted}"));
         };
-        // What a module needs is listed nearest first.
+        // The dependencies of a module are listed with the nearest first.
         for path in needs.split_whitespace().rev().chain([path]) {
             let path = dir.join(path);
             if !files.contains(&path) {
@@ -101,7 +101,7 @@ fn modules(dir: &Path, wanted: &[&str]) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// The shared libraries of a program; none of anything else.
+/// Returns the shared libraries of a program; none for other files.
 fn libraries_of(path: &Path) -> Vec<PathBuf> {
     let Ok(text) = debian::run(Command::new("ldd").arg(path)) else { return Vec::new() };
     let words = text.lines().filter_map(|line| {
@@ -148,7 +148,7 @@ impl Archive {
         }
     }
 
-    /// The folders that a file is in.
+    /// Adds the folders of a file.
     fn parents(&mut self, file: &str) {
         let mut slashes = file.match_indices('/').map(|(at, _)| at).collect::<Vec<_>>();
         for at in slashes.drain(..) {

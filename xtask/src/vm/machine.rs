@@ -1,4 +1,4 @@
-//! A virtual machine: one boot, from power-on to its end.
+//! Runs a virtual machine: one boot, from power-on to its end.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::debian::Parts;
 use super::initramfs::{self, Contents};
 
-/// A boot that takes longer is stuck.
+/// A boot that takes longer has hung.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// How a boot ended.
@@ -22,32 +22,32 @@ pub(crate) enum End {
 
 /// A boot.
 pub(crate) struct Boot<'a> {
-    /// What runs.
+    /// Its file system and its command.
     pub(crate) contents: Contents<'a>,
     /// The hardware besides processors and memory: arguments of QEMU.
     pub(crate) hardware: &'a [String],
-    /// Kill the machine so long after the command began.
+    /// Kill the machine this long after the command began.
     pub(crate) kill_after: Option<Duration>,
 }
 
-/// What a boot was like.
+/// The results of a boot.
 pub(crate) struct Report {
     /// How it ended.
     pub(crate) end: End,
     /// What the command printed.
     pub(crate) output: String,
-    /// How long it took to boot.
+    /// The duration of the boot.
     pub(crate) up: Duration,
 }
 
-/// A machine: what each boot has in common.
+/// A machine: the settings that all boots share.
 pub(crate) struct Machine<'a> {
     parts: &'a Parts,
     dir: PathBuf,
 }
 
 impl<'a> Machine<'a> {
-    /// One whose files go to `dir`.
+    /// Makes one whose files go to `dir`.
     pub(crate) fn new(parts: &'a Parts, dir: &Path) -> Result<Self, String> {
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         Ok(Self { parts, dir: dir.into() })
@@ -124,7 +124,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// A machine under power; dropping it pulls the plug.
+/// A running machine; dropping it kills it.
 struct Running(Child);
 
 impl Running {

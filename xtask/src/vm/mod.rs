@@ -19,7 +19,8 @@ use crate::shell::{self, run_cargo};
 pub(crate) use initramfs::Contents;
 pub(crate) use machine::{Boot, End, Machine};
 
-/// What a machine is made of, fetched if need be; nothing, and a word why, where it cannot be had.
+/// Returns the parts of a machine, fetching them if needed; prints a message and returns `None` if they
+/// cannot be had.
 pub(crate) fn parts(short: bool) -> Result<Option<debian::Parts>, String> {
     let missing = debian::missing();
     if !missing.is_empty() {
@@ -38,7 +39,7 @@ pub(crate) fn parts(short: bool) -> Result<Option<debian::Parts>, String> {
     }
 }
 
-/// A folder for a run's files.
+/// Returns a folder for the files of a run.
 pub(crate) fn place() -> PathBuf {
     shell::root().join("target/dax-vm").join(format!("run-{}", std::process::id()))
 }
@@ -50,8 +51,8 @@ pub(crate) struct Programs {
     pub(crate) pmindex: PathBuf,
 }
 
-/// Builds what runs in a guest: tests, and the command line, which comes with its own tests. With the
-/// features of the whole workspace, as `cargo test` does: most often there is nothing to build.
+/// Builds the programs for a guest: tests, and the command line, which is built with its own tests. Uses the
+/// features of the whole workspace, as `cargo test` does, so most often nothing needs to be built.
 pub(crate) fn programs() -> Result<Programs, String> {
     let tests = ["--test", "dax", "--test", "guest", "--test", "commands"];
     let build = [&["test", "--workspace"], &tests[..], &["--no-run"]].concat();

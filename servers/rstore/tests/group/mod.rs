@@ -1,4 +1,4 @@
-//! A group of three processes: its leader is killed, nodes come and go, and no acknowledged write is lost.
+//! A group of three processes: its leader is killed, nodes join and leave, and no acknowledged write is lost.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rstore_server::{Client, Reply};
 
-/// The nodes of a group in a folder, ended with it.
+/// The nodes of a group in a folder, which end when this is dropped.
 struct Group<'d>(&'d Path);
 
 impl Group<'_> {
@@ -24,13 +24,13 @@ impl Group<'_> {
         String::from_utf8_lossy(text).into_owned()
     }
 
-    /// What the nodes have said.
+    /// Returns the logs of all nodes.
     fn logs(&self) -> String {
         let log = |node: u64| std::fs::read_to_string(self.0.join(format!("node-{node}/log")));
         (1..5).filter_map(|node| Some(format!("node {node}:\n{}", log(node).ok()?))).collect()
     }
 
-    /// Number and address of each node in the status, and its words.
+    /// Returns the number and the address of each node in the status, and its line.
     fn status(&self) -> Vec<(u64, String, String)> {
         let text = String::from_utf8_lossy(&self.rstore(&["status"]).stdout).into_owned();
         let mut nodes = Vec::new();
@@ -69,7 +69,7 @@ impl Drop for Group<'_> {
     }
 }
 
-/// A client that asks another node when one does not answer, as clients of Redis Cluster do.
+/// A client that asks another node if one does not answer, like the clients of Redis Cluster.
 struct Follower {
     nodes: Vec<String>,
     next: usize,
@@ -82,7 +82,7 @@ impl Follower {
         Self { nodes, next: 0, client: None }
     }
 
-    /// Asks until a leader answers: a request may be done more than once.
+    /// Repeats a request until a leader answers; it may be executed more than once.
     fn call(&mut self, request: &[&str]) -> Reply {
         let started = Instant::now();
         loop {
@@ -141,26 +141,26 @@ fn a_group_goes_on_without_its_leader() {
         assert_eq!(client.call(&["DBSIZE"]), Reply::Integer(all + 1));
     };
     more(&mut client, 60);
-    // The leader dies, and the two others go on; then it comes back.
+    // The leader dies, and the two others continue; then it restarts.
     let first = group.leader();
     group.kill(first);
     more(&mut client, 60);
     assert_ne!(group.leader(), first);
     group.done(&["start"]);
-    // Another one comes, by a snapshot; one goes.
+    // A node joins, by a snapshot; another one leaves.
     let text = group.done(&["add"]);
     assert_eq!(text.matches(" runs ").count(), 4, "{text}");
     more(&mut client, 20);
     group.done(&["remove", &first.to_string()]);
     more(&mut client, 20);
-    // Now the new one is needed: it and one other are two of three.
+    // Now the new node is needed: it and one other are two of three.
     let second = group.leader();
     group.kill(second);
     client = Follower::of(&group);
     more(&mut client, 20);
     assert_eq!(client.call(&["FLUSHALL"]), ok());
     assert_eq!(client.call(&["DBSIZE"]), Reply::Integer(0));
-    // All stopped, all started.
+    // All nodes stop and start again.
     assert_eq!(client.call(&["SET", "last", "one"]), ok());
     group.done(&["stop"]);
     group.done(&["start"]);
