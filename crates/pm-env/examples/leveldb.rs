@@ -1,7 +1,7 @@
-//! A `LevelDB` whose files are in a pool: `cargo run --release -p pmindex-env --features leveldb --example
-//! leveldb -- [POOL] [RECORDS]` has a process load it and die, and reads it again.
+//! Runs a `LevelDB` whose files are in a pool: `cargo run --release -p pmindex-env --features leveldb
+//! --example leveldb -- [POOL] [RECORDS]` lets a process load it and die, and reads it again.
 //!
-//! Without a pool's path it takes one in memory, and forgets it.
+//! Without the path of a pool it uses a temporary one in memory.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn open(path: &std::path::Path) -> Result<DB, Box<dyn Error>> {
     Ok(DB::open("db", options)?)
 }
 
-/// Writes records and dies: nothing is closed.
+/// Writes records and dies without closing anything.
 fn write_and_die(path: &std::path::Path, records: u64) -> Result<(), Box<dyn Error>> {
     let mut db = open(path)?;
     for n in 0..records {

@@ -1,4 +1,4 @@
-//! Names: which file has which, in the pool and in DRAM.
+//! The names of files, in the pool and in DRAM.
 //!
 //! ```text
 //! create                                            durable before
@@ -9,7 +9,7 @@
 //! P1  the new entry, tickets of both entries        P2
 //! P2  the slot's pointer to the new one (LIN)       K1; reuse of the old entry
 //!
-//! delete, and what had the name before
+//! delete, and the earlier file of a name
 //! K1  its sequence = 0 (LIN of a delete)            its space is given back
 //!
 //! giving back
@@ -17,8 +17,8 @@
 //! G2  the slot's pointer = null                     reuse of the entry and the inode
 //! ```
 //!
-//! Between P2 and K1 two entries have one name: the one with the greater sequence counts. K1 comes
-//! before anything else can happen to the newer one, so the older one never comes back.
+//! Between P2 and K1 two entries have the same name: the one with the greater sequence counts. K1 precedes
+//! any change of the newer entry, so the older one never reappears.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::layout::{
 };
 use crate::node::{Node, free_extents};
 
-/// A file and where its name is.
+/// A file, and the place of its entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     slot: SlotAt,
@@ -49,7 +49,7 @@ pub(crate) struct Directory {
     last_block: PPtr<Slots>,
     blocks: Vec<PPtr<Slots>>,
     last_sequence: u64,
-    /// Files without a name whose space was not given back.
+    /// Files without a name whose space is not yet given back.
     dead: Vec<Named>,
 }
 
@@ -75,7 +75,7 @@ impl Directory {
             directory.last_block = next;
             next = pm.load(&slots.next);
         }
-        directory.free.reverse(); // the first ones first
+        directory.free.reverse(); // in ascending order
         found.sort_by_key(|(sequence, ..)| *sequence);
         for (sequence, name, named) in found {
             directory.last_sequence = sequence;
@@ -88,12 +88,12 @@ impl Directory {
         Ok(directory)
     }
 
-    /// The file of a name.
+    /// Returns the file with a name.
     pub(crate) fn find(&self, name: &str) -> Result<&Named, EnvError> {
         self.files.get(name).ok_or_else(|| EnvError::NoSuchFile { name: name.into() })
     }
 
-    /// Makes a file with nothing in it. What had the name before is dead.
+    /// Creates an empty file. The earlier file of that name is dead.
     pub(crate) fn create<M: Medium>(
         &mut self,
         pool: &Pool<M>,
@@ -126,7 +126,7 @@ impl Directory {
         Ok(node)
     }
 
-    /// Gives a file another name. What had it before is dead.
+    /// Renames a file. The earlier file of the new name is dead.
     pub(crate) fn rename<M: Medium>(
         &mut self,
         pool: &Pool<M>,
@@ -153,7 +153,7 @@ impl Directory {
         self.put(pool, to, Named { entry, ..named })
     }
 
-    /// Deletes a file. Who has it open reads on.
+    /// Deletes a file. Open handles can still read it.
     pub(crate) fn delete<M: Medium>(&mut self, pool: &Pool<M>, name: &str) -> Result<(), EnvError> {
         let named = self.find(name)?.clone();
         kill(pool, named.entry)?; // K1, LIN(delete), DUR(delete)
@@ -174,15 +174,15 @@ impl Directory {
         self.dead.push(named);
     }
 
-    /// A dead file that nobody reads.
+    /// Returns a dead file without open handles.
     pub(crate) fn take_dead(&mut self) -> Option<Named> {
         let is_free = |named: &Named| Arc::strong_count(&named.node) == 1;
-        // What is damaged leads nowhere: it keeps its space.
+        // The extents of a damaged file are unknown, so it keeps its space.
         let at = self.dead.iter().position(|named| is_free(named) && named.node.leads_on())?;
         Some(self.dead.swap_remove(at))
     }
 
-    /// A dead file's space was given back, or was not.
+    /// Notes whether the space of a dead file was given back.
     pub(crate) fn buried(&mut self, named: Named, is_free: bool) {
         if is_free {
             self.free.push(named.slot);
@@ -191,7 +191,7 @@ impl Directory {
         }
     }
 
-    /// A slot without an entry.
+    /// Returns a slot without an entry.
     fn free_slot<M: Medium>(
         &mut self,
         pool: &Pool<M>,
@@ -237,7 +237,7 @@ impl Directory {
         Ok(pm.flush_words(entry))
     }
 
-    /// The blocks of all files and names.
+    /// Returns the blocks of all files and names.
     pub(crate) fn blocks(&self) -> Vec<u64> {
         let mut blocks: Vec<u64> = self.blocks.iter().map(|block| block.offset()).collect();
         for named in self.files.values().chain(&self.dead) {
@@ -252,7 +252,7 @@ fn corrupt<T>(what: &'static str, at: PPtr<T>) -> PmError {
     PmError::Corrupt { what, offset: at.offset() }
 }
 
-/// Bytes of an entry.
+/// Returns the bytes of an entry.
 fn entry_bytes(name: &str) -> u64 {
     (size_of::<Entry>() + name.len()).next_multiple_of(8) as u64
 }
@@ -283,7 +283,7 @@ fn read_entry<M: Medium>(
     Ok((sequence, name, Named { slot, entry: at, node }))
 }
 
-/// Ends an entry.
+/// Kills an entry.
 fn kill<M: Medium>(pool: &Pool<M>, entry: PPtr<Entry>) -> Result<(), PmError> {
     let (pm, entry) = (pool.pm(), pool.get(entry)?);
     pm.store(&entry.sequence, 0); // K1

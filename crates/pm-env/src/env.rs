@@ -15,12 +15,12 @@ use crate::layout::{FORMAT, KIND, NAME_MAX, Root, checked};
 
 /// Append-only named files in a pool. See the [crate](crate).
 ///
-/// Any number of threads may use it; names are changed one after another.
+/// All methods may be called from many threads; changes of names are serialized.
 pub struct Env<M: Medium = Mapped> {
     shared: Arc<Shared<M>>,
 }
 
-/// How files take their space.
+/// The sizes of the extents of files.
 #[derive(Clone, Debug)]
 pub struct EnvOptions {
     extents: RangeInclusive<u64>,
@@ -33,14 +33,14 @@ impl Default for EnvOptions {
 }
 
 impl EnvOptions {
-    /// The defaults.
+    /// Returns the defaults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes of the first extent of a file, and of its largest ones; in between each new extent doubles the
-    /// file. 4 KiB and 2 MiB unless said otherwise; 128 bytes at least.
+    /// Sets the bytes of the first extent of a file, and of its largest extents; in between, each new extent
+    /// doubles the file. The defaults are 4 KiB and 2 MiB; the minimum is 128 bytes.
     #[must_use]
     pub fn extents(mut self, bytes: RangeInclusive<u64>) -> Self {
         let line = |bytes: u64| bytes.next_multiple_of(LINE as u64).max(128);
@@ -50,14 +50,14 @@ impl EnvOptions {
     }
 }
 
-/// What the environment and its open files share.
+/// The state that the environment and its open files share.
 pub(crate) struct Shared<M: Medium> {
     pub(crate) pool: Arc<Pool<M>>,
     root: PPtr<Root>,
     directory: Mutex<Directory>,
     locks: Mutex<HashSet<String>>,
     pub(crate) extents: RangeInclusive<u64>,
-    /// Last: then somebody else may open it.
+    /// Dropped last: then another handle may open the environment.
     open: OpenIndex,
 }
 
@@ -80,7 +80,7 @@ impl<M: Medium> fmt::Debug for Shared<M> {
 }
 
 impl<M: Medium> Shared<M> {
-    /// Gives the space of dead files back that nobody has open.
+    /// Gives the space of dead files without open handles back.
     pub(crate) fn free_dead(&self) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pool.pm());
         loop {
@@ -92,7 +92,7 @@ impl<M: Medium> Shared<M> {
     }
 }
 
-/// Refuses what is no name.
+/// Refuses invalid names.
 fn check_name(name: &str) -> Result<(), EnvError> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(EnvError::BadName { len: name.len() });
@@ -101,7 +101,7 @@ fn check_name(name: &str) -> Result<(), EnvError> {
 }
 
 impl<M: Medium> Env<M> {
-    /// Makes an environment without files.
+    /// Creates an environment without files.
     ///
     /// # Errors
     /// [`PmError::NameTaken`] and those of [`Pool::create_index`].
@@ -118,15 +118,15 @@ impl<M: Medium> Env<M> {
         Self::start(pool, open, options)
     }
 
-    /// Opens the environment of this name, if there is one. The space of files that a crash left without a
-    /// name is given back first.
+    /// Opens the environment with this name, if it exists. First gives back the space of files that a crash
+    /// left without a name.
     ///
     /// # Errors
-    /// [`PmError::NameTaken`] if the name is that of something else, [`PmError::AlreadyOpen`],
-    /// [`PmError::Corrupt`] if a name is damaged. A file that is damaged says so when it is opened.
+    /// [`PmError::NameTaken`] if the name belongs to a structure of another type, [`PmError::AlreadyOpen`],
+    /// [`PmError::Corrupt`] if a name is damaged. A damaged file is reported when it is opened.
     ///
     /// # Cost
-    /// Reads each file's extents, not what they contain.
+    /// Reads the extents of each file, not their contents.
     pub fn open(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -139,7 +139,7 @@ impl<M: Medium> Env<M> {
         Self::start(pool, open, options).map(Some)
     }
 
-    /// Opens the environment of this name, or makes it, with the default options.
+    /// Opens the environment with this name, or creates it with the default options.
     ///
     /// # Errors
     /// Those of [`open`](Self::open) and [`create`](Self::create).
@@ -162,7 +162,7 @@ impl<M: Medium> Env<M> {
         Ok(Self { shared })
     }
 
-    /// The pool.
+    /// Returns the pool.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool<M>> {
         &self.shared.pool
@@ -172,16 +172,16 @@ impl<M: Medium> Env<M> {
         self.shared.pool.pm().lock(&self.shared.directory)
     }
 
-    /// Makes a file with nothing in it, in place of the one of this name, if there is one.
+    /// Creates an empty file, replacing the file of this name, if there is one.
     ///
     /// # Durability
-    /// The name is durable when this returns; after a crash before there is the new file, or what there was.
+    /// The name is durable on return. After an earlier crash the name has the new file, or its earlier one.
     ///
     /// # Errors
-    /// [`EnvError::BadName`]; the pool's.
+    /// [`EnvError::BadName`]; errors of the pool.
     ///
     /// # Cost
-    /// 2 fences; one more and those of a delete if there is a file of this name.
+    /// 2 fences; if it replaces a file, one more and those of a delete.
     pub fn create_file(&self, name: &str) -> Result<File<M>, EnvError> {
         check_name(name)?;
         self.shared.pool.check_writable()?;
@@ -191,7 +191,7 @@ impl<M: Medium> Env<M> {
         Ok(file)
     }
 
-    /// Opens a file, to read and to append.
+    /// Opens a file for reading and appending.
     ///
     /// # Errors
     /// [`EnvError::NoSuchFile`]; [`PmError::Corrupt`] if it is damaged.
@@ -202,7 +202,7 @@ impl<M: Medium> Env<M> {
         Ok(File::new(&self.shared, node))
     }
 
-    /// Opens a file, or makes it.
+    /// Opens a file, or creates it.
     ///
     /// # Errors
     /// Those of [`open_file`](Self::open_file) and [`create_file`](Self::create_file).
@@ -218,20 +218,20 @@ impl<M: Medium> Env<M> {
         Ok(File::new(&self.shared, &node))
     }
 
-    /// Whether there is a file of this name.
+    /// Returns `true` if a file of this name exists.
     #[must_use]
     pub fn exists(&self, name: &str) -> bool {
         self.directory().files.contains_key(name)
     }
 
-    /// Gives a file another name, in place of the file that has it, if there is one: at no moment, and after
-    /// no crash, are there both names of it, or none.
+    /// Renames a file, replacing the file of the new name, if there is one. At any moment, and after any
+    /// crash, the file has exactly one of the two names.
     ///
     /// # Errors
-    /// [`EnvError::NoSuchFile`], [`EnvError::BadName`]; the pool's.
+    /// [`EnvError::NoSuchFile`], [`EnvError::BadName`]; errors of the pool.
     ///
     /// # Cost
-    /// 2 fences; one more and those of a delete if there is a file of the other name.
+    /// 2 fences; if it replaces a file, one more and those of a delete.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), EnvError> {
         check_name(to)?;
         self.shared.pool.check_writable()?;
@@ -240,13 +240,13 @@ impl<M: Medium> Env<M> {
         Ok(())
     }
 
-    /// Deletes a file. Who has it open reads on; its space is given back after that.
+    /// Deletes a file. Open handles can still read it; its space is given back when the last one is dropped.
     ///
     /// # Errors
-    /// [`EnvError::NoSuchFile`]; the pool's.
+    /// [`EnvError::NoSuchFile`]; errors of the pool.
     ///
     /// # Cost
-    /// One fence; 2 more, and 2 for each extent, to give back the space.
+    /// One fence; 2 more, and 2 for each extent, to give the space back.
     pub fn delete(&self, name: &str) -> Result<(), EnvError> {
         self.shared.pool.check_writable()?;
         self.directory().delete(&self.shared.pool, name)?;
@@ -254,13 +254,14 @@ impl<M: Medium> Env<M> {
         Ok(())
     }
 
-    /// As [`Shared::free_dead`], after what is durable.
+    /// Does the same as [`Shared::free_dead`], after a durable change, whose outcome it does not alter.
     fn free_dead(&self) {
-        // What cannot be given back now is later, by the next opening at the latest.
+        // Space that cannot be given back now is given back later, at the latest when the environment is
+        // opened.
         let _ = self.shared.free_dead();
     }
 
-    /// The names that begin with `prefix`, in order.
+    /// Returns the names that begin with `prefix`, in order.
     #[must_use]
     pub fn list(&self, prefix: &str) -> Vec<String> {
         let directory = self.directory();
@@ -268,8 +269,8 @@ impl<M: Medium> Env<M> {
         from.map(|(name, _)| name.clone()).take_while(|name| name.starts_with(prefix)).collect()
     }
 
-    /// Locks a name, whether there is a file of it or not, until the result is dropped. Another process
-    /// cannot have the pool open meanwhile, so a lock is not kept in it.
+    /// Locks a name, whether or not it has a file, until the result is dropped. The lock is kept in DRAM,
+    /// since no other process can open the pool meanwhile.
     ///
     /// # Errors
     /// [`EnvError::Locked`].
@@ -280,10 +281,10 @@ impl<M: Medium> Env<M> {
         Ok(FileLock { shared: Arc::clone(&self.shared), name: name.into() })
     }
 
-    /// Verifies the files: the bytes that they have.
+    /// Verifies all files; returns the number of their bytes.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`]: what and where.
+    /// [`PmError::Corrupt`] says what is wrong and where.
     pub fn check(&self) -> Result<u64, EnvError> {
         let directory = self.directory();
         let mut bytes = 0;
@@ -300,7 +301,7 @@ impl<M: Medium> Env<M> {
         Ok(bytes)
     }
 
-    /// The offsets of all its blocks, for the allocator's audit.
+    /// Returns the offsets of all its blocks, for the allocator's audit.
     #[must_use]
     pub fn blocks(&self) -> Vec<u64> {
         let mut blocks = self.directory().blocks();

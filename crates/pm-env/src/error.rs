@@ -17,7 +17,7 @@ pub enum EnvError {
     /// The name is empty or longer than 255 bytes.
     #[error("the name of a file must have 1 to {NAME_MAX} bytes; this one has {len}")]
     BadName {
-        /// Its bytes.
+        /// Its length in bytes.
         len: usize,
     },
     /// The lock of this name is held.

@@ -1,4 +1,4 @@
-//! An open file, and what reads it as a stream.
+//! An open file, and a reader of it as a stream.
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,13 +11,13 @@ use crate::env::Shared;
 use crate::error::EnvError;
 use crate::node::Node;
 
-/// An open file. A handle: clones are the same file, and files of one name are, too.
+/// An open file. A handle: all clones, and all handles of the same name, are the same file.
 ///
-/// A file that is deleted, or replaced, stays readable to who has it open; its space is given back
-/// when the last handle is dropped, or after a crash.
+/// A file that is deleted or replaced stays readable through open handles; its space is given back when the
+/// last handle is dropped, or after a crash.
 pub struct File<M: Medium = Mapped> {
     pub(crate) shared: Arc<Shared<M>>,
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     pub(crate) node: Option<Arc<Node>>,
 }
 
@@ -37,7 +37,8 @@ impl<M: Medium> Drop for File<M> {
     fn drop(&mut self) {
         let is_dead = self.node.take().is_some_and(|node| node.is_dead.load(Acquire));
         if is_dead {
-            // What cannot be given back now is later, by the next opening at the latest.
+            // Space that cannot be given back now is given back later, at the latest when the environment is
+            // opened.
             let _ = self.shared.free_dead();
         }
     }
@@ -52,36 +53,36 @@ impl<M: Medium> File<M> {
         self.node.as_deref().unwrap_or_else(|| unreachable!("a file that is dropped"))
     }
 
-    /// Bytes that it has.
+    /// Returns its length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.node().len()
     }
 
-    /// Whether it has none.
+    /// Returns `true` if it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Appends. All of it or nothing: whoever reads sees no part of it, neither now nor after a crash.
+    /// Appends bytes, all or nothing: no reader sees a part of them, neither now nor after a crash.
     ///
     /// # Durability
-    /// Survives the death of the process when it returns, and that of the system after the next
-    /// [`sync`](Self::sync); of appends that are not synced a crash leaves the first ones.
+    /// On return the bytes survive the death of the process, and after the next [`sync`](Self::sync) that of
+    /// the system. Of appends that are not synchronised, a crash leaves a prefix.
     ///
     /// # Cost
-    /// One fence and the lines of the bytes; two fences more for each new extent. One append at a time
-    /// is made to a file.
+    /// One fence and the lines of the bytes; two fences more for each new extent. Appends to one file are
+    /// serialized.
     ///
     /// # Errors
-    /// [`PmError::Full`](pmindex_core::PmError::Full) and the pool's; nothing is appended then.
+    /// [`PmError::Full`](pmindex_core::PmError::Full) and other errors of the pool; then nothing is appended.
     pub fn append(&self, bytes: &[u8]) -> Result<(), EnvError> {
         self.shared.pool.check_writable()?;
         Ok(self.node().append(&self.shared.pool, &self.shared.extents, bytes)?)
     }
 
-    /// Makes durable what was appended before, by anybody.
+    /// Makes all earlier appends durable, by any thread.
     ///
     /// # Cost
     /// One line and one fence. The mode of the pool says what it survives:
@@ -94,7 +95,8 @@ impl<M: Medium> File<M> {
         Ok(self.node().sync(&self.shared.pool)?)
     }
 
-    /// Reads from an offset on; how many bytes, fewer than the buffer has only at the end of the file.
+    /// Reads from an offset; returns the number of bytes, which is less than the buffer's only at the end of
+    /// the file.
     ///
     /// # Errors
     /// [`PmError::Corrupt`](pmindex_core::PmError::Corrupt).
@@ -102,10 +104,10 @@ impl<M: Medium> File<M> {
         Ok(self.node().read_at(&self.shared.pool, offset, into)?)
     }
 
-    /// All that it has.
+    /// Returns the whole contents.
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at).
+    /// Those of [`read_at`](Self::read_at).
     pub fn read_all(&self) -> Result<Vec<u8>, EnvError> {
         let mut bytes = vec![0; usize::try_from(self.len()).unwrap_or(usize::MAX)];
         let read = self.read_at(0, &mut bytes)?;
@@ -113,14 +115,14 @@ impl<M: Medium> File<M> {
         Ok(bytes)
     }
 
-    /// A stream of what it has, from the start.
+    /// Returns a stream of the contents, from the start.
     #[must_use]
     pub fn reader(&self) -> Reader<M> {
         Reader { file: self.clone(), at: 0 }
     }
 }
 
-/// Appends; flushing is [`sync`](File::sync). Wrap it into a `BufWriter` if writes are small.
+/// Appends; flushing calls [`sync`](File::sync). Wrap the file into a `BufWriter` if writes are small.
 impl<M: Medium> Write for File<M> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.append(bytes)?;
@@ -132,7 +134,7 @@ impl<M: Medium> Write for File<M> {
     }
 }
 
-/// A stream of what a file has.
+/// A stream of the contents of a file.
 #[derive(Clone, Debug)]
 pub struct Reader<M: Medium = Mapped> {
     file: File<M>,

@@ -1,4 +1,4 @@
-//! What files cost.
+//! Golden costs of files.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn golden_env() {
     for bytes in [128, 4096] {
         let log = env.create_file(&format!("{bytes}.log")).expect("room");
         let record = vec![7; bytes];
-        log.append(&record).expect("room"); // has its first extent
+        log.append(&record).expect("room"); // allocates the first extent
         row(&format!("append of {bytes} bytes"), OPERATIONS, &|_| {
             log.append(&record).expect("room");
         });

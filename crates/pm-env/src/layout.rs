@@ -1,4 +1,4 @@
-//! What an environment of files keeps in a pool.
+//! The layout of an environment of files in a pool.
 //!
 //! ```text
 //! root     | slots | zeros |
@@ -8,12 +8,12 @@
 //! extent   | next | bytes | number | checksum | zeros | its bytes |
 //! ```
 //!
-//! A *checked number* has 48 bits, and 16 bits of its checksum below them: what one store changes is
-//! verified, too.
+//! A *checked number* has 48 bits, and 16 bits of its checksum below them, so that a word that one store
+//! changes can be verified too.
 //!
-//! A file has an entry in a slot, which has its name, and an inode, which has what it contains. An entry
-//! is *dead* if its sequence is 0, or if another entry has the same name and a greater sequence; its
-//! file is gone, and its space is given back when nobody reads the file any more, or by the next opening.
+//! A file has an entry in a slot, which has its name, and an inode, which leads to its contents. An entry is
+//! *dead* if its sequence is 0, or if another entry has the same name and a greater sequence. Its file is
+//! deleted, and its space is given back when the last open handle is dropped, or by the next opening.
 
 use pmindex_core::{Medium, PPtr, PmError, PmPtr, PmU64, Pool, checksum, pm_struct};
 
@@ -23,7 +23,7 @@ pub(crate) const KIND: [u8; 8] = *b"env     ";
 pub(crate) const FORMAT: u64 = 1;
 /// Entries of a block of slots.
 pub(crate) const SLOTS: usize = 63;
-/// The most bytes of a name.
+/// The maximum bytes of a name.
 pub const NAME_MAX: usize = 255;
 
 pm_struct! {
@@ -36,10 +36,10 @@ pm_struct! {
         pub reserved @ 8: [PmU64; 7],
     }
 
-    /// Where entries are found.
+    /// Pointers to entries.
     #[align(64)]
     pub struct Slots: size 512 {
-        /// More of them.
+        /// The next block of slots.
         pub next @ 0: PmPtr<Slots>,
         /// Entries, or null.
         pub entries @ 8: [PmPtr<Entry>; 63],
@@ -48,21 +48,21 @@ pm_struct! {
     /// The name of a file; its bytes follow.
     #[align(8)]
     pub struct Entry: size 32 {
-        /// Which of two entries of one name is dead: the one with the lesser number. A checked number, or 0:
-        /// this one is dead.
+        /// Of two entries with the same name, the one with the lesser sequence is dead. A checked number, or
+        /// 0: this entry is dead.
         pub sequence @ 0: PmU64,
-        /// What the file contains.
+        /// The contents of the file.
         pub inode @ 8: PmPtr<Inode>,
         /// Bytes of the name.
         pub name_bytes @ 16: PmU64,
-        /// Of where the entry is, the inode and the name.
+        /// The checksum of the entry's offset, the inode and the name.
         pub checksum @ 24: PmU64,
     }
 
-    /// What a file contains.
+    /// The contents of a file.
     #[align(64)]
     pub struct Inode: size 64 {
-        /// Bytes of the file: a checked number.
+        /// The length of the file in bytes: a checked number.
         pub length @ 0: PmU64,
         /// The first extent.
         pub extents @ 8: PmPtr<Extent>,
@@ -73,13 +73,13 @@ pm_struct! {
     /// A part of a file; its bytes follow.
     #[align(64)]
     pub struct Extent: size 64 {
-        /// The part after it.
+        /// The next part.
         pub next @ 0: PmPtr<Extent>,
-        /// Bytes that it has room for.
+        /// Its capacity in bytes.
         pub bytes @ 8: PmU64,
-        /// How many parts are before it.
+        /// The number of parts before it.
         pub number @ 16: PmU64,
-        /// Of where it is, whose it is, `bytes` and `number`.
+        /// The checksum of its offset, its inode, `bytes` and `number`.
         pub checksum @ 24: PmU64,
         /// Zero.
         pub reserved @ 32: [PmU64; 4],
@@ -99,12 +99,12 @@ impl SlotAt {
     }
 }
 
-/// A word for a number of 48 bits: it and 16 bits of its checksum.
+/// Returns the word of a number of 48 bits: the number and 16 bits of its checksum.
 pub(crate) fn checked(number: u64) -> u64 {
     number << 16 | checksum(CHECKED, [number]) & 0xffff
 }
 
-/// The number that a word stands for; `None` if it stands for none.
+/// Returns the number in a word; `None` if the checksum is wrong.
 pub(crate) fn unchecked(word: u64) -> Option<u64> {
     let number = word >> 16;
     (word == checked(number)).then_some(number)
@@ -112,12 +112,12 @@ pub(crate) fn unchecked(word: u64) -> Option<u64> {
 
 const CHECKED: u64 = u64::from_le_bytes(*b"env word");
 
-/// The checksum of an entry.
+/// Returns the checksum of an entry.
 pub(crate) fn entry_checksum(at: PPtr<Entry>, inode: PPtr<Inode>, bytes: u64, name: &[u64]) -> u64 {
     checksum(at.offset(), [inode.offset(), bytes].into_iter().chain(name.iter().copied()))
 }
 
-/// The checksum of an extent.
+/// Returns the checksum of an extent.
 pub(crate) fn extent_checksum(
     at: PPtr<Extent>,
     inode: PPtr<Inode>,
@@ -127,7 +127,7 @@ pub(crate) fn extent_checksum(
     checksum(at.offset(), [inode.offset(), bytes, number])
 }
 
-/// The words of the name of an entry.
+/// Returns the words of the name of an entry.
 pub(crate) fn name_words<M: Medium>(
     pool: &Pool<M>,
     entry: PPtr<Entry>,
@@ -136,7 +136,7 @@ pub(crate) fn name_words<M: Medium>(
     pool.words(entry.offset() + size_of::<Entry>() as u64, bytes.div_ceil(8) as usize)
 }
 
-/// The words of some bytes of an extent, from a word on.
+/// Returns the words of some bytes of an extent, from a word on.
 pub(crate) fn extent_words<M: Medium>(
     pool: &Pool<M>,
     extent: PPtr<Extent>,

@@ -1,4 +1,4 @@
-//! The environment of `rusty-leveldb`, a log-structured merge tree: its log, tables and catalog as files of
+//! The environment of `rusty-leveldb`, a log-structured merge tree: its log, tables and catalog are files of
 //! a pool (feature `leveldb`).
 
 use std::collections::HashMap;
@@ -45,7 +45,7 @@ pub struct LevelEnv<M: Medium = Mapped> {
 }
 
 impl<M: Medium> LevelEnv<M> {
-    /// The files of `env`.
+    /// Makes one over the files of `env`.
     #[must_use]
     pub fn new(env: Env<M>) -> Self {
         Self { env, locks: Mutex::default() }
@@ -65,7 +65,7 @@ impl From<EnvError> for Status {
     }
 }
 
-/// The name of a file: its path without the separators at its ends.
+/// Returns the name of a file: its path without the separators at its ends.
 fn name_of(path: &Path) -> Result<&str> {
     let name = path.to_str();
     let name =
@@ -73,7 +73,7 @@ fn name_of(path: &Path) -> Result<&str> {
     Ok(name?.trim_matches('/'))
 }
 
-/// A file of a table or a log that is read anywhere.
+/// A table or log, which is read at any offset.
 struct Anywhere<M: Medium>(File<M>);
 
 impl<M: Medium> RandomAccess for Anywhere<M> {
@@ -82,7 +82,7 @@ impl<M: Medium> RandomAccess for Anywhere<M> {
     }
 }
 
-/// What the database logs of itself: lost with the power, as it may be.
+/// The database's log of its own events, which may be lost in a power failure.
 struct Unsynced<M: Medium>(File<M>);
 
 impl<M: Medium> Write for Unsynced<M> {
@@ -112,7 +112,7 @@ impl<M: Medium> rusty_leveldb::env::Env for LevelEnv<M> {
         Ok(Box::new(self.env.open_or_create_file(name_of(path)?)?))
     }
 
-    /// A folder is there if a file is in it.
+    /// A folder exists if it has a file.
     fn exists(&self, path: &Path) -> Result<bool> {
         let name = name_of(path)?;
         Ok(self.env.exists(name) || !self.env.list(&format!("{name}/")).is_empty())
@@ -133,7 +133,7 @@ impl<M: Medium> rusty_leveldb::env::Env for LevelEnv<M> {
     }
 
     fn mkdir(&self, _: &Path) -> Result<()> {
-        Ok(()) // a name may have slashes
+        Ok(()) // a name may contain slashes
     }
 
     fn rmdir(&self, _: &Path) -> Result<()> {

@@ -1,8 +1,8 @@
-//! Append-only named files in a pool: what a log-structured store needs of a file system (the thesis,
-//! section 3.3, Pmemenv).
+//! Append-only named files in a pool: the file system of a log-structured store (the thesis, section 3.3,
+//! Pmemenv).
 //!
-//! An append is a copy into mapped memory and a fence, not a system call; reading is a copy out of it.
-//! Names, renames and deletes are crash-consistent, each commits by one word.
+//! An append is a copy into mapped memory and a fence, not a system call; a read is a copy out of it.
+//! Creating, renaming and deleting are crash-consistent: each commits by one word.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,7 +32,7 @@
 //! | what a file has | [`File`], [`Reader`] |
 //! | under a database of `rusty-leveldb` | `LevelEnv`, feature `leveldb` |
 //!
-//! Files are not overwritten and not cut, and there are no folders: a name may have slashes.
+//! Files cannot be overwritten or truncated, and there are no folders: a name may contain slashes.
 #![forbid(unsafe_code)]
 
 mod directory;

@@ -1,4 +1,4 @@
-//! What a file contains: extents, one after the other.
+//! The contents of a file: extents, one after the other.
 //!
 //! ```text
 //! append                                          durable before
@@ -10,8 +10,8 @@
 //! P2  the link to it (LIN)                        any length that reaches into it
 //! ```
 //!
-//! The last word of what is appended may have bytes of an earlier append, which stay as they are: a word is
-//! stored whole. Who reads goes by the length in DRAM, which is stored after the one in the pool.
+//! The last word of an append may contain bytes of an earlier append, which are stored again unchanged, since
+//! words are stored whole. Readers use the length in DRAM, which is stored after the one in the pool.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -27,32 +27,32 @@ const HEAD: u64 = size_of::<Extent>() as u64;
 /// A part of a file.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// Bytes of the file before it.
+    /// The bytes of the file before it.
     start: u64,
     bytes: u64,
     at: PPtr<Extent>,
 }
 
-/// What a file contains; shared by all who have it open.
+/// The contents of a file; all open handles share it.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) inode: PPtr<Inode>,
-    /// It has no name any more.
+    /// The file has no name, so it is given back when no handle is open.
     pub(crate) is_dead: AtomicBool,
-    /// What was acknowledged.
+    /// The acknowledged length.
     length: AtomicU64,
-    /// In their order. Held for moments.
+    /// The parts, in order. Locked briefly.
     parts: RwLock<Vec<Part>>,
-    /// Held by who appends.
+    /// Held during an append.
     appends: Mutex<()>,
-    /// It has all the extents that its length wants. One that is dead may not.
+    /// All extents for its length exist. Some of a dead file's may be missing.
     is_whole: bool,
-    /// What is wrong with its extents.
+    /// The damage of its extents.
     damage: Option<PmError>,
 }
 
 impl Node {
-    /// A file with nothing in it.
+    /// Makes an empty file.
     pub(crate) fn empty(inode: PPtr<Inode>) -> Self {
         Self {
             inode,
@@ -65,7 +65,7 @@ impl Node {
         }
     }
 
-    /// What there is of a file.
+    /// Reads the extents of a file.
     pub(crate) fn read<M: Medium>(pool: &Pool<M>, inode: PPtr<Inode>) -> Self {
         let mut node = Self::empty(inode);
         node.damage = node.read_parts(pool).err();
@@ -76,7 +76,7 @@ impl Node {
         let (pm, inode) = (pool.pm(), pool.get(self.inode)?);
         let (mut next, mut start) = (pm.load(&inode.extents), 0);
         let parts = self.parts.get_mut();
-        // What gives a dead file's extents back, from the first one on, may have been interrupted.
+        // Giving back the extents of a dead file starts at the first one and may have been interrupted.
         let before =
             if next.is_null() { 0 } else { pm.load(&pool.get(next)?.number) & u64::from(u32::MAX) };
         while !next.is_null() {
@@ -100,7 +100,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether it is sound, as one that has a name.
+    /// Returns an error unless it is sound, as a file with a name must be.
     pub(crate) fn check(&self) -> Result<(), PmError> {
         if let Some(damage) = &self.damage {
             return Err(damage.clone());
@@ -109,7 +109,7 @@ impl Node {
         if self.is_whole { Ok(()) } else { Err(PmError::Corrupt { what, offset }) }
     }
 
-    /// Whether all that is left of it can be found.
+    /// Returns `true` if all its remaining extents can be found.
     pub(crate) fn leads_on(&self) -> bool {
         self.damage.is_none()
     }
@@ -118,7 +118,7 @@ impl Node {
         self.length.load(Acquire)
     }
 
-    /// The blocks of the extents.
+    /// Returns the blocks of the extents.
     pub(crate) fn blocks(&self) -> Vec<u64> {
         self.parts.read().iter().map(|part| part.at.offset()).collect()
     }
@@ -130,7 +130,7 @@ impl Node {
         (offset < part.start + part.bytes).then_some(part)
     }
 
-    /// Reads what there is from an offset on; how many bytes.
+    /// Reads from an offset; returns the number of bytes.
     pub(crate) fn read_at<M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -153,7 +153,7 @@ impl Node {
         Ok(done)
     }
 
-    /// Appends: see the module's head.
+    /// Appends bytes, in the steps of the module's table.
     pub(crate) fn append<M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -184,7 +184,7 @@ impl Node {
         Ok(())
     }
 
-    /// Makes durable what was appended before.
+    /// Makes earlier appends durable.
     pub(crate) fn sync<M: Medium>(&self, pool: &Pool<M>) -> Result<(), PmError> {
         let (pm, inode) = (pool.pm(), pool.get(self.inode)?);
         let flushed = pm.flush(&inode.length); // DUR(append)
@@ -192,7 +192,7 @@ impl Node {
         Ok(())
     }
 
-    /// Adds extents until the file has room for so many bytes.
+    /// Adds extents until the file has room for this many bytes.
     fn make_room<M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -211,7 +211,7 @@ impl Node {
             let usual = room.clamp(first, largest).max(needed).min(most);
             let number = self.parts.read().len() as u64;
             let part = match self.add_extent(pool, last, number, usual) {
-                // A pool that is nearly full has room for a small one, perhaps.
+                // A pool that is nearly full may have room for a small extent.
                 Err(error) if error.is_full() && needed < usual => {
                     self.add_extent(pool, last, number, needed)
                 }
@@ -252,7 +252,7 @@ impl Node {
     }
 }
 
-/// Gives the extents of a file back, one by one from the first on. Nobody has the file.
+/// Gives the extents of a file back, one by one from the first on. No handle of the file is open.
 ///
 /// ```text
 /// P1  the ticket                                  P2
@@ -298,8 +298,8 @@ fn read_words<M: Medium>(
     Ok(())
 }
 
-/// Writes bytes of an extent, without what is before them in their first word; what is behind them in their
-/// last word is not in use.
+/// Writes bytes of an extent, and keeps the bytes before them in their first word; the bytes behind them in
+/// their last word are unused.
 fn write_words<M: Medium>(
     pool: &Pool<M>,
     extent: PPtr<Extent>,

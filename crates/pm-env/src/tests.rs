@@ -1,4 +1,4 @@
-//! What the crash explorer does not see: errors, streams, damage, threads.
+//! Tests outside of the crash explorer: errors, streams, damage, threads.
 
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
@@ -120,7 +120,7 @@ fn files_are_there_again_and_many_of_them() {
         env.delete(&format!("file {n}")).unwrap();
     }
     env.delete("file 7").unwrap();
-    // As a process leaves it that is killed while it has a file open that was deleted.
+    // A process was killed while it had a deleted file open.
     let copy = folder.path().join("copy");
     std::fs::copy(&path, &copy).unwrap();
     drop((open, env, pool));
@@ -138,7 +138,7 @@ fn files_are_there_again_and_many_of_them() {
     audit(&env);
 }
 
-/// A bit flipped anywhere in what the environment says of its files is told, or changes nothing.
+/// A flipped bit anywhere in the environment's metadata is reported, or changes nothing.
 #[test]
 fn damage_is_told_and_never_read() {
     let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
@@ -152,7 +152,7 @@ fn damage_is_told_and_never_read() {
     let mut told = 0;
     for block in blocks {
         let size = pool.block_size(pmindex_core::PPtr::<pmindex_core::PmU64>::new(block)).unwrap();
-        // Heads of blocks: what files contain is theirs.
+        // The heads of blocks; the rest is the contents of files.
         for cell in pool.words(block, size.min(64) as usize / 8).unwrap() {
             use pmindex_core::Medium;
             let word = pool.pm().load_word(cell);

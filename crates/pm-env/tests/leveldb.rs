@@ -1,4 +1,4 @@
-//! A database of `rusty-leveldb` on files of a pool.
+//! A database of `rusty-leveldb` over files of a pool.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -17,13 +17,13 @@ fn env(pool: &Arc<Pool>) -> LevelEnv {
 fn open(pool: &Arc<Pool>) -> DB {
     let options = Options {
         env: Rc::new(Box::new(env(pool))),
-        write_buffer_size: 16 << 10, // so that there are tables, and compactions of them
+        write_buffer_size: 16 << 10, // so that there are tables and compactions
         ..Options::default()
     };
     DB::open("db", options).expect("a database")
 }
 
-/// A copy of the pool as it is, which is what a killed process leaves.
+/// Returns a copy of the pool as a killed process leaves it.
 fn killed(path: &Path, copy: &str) -> Arc<Pool> {
     let copy = path.with_file_name(copy);
     std::fs::copy(path, &copy).expect("a copy");
@@ -36,7 +36,7 @@ fn record(n: u32) -> (Vec<u8>, Vec<u8>) {
     (format!("key {:05}", n * 7919 % 20_011).into_bytes(), format!("value {n}").into_bytes())
 }
 
-/// All records are there, and as many as there should be.
+/// Checks that all records exist, and no others.
 fn has_all(db: &mut DB, more: u64) {
     for n in 0..RECORDS {
         let (key, value) = record(n);
@@ -49,8 +49,8 @@ fn has_all(db: &mut DB, more: u64) {
     assert_eq!(found, u64::from(RECORDS) + more);
 }
 
-/// Each record is written once: version 4.0.2 now and then loses a record beside one that is deleted or written
-/// again, wherever its files are.
+/// Writes each record once: version 4.0.2 sometimes loses a record beside one that is deleted or written
+/// again, on any medium.
 #[test]
 fn a_database_survives_the_death_of_its_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -61,12 +61,12 @@ fn a_database_survives_the_death_of_its_process() {
         let (key, value) = record(n);
         db.put(&key, &value).unwrap();
     }
-    db.flush().unwrap(); // it keeps the last records to itself
+    db.flush().unwrap(); // the database buffers the last records
     for round in 0..2 {
         let pool = killed(&path, &format!("copy {round}"));
         let mut db = open(&pool);
         has_all(&mut db, 0);
-        db.put(b"one more", b"1").unwrap(); // it goes on
+        db.put(b"one more", b"1").unwrap(); // the database continues to work
         has_all(&mut db, 1);
         drop(db);
         let env = Env::open_or_create(&pool, "db").unwrap();

@@ -1,4 +1,4 @@
-//! Filling an empty index from sorted records, all or nothing.
+//! Fills an empty index from sorted records, all or nothing.
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
@@ -6,7 +6,7 @@
 //! | P2 | the records, one by one | P3 |
 //! | P3 | the mark is cleared (LIN) | return (DUR) |
 //!
-//! While the mark stands, what hangs off the top is not in the index: opening discards it, and so does a
+//! While the mark is set, the tree under the top is not part of the index: opening discards it, and so does a
 //! load that fails. The top's lock is held throughout, so no other thread sees any of it.
 
 use std::slice::from_ref;
@@ -22,7 +22,7 @@ use crate::node::Node;
 use crate::path::{deep, lonely};
 use crate::tree::Tree;
 
-/// A load under way.
+/// A load in progress.
 struct Load<'t, K, V, M: Medium> {
     tree: &'t Tree<M>,
     root: &'t Root,
@@ -39,17 +39,17 @@ impl<K, V, M: Medium> Load<'_, K, V, M> {
 }
 
 impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
-    /// Fills an empty index from strictly ascending records; returns how many. Operations of other
+    /// Fills an empty index from strictly ascending records; returns their number. Operations of other
     /// threads wait until it returns.
     ///
     /// # Cost
     /// That of as many inserts.
     ///
     /// # Panics
-    /// If `records` waits for this index, which waits for it: the index stays as it was.
+    /// If `records` accesses this index, which would wait for itself: the index stays as it was.
     ///
     /// # Errors
-    /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
+    /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, errors of the pool; the index
     /// stays as it was.
     pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
         self.bulk_load_inner(records).noted(&self.pool)
@@ -76,7 +76,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
 }
 
 impl<M: Medium> Tree<M> {
-    /// Removes all records; the top's lock is held, or no other thread has the tree.
+    /// Removes all records; the caller holds the top's lock, or has the tree for itself.
     pub(crate) fn discard(&self) -> Result<(), PmError> {
         while let Some(key) = self.first_key()? {
             if let Some(way) = self.descend(&key, usize::MAX, true, |_| {})? {
@@ -86,7 +86,7 @@ impl<M: Medium> Tree<M> {
         Ok(())
     }
 
-    /// The least key of a quiescent tree.
+    /// Returns the least key of a quiescent tree.
     fn first_key(&self) -> Result<Option<Vec<u8>>, PmError> {
         let pm = self.pm();
         let mut child = Child(pm.load(self.top_cell()?));

@@ -12,8 +12,9 @@ use crate::tree::Visited;
 impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
     /// Verifies the whole structure of a quiescent index; returns the number of records.
     ///
-    /// Every leaf is whole, in order, and at the digits of its key; every node has two children at least,
-    /// the depth that the word above it says, greater ones below it, and keys that agree in all bytes before its own.
+    /// Checks that every leaf is intact, in order, and at the digits of its key; that every node has at least
+    /// two children, the depth in its parent's word, greater depths below it, and keys that agree in all
+    /// bytes before its depth.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] names the first node or leaf that is wrong.
@@ -48,7 +49,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
             }
             let depths: Vec<usize> = way.iter().map(|step| step.0).collect();
             if let Some((before, above)) = &last {
-                // The node where both ways part has the depth at which their keys do.
+                // The node where two paths part has the depth at which their keys differ.
                 let parts = before.iter().zip(&bytes).take_while(|(a, b)| a == b).count();
                 let shared = above.iter().zip(&depths).take_while(|(a, b)| a == b).count();
                 if *before >= bytes || !depths[..shared].contains(&parts) {
@@ -66,7 +67,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         Ok(records)
     }
 
-    /// The offsets of all blocks of a quiescent index: root, nodes, leaves.
+    /// Returns the offsets of all blocks of a quiescent index: root, nodes, leaves.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         let mut blocks = vec![self.entry.root::<Root>().offset()];
         self.tree.walk(&mut |visited| {

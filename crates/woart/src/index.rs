@@ -1,4 +1,4 @@
-//! The index itself, and its operations with types.
+//! The index, and its typed operations.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::layout::Root;
 use crate::tree::{Tree, Visited};
 use crate::write::Record;
 
-/// A persistent, concurrent ordered map: an adaptive radix tree wholly in PM.
+/// A persistent, concurrent ordered map: an adaptive radix tree entirely in PM.
 ///
-/// `COW` says how a node gets and loses children: in place (WOART), or by a copy ([`ArtCow`]).
+/// `COW` selects how a node gains and loses children: in place (WOART), or by a copy ([`ArtCow`]).
 ///
 /// # Cost
 ///
-/// 2 fences per insert and removal, and per update of values that are no single word; 1 per update of
-/// one-word values. Flushed lines of an insert in place: the record's, the ticket's, the allocation
-/// bit's, and 1 to 3 of the node. Reads flush nothing. Opening reads one line, whatever the size.
+/// 2 fences per insert and removal, and per update of values that are not one word; 1 per update of one-word
+/// values. Flushed lines of an insert in place: those of the record, of the ticket, of the allocation bit,
+/// and 1 to 3 of the node. Reads flush nothing. Opening reads one line, whatever the size.
 ///
 /// # Example
 ///
@@ -53,7 +53,7 @@ pub struct Woart<K, V, M: Medium = Mapped, const COW: bool = false> {
     pub(crate) entry: OpenIndex,
 }
 
-/// An adaptive radix tree wholly in PM whose nodes are copied to get or lose a child.
+/// An adaptive radix tree entirely in PM whose nodes are copied to gain or lose a child.
 pub type ArtCow<K, V, M = Mapped> = Woart<K, V, M, true>;
 
 impl<K, V, M: Medium, const COW: bool> std::fmt::Debug for Woart<K, V, M, COW> {
@@ -63,7 +63,7 @@ impl<K, V, M: Medium, const COW: bool> std::fmt::Debug for Woart<K, V, M, COW> {
     }
 }
 
-/// The bytes of a key.
+/// Encodes a key.
 ///
 /// # Errors
 /// [`IndexError::KeyTooLong`].
@@ -77,15 +77,15 @@ pub(crate) fn key_bytes<K: Key>(key: &K::Ref) -> Result<KeyBytes<'_>, IndexError
     Ok(bytes)
 }
 
-/// A key's bytes, which order keys.
+/// The bytes of a key; their order is that of the keys.
 pub(crate) enum KeyBytes<'k> {
-    /// So many of a key of words.
+    /// The bytes of a key of words, and their number.
     Inline([u8; 8 * MAX_INLINE_WORDS], usize),
     Bytes(Cow<'k, [u8]>),
 }
 
 impl<'k> KeyBytes<'k> {
-    /// Of any key, be it too long for the index.
+    /// Encodes any key, even one too long for the index.
     #[inline(always)]
     pub(crate) fn of<K: Key>(key: &'k K::Ref) -> Self {
         let Shape::Inline(count) = K::SHAPE else { return Self::Bytes(K::to_bytes(key)) };
@@ -109,7 +109,7 @@ impl std::ops::Deref for KeyBytes<'_> {
     }
 }
 
-/// Encodes a record and hands it to `then`.
+/// Encodes a record and passes it to `then`.
 #[inline(always)]
 pub(crate) fn with_record<K: Key, V: Value, T>(
     key: &K::Ref,
@@ -126,14 +126,14 @@ pub(crate) fn with_record<K: Key, V: Value, T>(
 }
 
 impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
-    /// The value of `key`. No flush, no fence.
+    /// Returns the value of `key`. No flush, no fence.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let found = self.tree.look_up(&key_bytes::<K>(key)?, Pair::<K, V>::value_in);
         found.map_err(IndexError::from).noted(&self.pool)
     }
 
-    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none: see
+    /// Reads the value of `key` into `value`, reusing its memory; returns `false` if the key is absent: see
     /// [`Index::get_into`](pmindex_index::Index::get_into).
     #[inline]
     pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
@@ -142,15 +142,15 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         Ok(found.map_err(IndexError::from).noted(&self.pool)?.is_some())
     }
 
-    /// Whether `key` is present. No flush, no fence.
+    /// Returns `true` if `key` is present. No flush, no fence.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         let found = self.tree.look_up(&key_bytes::<K>(key)?, |_, _| Ok(()));
         Ok(found.map_err(IndexError::from).noted(&self.pool)?.is_some())
     }
 
-    /// Looks up many keys; `out[i]` is the value of `keys[i]`. Costs as many calls of
-    /// [`get`](Self::get).
+    /// Looks up many keys; `out[i]` is the value of `keys[i]`. Costs as much as calling [`get`](Self::get)
+    /// for each.
     ///
     /// # Panics
     /// If the slices differ in length.
@@ -162,13 +162,13 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         Ok(())
     }
 
-    /// Adds a record; [`Occupied`] (and no change) if the key exists.
+    /// Adds a record; returns [`Occupied`] and changes nothing if the key exists.
     ///
     /// # Cost
     /// 2 fences.
     ///
     /// # Errors
-    /// A key or value too long; the pool's.
+    /// A key or value too long; errors of the pool.
     #[inline]
     pub fn try_insert(
         &self,
@@ -180,7 +180,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
             .map(Occupied::unless)
     }
 
-    /// Inserts many records: as many inserts, which end at the first error.
+    /// Inserts many records, one by one, until the first error.
     pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
         for (key, value) in records {
@@ -195,7 +195,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         result
     }
 
-    /// Replaces a value; [`Missing`] (and no change) if there is no such key.
+    /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
     ///
     /// # Cost
     /// One-word values in WOART: 1 line, 1 fence; else 2 fences.
@@ -206,7 +206,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
             .map(Missing::unless)
     }
 
-    /// Adds or replaces; returns the value that was there.
+    /// Adds or replaces a record; returns the old value.
     ///
     /// # Cost
     /// That of [`put`](Self::put), and reading the old value.
@@ -222,10 +222,10 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         Ok(old)
     }
 
-    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    /// Adds or replaces a record without reading the old value; returns `true` if the key is new.
     ///
     /// # Cost
-    /// That of the insert or update it turns out to be.
+    /// That of the insert or update.
     #[inline]
     pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         with_record::<K, V, _>(key, value, |record| self.tree.put(record, &mut |_| Ok(())))
@@ -241,7 +241,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         self.remove_inner(key, |_| true)
     }
 
-    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    /// Removes a record if its value has the same encoding as `value`; returns the removed value.
     ///
     /// # Cost
     /// That of [`remove`](Self::remove).
@@ -266,8 +266,8 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         Ok(value.filter(|_| removed))
     }
 
-    /// How many records there are. Complexity: the number of locks; once after a crash, the number of
-    /// records. Exact when no write is under way.
+    /// Returns the number of records. Complexity: the number of locks; once after a crash, the number of
+    /// records. Exact if no write is in progress.
     pub fn len(&self) -> Result<u64, IndexError> {
         let count = || {
             let mut records = 0;
@@ -284,12 +284,12 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         self.pool.get(self.entry.root::<Root>())
     }
 
-    /// What opening did.
+    /// Returns the report of opening.
     pub fn recovery_report(&self) -> RecoveryReport {
         self.report.clone()
     }
 
-    /// Sizes: a leaf is a record in its block. Reads all of a quiescent index.
+    /// Returns sizes: a leaf is a record in its block. Reads all of a quiescent index.
     pub fn stats(&self) -> Result<Stats, IndexError> {
         let tree = &self.tree;
         let mut stats = Stats {

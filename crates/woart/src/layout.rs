@@ -1,4 +1,4 @@
-//! What a WOART, or an ART+CoW, keeps in a pool.
+//! The layout of a WOART or an ART+CoW in a pool.
 //!
 //! # Child words
 //!
@@ -7,14 +7,14 @@
 //!      | kind | offset | reserved | depth |
 //! ```
 //!
-//! * `kind` 0 is nothing (the whole word is 0), 1 a leaf, 2 to 5 an inner node of 4, 16, 48 or 256 children.
-//! * `depth` is that of the node, 0 of a leaf: a way down reads of a node only what it looks for.
+//! * `kind` 0 is none (the whole word is 0), 1 a leaf, 2 to 5 an inner node of 4, 16, 48 or 256 children.
+//! * `depth` is that of the node, 0 for a leaf: a descent reads only the words of a node that it needs.
 //!
-//! Blocks stand at multiples of 16.
+//! Blocks are aligned to 16 bytes.
 //!
 //! # Leaf
 //!
-//! A record block: the key's bytes, which order keys, and the value's.
+//! A record block: the bytes of the key, whose order is that of the keys, and those of the value.
 //!
 //! # Inner node
 //!
@@ -59,25 +59,25 @@ pm_struct! {
     /// ```
     #[align(64)]
     pub struct Root: size 64 {
-        /// The child word of the topmost node or leaf; 0 if there are no records.
+        /// The child word of the topmost node or leaf; 0 if the index is empty.
         pub top @ 0: PmU64,
-        /// After a clean shutdown the number of records and 1; else 0.
+        /// After a clean shutdown the number of records plus 1; else 0.
         pub closed @ 8: PmU64,
-        /// Not 0 while a bulk load is under way: whatever hangs off `top` is not in the index.
+        /// Not 0 while a bulk load is in progress: then the tree under `top` is not part of the index.
         pub bulk_load @ 16: PmU64,
         /// Zero.
         pub reserved: [PmU64; 5],
     }
 }
 
-/// The word of a node's end child.
+/// The word of a node's `end` child.
 pub(crate) const END: usize = 1;
-/// The word that commits, or the first of them.
+/// The word that commits, or the first of several.
 pub(crate) const COMMIT: usize = 2;
-/// The first word of the bytes of a node of 16.
+/// The first word of the bytes in a node of 16.
 pub(crate) const BYTES_16: usize = 3;
 
-/// What a child word points to.
+/// The target of a child word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Leaf,
@@ -88,7 +88,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Inner nodes, by size.
+    /// The inner nodes, by size.
     const NODES: [Self; 4] = [Self::N4, Self::N16, Self::N48, Self::N256];
 
     const fn tag(self) -> u64 {
@@ -100,7 +100,7 @@ impl Kind {
             Self::N256 => 5,
         }
     }
-    /// How many children it can have besides `end`.
+    /// Returns the number of children that it can have besides `end`.
     pub(crate) const fn room(self) -> usize {
         match self {
             Self::Leaf => 0,
@@ -110,7 +110,7 @@ impl Kind {
             Self::N256 => 256,
         }
     }
-    /// The word of its first child.
+    /// Returns the position of the word of its first child.
     pub(crate) const fn children(self) -> usize {
         match self {
             Self::Leaf | Self::N256 => 2,
@@ -119,7 +119,7 @@ impl Kind {
             Self::N48 => 34,
         }
     }
-    /// Words of a node.
+    /// Returns the number of words of a node.
     pub(crate) const fn words(self) -> usize {
         (self.children() + self.room()).next_multiple_of(8)
     }
@@ -127,7 +127,7 @@ impl Kind {
     pub(crate) fn for_children(count: usize) -> Self {
         *Self::NODES.iter().find(|kind| kind.room() >= count).unwrap_or(&Self::N256)
     }
-    /// With so few children or fewer it is written anew as a smaller one.
+    /// Returns the number of children at or below which it is rewritten as a smaller node.
     pub(crate) const fn sparse(self) -> usize {
         match self {
             Self::Leaf | Self::N4 => 0,
@@ -145,11 +145,11 @@ pub(crate) struct Child(pub(crate) u64);
 impl Child {
     const OFFSET: u64 = (1 << 46) - 16;
 
-    /// A leaf at `offset`.
+    /// Makes the word of a leaf at `offset`.
     pub(crate) const fn leaf(offset: u64) -> Self {
         Self(offset | Kind::Leaf.tag())
     }
-    /// A node at `offset`.
+    /// Makes the word of a node at `offset`.
     pub(crate) const fn node(offset: u64, kind: Kind, depth: usize) -> Self {
         Self(offset | kind.tag() | (depth as u64) << 48)
     }
@@ -157,7 +157,7 @@ impl Child {
     pub(crate) const fn offset(self) -> u64 {
         self.0 & Self::OFFSET
     }
-    /// Which byte of a key the node tells children apart by.
+    /// Returns the byte of a key that distinguishes the node's children.
     #[inline(always)]
     pub(crate) const fn depth(self) -> usize {
         (self.0 >> 48) as usize
@@ -170,7 +170,7 @@ impl Child {
     pub(crate) const fn is_leaf(self) -> bool {
         self.0 & 15 == Kind::Leaf.tag()
     }
-    /// What it points to; `None` for nothing, and for what no writer left.
+    /// Returns the target's kind; `None` if there is no child or the word is invalid.
     #[inline(always)]
     pub(crate) const fn kind(self) -> Option<Kind> {
         match self.0 & 15 {
@@ -184,25 +184,25 @@ impl Child {
     }
 }
 
-/// Where a key goes on in a node: `None` is the end of the key, which comes first.
+/// The digit of a key at a node; `None`, the end of the key, comes first.
 pub(crate) type Digit = Option<u8>;
 
-/// The digit of a key at `depth`.
+/// Returns the digit of a key at `depth`.
 #[inline(always)]
 pub(crate) fn digit(key: &[u8], depth: usize) -> Digit {
     key.get(depth).copied()
 }
 
-/// The layout as a number.
+/// The identity of the layout.
 pub(crate) struct Geometry<K, V>(PhantomData<fn() -> (K, V)>);
 
 impl<K: Key, V: Value> Geometry<K, V> {
-    /// The hash that stands for this layout in the pool's directory.
+    /// Returns the hash of this layout for the pool's directory.
     pub(crate) fn id() -> u64 {
         Self::id_of(&K::type_name(), &V::type_name())
     }
 
-    /// The same for types of these names.
+    /// Returns the hash for types with these names.
     pub(crate) fn id_of(key: &str, value: &str) -> u64 {
         hash_bytes(format!("{FORMAT} {key} {value}").as_bytes())
     }

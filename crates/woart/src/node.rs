@@ -1,42 +1,42 @@
-//! An inner node: its words, and which children it has.
+//! An inner node: its words and its children.
 
 use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool, words_of};
 
 use crate::layout::{BYTES_16, COMMIT, Child, Digit, END, Kind};
 
-/// A digit and the child that it leads to.
+/// A digit and its child.
 pub(crate) type Branch = (Digit, Child);
 
-/// An inner node in a pool, its bounds checked.
+/// An inner node in a pool, whose bounds are checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node<'p> {
     words: &'p [PmU64],
     pub(crate) kind: Kind,
-    /// Which byte of a key tells its children apart.
+    /// The position of the byte that distinguishes its children.
     pub(crate) depth: usize,
     pub(crate) offset: u64,
 }
 
-/// How a child is added to a node or taken from it: `word` decides whether the child is there.
+/// The commit of adding or removing a child: `word` decides whether the child exists.
 pub(crate) struct Commit<'p> {
     pub(crate) word: &'p PmU64,
     /// The word with the child.
     pub(crate) with: u64,
     /// The word without it.
     pub(crate) without: u64,
-    /// The bits that say so.
+    /// The bits of the word that decide.
     mask: u64,
 }
 
 impl<'p> Commit<'p> {
-    /// What decides whether the leaf is live that is the child.
+    /// Returns the owner of the leaf that is the child.
     pub(crate) fn owner(&self) -> Owner<'p> {
         Owner { word: self.word, mask: self.mask, expect: self.with & self.mask }
     }
 }
 
 impl<'p> Node<'p> {
-    /// The node that a child word points to.
+    /// Returns the node that a child word points to.
     #[inline(always)]
     pub(crate) fn at<M: Medium>(pool: &'p Pool<M>, child: Child) -> Result<Self, PmError> {
         let offset = child.offset();
@@ -49,7 +49,7 @@ impl<'p> Node<'p> {
         }
     }
 
-    /// Whether its header says what the word that leads to it says.
+    /// Returns `true` if its header agrees with its parent's word.
     pub(crate) fn is_as_told(&self, pm: &impl Medium) -> bool {
         pm.load_word(&self.words[0]) == self.depth as u64
     }
@@ -59,7 +59,7 @@ impl<'p> Node<'p> {
         &self.words[self.kind.children() + place]
     }
 
-    /// The word of the child at a key's digit. Racing: validate.
+    /// Returns the word of the child at a key's digit. Racing: validate.
     #[inline(always)]
     pub(crate) fn find(&self, pm: &impl Medium, key: &[u8]) -> Option<&'p PmU64> {
         if let Some(&byte) = key.get(self.depth) {
@@ -69,7 +69,7 @@ impl<'p> Node<'p> {
         (key.len() == self.depth && pm.load_word(end) != 0).then_some(end)
     }
 
-    /// The place of a byte's child. Racing: validate.
+    /// Returns the place of a byte's child. Racing: validate.
     #[inline(always)]
     fn place(&self, pm: &impl Medium, byte: u8) -> Option<usize> {
         match self.kind {
@@ -78,7 +78,7 @@ impl<'p> Node<'p> {
                 const LANES: u64 = 0x0001_0001_0001_0001;
                 let slots = pm.load_word(&self.words[COMMIT]);
                 let others = (slots ^ (u64::from(byte) * LANES)) & (0xff * LANES);
-                // The first slot with the byte: free ones, which are zero, come last.
+                // The first slot with the byte: free slots are zero and come last.
                 let alike = others.wrapping_sub(LANES) & !others & (LANES << 15);
                 let place = (slots >> (alike.trailing_zeros() & 0x30) >> 8 & 0xff) as usize;
                 (alike != 0 && (1..=4).contains(&place)).then(|| place - 1)
@@ -148,14 +148,14 @@ impl<'p> Node<'p> {
         }
     }
 
-    /// All children, ascending. Racing: validate.
+    /// Returns all children, ascending. Racing: validate.
     pub(crate) fn branches(&self, pm: &impl Medium) -> Vec<Branch> {
         let mut branches = Vec::with_capacity(8);
         self.each_branch(pm, |branch| branches.push(branch));
         branches
     }
 
-    /// One of its children. Racing: validate.
+    /// Returns one of its children. Racing: validate.
     pub(crate) fn any_child(&self, pm: &impl Medium) -> Option<Child> {
         let end = Child(pm.load_word(&self.words[END]));
         if !end.is_none() {
@@ -170,19 +170,19 @@ impl<'p> Node<'p> {
         .map(|place| Child(pm.load_word(self.child_cell(place))))
     }
 
-    /// The child of the greatest digit. Racing: validate.
+    /// Returns the child of the greatest digit. Racing: validate.
     #[inline]
     pub(crate) fn greatest(&self, pm: &impl Medium) -> Option<Child> {
         self.before(pm, 256)
     }
 
-    /// The child of the greatest digit that is less than this one. Racing: validate.
+    /// Returns the child of the greatest digit less than this one. Racing: validate.
     #[inline]
     pub(crate) fn lesser(&self, pm: &impl Medium, digit: Digit) -> Option<Child> {
         self.before(pm, usize::from(digit?))
     }
 
-    /// The child of the greatest byte below `bound`, or that of the end. Racing: validate.
+    /// Returns the child of the greatest byte below `bound`, or that of the end. Racing: validate.
     #[inline]
     fn before(&self, pm: &impl Medium, bound: usize) -> Option<Child> {
         let load = |place: usize| Child(pm.load_word(self.child_cell(place)));
@@ -219,13 +219,13 @@ impl<'p> Node<'p> {
         })
     }
 
-    /// Whether a child can be added in place. Racing: validate.
+    /// Returns `true` if a child can be added in place. Racing: validate.
     pub(crate) fn has_room(&self, pm: &impl Medium, digit: Digit) -> bool {
         digit.is_none() || self.kind == Kind::N256 || self.free_place(pm).is_some()
     }
 
-    /// How a child is added that is not there; `None` if there is no room. What is stored before the
-    /// commit is not flushed: it is in `written`.
+    /// Returns the commit that adds an absent child; `None` if there is no room. The stores before the commit
+    /// are not flushed: they are in `written`.
     pub(crate) fn add(
         &self,
         pm: &impl Medium,
@@ -274,7 +274,7 @@ impl<'p> Node<'p> {
         })
     }
 
-    /// A place that no byte has.
+    /// Returns a place that no byte uses.
     fn free_place(&self, pm: &impl Medium) -> Option<usize> {
         let used = match self.kind {
             Kind::Leaf | Kind::N256 => return None,
@@ -294,7 +294,7 @@ impl<'p> Node<'p> {
         (place < self.kind.room()).then_some(place)
     }
 
-    /// How a child is taken that is there.
+    /// Returns the commit that removes a child.
     pub(crate) fn take(&self, pm: &impl Medium, digit: Digit, child: Child) -> Option<Commit<'p>> {
         let Some(byte) = digit else {
             return Some(Commit {
@@ -369,7 +369,7 @@ impl<'p> Node<'p> {
     }
 }
 
-/// The bytes and places in the word of a node of 4.
+/// Returns the bytes and places in the commit word of a node of 4.
 #[inline(always)]
 fn slots_of(slots: u64) -> impl Iterator<Item = (u8, usize)> {
     (0..4)
@@ -378,7 +378,7 @@ fn slots_of(slots: u64) -> impl Iterator<Item = (u8, usize)> {
         .map(|slot| ((slot & 0xff) as u8, (slot >> 8) as usize - 1))
 }
 
-/// The word with one slot more; there are three at most.
+/// Returns the word with one slot more; it has at most three.
 fn with_slot(word: u64, byte: u8, place: usize) -> u64 {
     let slot = u64::from(byte) | (place as u64 + 1) << 8;
     let less = slots_of(word).take_while(|slot| slot.0 < byte).count();

@@ -1,13 +1,13 @@
-//! Ways from the top to a key.
+//! Paths from the top to a key.
 //!
-//! Locks are coupled without being taken: a reader takes the version of a node's lock, then validates
-//! that of the word that led to it, so the node was in the tree at its version. A writer that takes a node
-//! out of the tree holds its lock. So memory may be used anew at any time, and needs no epoch.
+//! Lock coupling without locks: a reader takes the version of a node's lock, then validates the version of
+//! its parent, so the node was in the tree at its version. A writer that removes a node from the tree holds
+//! its lock. So memory can be reused at any time, and needs no epochs.
 //!
-//! A way goes by the bytes that nodes tell their children apart by, and past the others: what these are,
-//! a leaf at its end says. All keys below a node have the same bytes before its depth, and keep them as long
-//! as the node is in the tree, since it always has children. So what one leaf below it says holds for all of
-//! them while the node's lock has the version at which it was entered.
+//! A path follows the bytes that distinguish the children of nodes and skips the others, which it reads from
+//! a leaf at its end. All keys below a node agree in the bytes before its depth, and continue to do so as
+//! long as the node is in the tree, since it always has children. So the bytes of one leaf below it are valid
+//! for all of them while the node's lock has the version at which it was entered.
 
 use pmindex_core::sync::{VersionGuard, VersionLock};
 use pmindex_core::{Medium, PmError, PmU64, Pool};
@@ -20,14 +20,14 @@ use crate::tree::Tree;
 /// A lock at a version.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At<'t> {
-    /// `None`: the caller holds it throughout.
+    /// `None`: the caller holds the lock throughout.
     lock: Option<&'t VersionLock>,
     version: u64,
-    /// Where what changes under it is counted.
+    /// The index of the counter for changes under the lock.
     pub(crate) count: usize,
 }
 
-/// What holds a lock.
+/// A held lock, or none if the caller holds it.
 pub(crate) type Held<'t> = Option<VersionGuard<'t>>;
 
 impl<'t> At<'t> {
@@ -36,7 +36,7 @@ impl<'t> At<'t> {
         self.lock.is_none_or(|lock| lock.validate(pm, self.version))
     }
 
-    /// Locks, if the version is still this one. `None`: it is not.
+    /// Takes the lock if the version is unchanged; else returns `None`.
     #[inline(always)]
     pub(crate) fn hold(&self, pm: &impl Medium) -> Option<Held<'t>> {
         match self.lock {
@@ -45,7 +45,7 @@ impl<'t> At<'t> {
         }
     }
 
-    /// As [`hold`](Self::hold), beside a lock that was taken at `other`: perhaps it is the same.
+    /// Does the same as [`hold`](Self::hold), beside a lock that was taken at `other`, which may be the same.
     pub(crate) fn hold_beside(&self, pm: &impl Medium, other: &Self) -> Option<Held<'t>> {
         let same = match (self.lock, other.lock) {
             (Some(a), Some(b)) => std::ptr::eq(a, b),
@@ -55,54 +55,54 @@ impl<'t> At<'t> {
     }
 }
 
-/// A word on the way, and what it pointed to.
+/// A word on a path, and the child that it had.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step<'t> {
     pub(crate) cell: &'t PmU64,
     pub(crate) child: Child,
-    /// The lock of the node that has the word.
+    /// The lock of the node that contains the word.
     pub(crate) at: At<'t>,
 }
 
-/// A node on the way.
+/// A node on a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entered<'t> {
     pub(crate) node: Node<'t>,
     /// Its lock.
     pub(crate) at: At<'t>,
-    /// The word that leads to it.
+    /// The word that points to it.
     pub(crate) step: Step<'t>,
 }
 
-/// What a leaf at the end of a way says of all keys there.
+/// The comparison of the key with a leaf at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Near {
-    /// There are no records.
+    /// The tree is empty.
     Nothing,
     /// It is the key's own leaf.
     Same,
-    /// It has the bytes of the key before `depth`, and there another digit.
+    /// It agrees with the key before `depth`, and has another digit there.
     Differs {
-        /// How many bytes are the same.
+        /// The number of equal bytes.
         depth: usize,
         /// The leaf's digit there.
         digit: Digit,
     },
 }
 
-/// A way to a key.
+/// A path to a key.
 #[derive(Debug)]
 pub(crate) struct KeyPath<'t> {
     /// The last node that was entered.
     pub(crate) above: Option<Entered<'t>>,
-    /// The word that was read last: the node's word of the key's digit; `None`: it has none.
+    /// The last word that was read, the node's word of the key's digit; `None`: the node has none.
     pub(crate) last: Option<Step<'t>>,
-    /// What the leaf says at which `last` ends, or any leaf below it; else any leaf below `above`.
+    /// The comparison with the leaf at or below `last`; else with any leaf below `above`.
     pub(crate) near: Near,
 }
 
 impl<M: Medium> Tree<M> {
-    /// The top's lock at a version; `held`: the caller holds it.
+    /// Returns the top's lock at a version; `held`: the caller holds it.
     #[inline(always)]
     fn at_top(&self, held: bool) -> At<'_> {
         let count = self.locks.len();
@@ -112,7 +112,7 @@ impl<M: Medium> Tree<M> {
         At { lock: Some(&self.top), version: self.top.begin_read(self.pm()), count }
     }
 
-    /// The word that leads to the topmost node or leaf.
+    /// Returns the word that points to the topmost node or leaf.
     #[inline(always)]
     pub(crate) fn first_step(&self, held: bool) -> Result<Step<'_>, PmError> {
         let cell = self.top_cell()?;
@@ -120,7 +120,7 @@ impl<M: Medium> Tree<M> {
         Ok(Step { cell, child: Child(self.pm().load_word(cell)), at })
     }
 
-    /// The node that a word leads to, its lock at a version at which it did; `None` if that has changed.
+    /// Returns the node that a word points to, at a version at which it did; `None` if the word has changed.
     #[inline(always)]
     pub(crate) fn enter<'t>(
         &'t self,
@@ -136,7 +136,7 @@ impl<M: Medium> Tree<M> {
         Ok(Some((Node::at(&self.pool, child)?, at)))
     }
 
-    /// What `read` makes of the leaf of a key; it may be called more than once.
+    /// Applies `read` to the leaf of a key; may call it more than once.
     #[inline(always)]
     pub(crate) fn look_up<T>(
         &self,
@@ -175,8 +175,9 @@ impl<M: Medium> Tree<M> {
         }
     }
 
-    /// The way to a key, through nodes of depths below `limit`; `visit` is called for each. `held`: the
-    /// caller holds the top's lock, and no other thread is in the tree. `None` if something has changed.
+    /// Returns the path to a key, through nodes with depths below `limit`; calls `visit` for each. `held`:
+    /// the caller holds the top's lock, and no other thread is in the tree. Returns `None` if a node on the
+    /// path has changed.
     pub(crate) fn descend<'t>(
         &'t self,
         key: &[u8],
@@ -218,8 +219,8 @@ impl<M: Medium> Tree<M> {
         Ok(near.map(|near| KeyPath { above, last: Some(step), near }))
     }
 
-    /// What a leaf says at or below `child`, to which a word under `at` leads; `None` if something has
-    /// changed.
+    /// Compares the key with a leaf at or below `child`, to which a word under `at` points; returns `None` if
+    /// a node has changed.
     fn near<'t>(&'t self, key: &[u8], child: Child, at: At<'t>) -> Result<Option<Near>, PmError> {
         let pm = self.pm();
         let (mut child, mut at, mut least) = (child, at, 0);
@@ -240,7 +241,7 @@ impl<M: Medium> Tree<M> {
     }
 }
 
-/// Where the key of a leaf differs first from another one. Racing: validate.
+/// Compares a key with that of a leaf. Racing: validate.
 #[inline]
 pub(crate) fn near_of(pm: &impl Medium, leaf: &RecordBlock<'_>, key: &[u8]) -> Near {
     leaf.near(pm, key)
@@ -248,7 +249,7 @@ pub(crate) fn near_of(pm: &impl Medium, leaf: &RecordBlock<'_>, key: &[u8]) -> N
 
 /// Compares a key with that of a leaf.
 trait Compare {
-    /// Where they differ first. Racing: validate.
+    /// Returns the first difference. Racing: validate.
     fn near(&self, pm: &impl Medium, key: &[u8]) -> Near;
 }
 

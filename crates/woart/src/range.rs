@@ -1,8 +1,8 @@
 //! Scans, in both directions.
 //!
-//! A scan takes some records at a time. It goes down to its bound, noting what lies beyond it at each node
-//! on the way, then takes that in order, nodes and leaves, each at a version that is validated. Where
-//! something has changed the batch ends, and the next one begins at the last key that it has.
+//! A scan takes records in batches. It descends to its bound, noting the children beyond it at each node on
+//! the path, then visits these in order, each node and leaf at a version that it validates. If a node has
+//! changed, the batch ends, and the next one begins at its last key.
 
 use std::marker::PhantomData;
 use std::ops::Bound;
@@ -17,15 +17,15 @@ use crate::node::Node;
 use crate::path::{At, Entered, Near, Step, deep};
 use crate::tree::Tree;
 
-/// The most records of a batch.
+/// The maximum number of records of a batch.
 const BATCH: usize = 128;
-/// How many leaves ahead are fetched.
+/// The number of leaves that are prefetched.
 const AHEAD: usize = 4;
 
-/// Items of a range scan, from both ends.
+/// Iterates over a range from both ends.
 pub type Range<'t, K, V, M = Mapped, const COW: bool = false> = Scan<Batches<'t, K, V, M, COW>>;
 
-/// What a [`Range`] reads.
+/// The source of a [`Range`].
 pub struct Batches<'t, K, V, M: Medium, const COW: bool> {
     tree: &'t Tree<M>,
     types: PhantomData<fn() -> (K, V)>,
@@ -35,13 +35,13 @@ pub struct Batches<'t, K, V, M: Medium, const COW: bool> {
 #[derive(Clone, Copy)]
 struct Next<'t> {
     child: Child,
-    /// The lock of the node that leads to it.
+    /// The lock of its parent.
     at: At<'t>,
-    /// A node's depth is not less.
+    /// A lower bound of a node's depth.
     least: usize,
 }
 
-/// A leaf, to be read.
+/// A leaf to read.
 struct InLeaf<'t, M: Medium> {
     pool: &'t Pool<M>,
     leaf: u64,
@@ -70,9 +70,9 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
 }
 
 impl<M: Medium> Tree<M> {
-    /// What lies at or beyond a key, upwards or downwards, the nearest last, as far as `most` records can take a
-    /// scan; without a key, from the end on. And whether there is more. `None` if something has changed on the
-    /// way.
+    /// Returns the children at or beyond a key, upwards or downwards, the nearest last, as far as a scan of
+    /// `most` records needs them, and whether there are more; without a key, from the end. Returns `None` if
+    /// a node on the path has changed.
     fn beyond(
         &self,
         key: Option<&[u8]>,
@@ -88,23 +88,23 @@ impl<M: Medium> Tree<M> {
         let Some(way) = self.descend(key, usize::MAX, false, |node| entered.push(*node))? else {
             return Ok(None);
         };
-        // All keys below a node have the bytes before its depth that the leaf nearby has.
+        // All keys below a node share the bytes before its depth with the nearby leaf.
         let (differ, side) = match way.near {
             Near::Nothing => return Ok(Some((Vec::new(), false))),
             Near::Same => (usize::MAX, true),
             Near::Differs { depth, digit: near } => (depth, (near > digit(key, depth)) == up),
         };
         let shared = entered.iter().take_while(|entered| entered.node.depth <= differ).count();
-        // The nearest first, until they are turned round.
+        // The nearest first, until they are reversed.
         let mut beyond = Vec::with_capacity(most + 1);
-        // What the last node leads to: the key's own leaf, or a subtree on one side of the key.
+        // The target of the last node: the key's leaf, or a subtree on one side of the key.
         let last = entered.get(shared).map(|entered| entered.step).or(way.last);
         if let Some(Step { child, at, .. }) = last.filter(|_| side) {
             beyond.push(Next { child, at, least: 0 });
         }
         let mut more = false;
         for Entered { node, at, .. } in entered[..shared].iter().rev() {
-            // Each child has a record at least.
+            // Each child has at least one record.
             more = beyond.len() > most;
             if more {
                 break;
@@ -140,8 +140,8 @@ impl<M: Medium> Tree<M> {
         }
     }
 
-    /// Takes up to `most` records that are `wanted`, in order, until one is not, or something has changed;
-    /// whether there may be more.
+    /// Takes up to `most` records that are `wanted`, in order, until one is not or a node has changed;
+    /// returns `true` if there may be more.
     fn take<'t, K: Key, V: Value>(
         &'t self,
         (mut beyond, more): (Vec<Next<'t>>, bool),
@@ -193,7 +193,7 @@ impl<M: Medium> Tree<M> {
         Ok(more)
     }
 
-    /// A batch of a scan, upwards or downwards from a bound, in that order; whether there may be more.
+    /// Returns a batch of a scan in its direction, starting at a bound, and `true` if there may be more.
     fn read<K: Key, V: Value>(
         &self,
         bounds: &Bounds<K>,
@@ -236,7 +236,7 @@ impl<M: Medium> Tree<M> {
     }
 }
 
-/// What becomes of a record.
+/// The decision about a record.
 enum Taken {
     Yes,
     /// It is before the bounds.

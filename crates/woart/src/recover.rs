@@ -1,4 +1,4 @@
-//! Creating, opening, closing: one line, whatever the size.
+//! Creating, opening and closing: one line, whatever the size.
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
@@ -23,7 +23,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         format!("{kind}<{}, {}>", K::type_name(), V::type_name())
     }
 
-    /// As what it stands in the directory.
+    /// Returns its entry in the pool's directory.
     pub(crate) fn listed() -> Listed<fn() -> String> {
         Listed {
             kind: kind(COW),
@@ -36,7 +36,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
     /// Creates the index `name`.
     ///
     /// # Errors
-    /// [`IndexError::IndexExists`]; the pool's.
+    /// [`IndexError::IndexExists`]; errors of the pool.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         let index = Self::listed().create(pool, name, |root: &Root| {
             let pm = pool.pm();
@@ -49,12 +49,11 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         Self::start(pool, index)
     }
 
-    /// Opens the index `name`. Complexity: constant, an interrupted bulk load excepted, which is
-    /// discarded.
+    /// Opens the index `name`. Complexity: constant, unless a bulk load was interrupted, which is discarded.
     ///
     /// # Errors
-    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
-    /// pool's.
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; errors of the
+    /// pool.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
     }
@@ -64,7 +63,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         let _recovery = pool.recovery();
         let root = pool.get(entry.root::<Root>())?;
         if pool.pm().load(&root.top) == 0 {
-            pool.check_block(root)?; // zeros that somebody wrote, not a lost page's
+            pool.check_block(root)?; // zeros must have been written, not be those of a lost page
         }
         let base = pool.pm().load(&root.closed).checked_sub(1);
         let top = PPtr::new(entry.root::<Root>().offset());
@@ -90,9 +89,9 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
         Ok(Self { pool: Arc::clone(pool), report, types: std::marker::PhantomData, tree, entry })
     }
 
-    /// Ends: notes how many records there are.
+    /// Closes the index and records the number of records.
     ///
-    /// The note is not flushed: if a power failure takes it back, the next opening is one as after a
+    /// The number is not flushed: if a power failure takes it back, the next opening is like one after a
     /// crash.
     ///
     /// # Cost

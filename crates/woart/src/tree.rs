@@ -1,4 +1,4 @@
-//! The tree of byte strings under an index: it knows no types, so it is compiled once for all of them.
+//! The tree of byte strings under an index: it is not generic in types, so it is compiled once.
 
 use std::sync::Arc;
 
@@ -13,25 +13,25 @@ use crate::path::deep;
 /// A radix tree of record blocks in a pool.
 pub(crate) struct Tree<M: Medium> {
     pub(crate) pool: Arc<Pool<M>>,
-    /// How nodes get and lose children: by a copy (ART+CoW), or in place (WOART).
+    /// Nodes gain and lose children by a copy (ART+CoW) instead of in place (WOART).
     pub(crate) copies: bool,
     /// Values are single words, which are replaced in place.
     pub(crate) word_values: bool,
-    /// Where the word is that leads to the topmost node.
+    /// The place of the word that points to the topmost node.
     pub(crate) top_at: PPtr<PmU64>,
-    /// Its lock.
+    /// The lock of that word.
     pub(crate) top: VersionLock,
-    /// Of nodes, by their offsets.
+    /// The locks of nodes, by their offsets.
     pub(crate) locks: VersionTable,
-    /// By lock of the table; the last one is of `top`.
+    /// Counters, by lock of the table; the last one belongs to `top`.
     pub(crate) tally: Tally,
 }
 
-/// What a walk over the whole tree comes to.
+/// A visited part of a tree.
 pub(crate) enum Visited<'p, 's> {
     /// A node.
     Node(&'s Node<'p>),
-    /// A leaf, at the depths and digits that lead to it.
+    /// A leaf, with the depths and digits of its path.
     Leaf(Child, &'s [(usize, Digit)]),
 }
 
@@ -41,20 +41,20 @@ impl<M: Medium> Tree<M> {
         self.pool.pm()
     }
 
-    /// The word that leads to the topmost node or leaf; 0 if there are no records.
+    /// Returns the word that points to the topmost node or leaf; 0 if there are no records.
     #[inline(always)]
     pub(crate) fn top_cell(&self) -> Result<&PmU64, PmError> {
         self.pool.get(self.top_at)
     }
 
-    /// A tree whose topmost word is at `top_at`; `records` are in it, if that is known.
+    /// Makes a tree whose topmost word is at `top_at`, with `records` in it, if that is known.
     pub(crate) fn at(
         pool: &Arc<Pool<M>>,
         top_at: PPtr<PmU64>,
         (copies, word_values): (bool, bool),
         records: Option<u64>,
     ) -> Self {
-        // Few enough locks to stay in the cache, many enough that two threads seldom meet.
+        // Few enough locks to stay in the cache, and enough that two threads seldom conflict.
         let locks = VersionTable::new((pool.len() / 256 + 1).ilog2().clamp(4, 13));
         Self {
             pool: Arc::clone(pool),
@@ -70,14 +70,14 @@ impl<M: Medium> Tree<M> {
     /// Visits all nodes and leaves of a quiescent tree, in order.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if it is no tree.
+    /// [`PmError::Corrupt`] if the structure is no tree.
     pub(crate) fn walk(
         &self,
         visit: &mut dyn FnMut(Visited<'_, '_>) -> Result<(), PmError>,
     ) -> Result<(), PmError> {
         let top = Child(self.pm().load(self.top_cell()?));
         let mut way: Vec<(usize, Digit)> = Vec::new();
-        // With each, how many steps of the way lead to its node, and the step from there.
+        // Each with the length of its parent's path, and the step from there.
         let mut next = vec![(top, 0, None)];
         while let Some((child, steps, step)) = next.pop().filter(|next| !next.0.is_none()) {
             way.truncate(steps);
@@ -87,7 +87,7 @@ impl<M: Medium> Tree<M> {
                 continue;
             }
             let node = Node::at(&self.pool, child)?;
-            // So there are no more levels than the longest key has bytes, whatever the file is.
+            // So the levels are limited by the bytes of the longest key, even in a damaged file.
             if way.last().is_some_and(|above| above.0 >= node.depth)
                 || node.depth > pmindex_index::MAX_KEY_BYTES
             {

@@ -1,5 +1,5 @@
-//! The tree as a layer over other nodes: byte strings, each with a word, and the search for the greatest that
-//! is not greater than a key.
+//! The tree as a layer over other nodes: a map of byte strings to words, with a search for the greatest key
+//! that is not greater than a given one.
 
 use std::sync::Arc;
 
@@ -14,14 +14,15 @@ use crate::path::{At, Near, Step, deep, lonely, near_of};
 use crate::tree::{Tree, Visited};
 use crate::write::Record;
 
-/// What was found, or that nothing was; `None` if something has changed on the way.
+/// A result that may be absent; the outer `None` says that a node on the path has changed.
 type Tried<T> = Result<Option<Option<T>>, PmError>;
 
-/// A WOART of byte strings and words that hangs off a word of another structure: the way to its nodes.
+/// A WOART of byte strings and words, whose topmost word belongs to another structure, and which leads to
+/// that structure's nodes.
 ///
 /// # Cost
 ///
-/// As [`Woart`](crate::Woart): 2 fences per insert and removal, none to open.
+/// That of [`Woart`](crate::Woart): 2 fences per insert and removal, none to open.
 pub struct Trie<M: Medium> {
     tree: Tree<M>,
 }
@@ -33,44 +34,44 @@ impl<M: Medium> std::fmt::Debug for Trie<M> {
 }
 
 impl<M: Medium> Trie<M> {
-    /// The trie whose topmost word is at `top`: 0 for an empty one. It is opened once at a time.
+    /// Opens the trie whose topmost word is at `top`: 0 for an empty one. Open it only once at a time.
     #[must_use]
     pub fn open(pool: &Arc<Pool<M>>, top: PPtr<PmU64>) -> Self {
         Self { tree: Tree::at(pool, top, (false, true), None) }
     }
 
-    /// Keeps other threads out until the guard is dropped.
+    /// Excludes other threads until the guard is dropped.
     pub fn lock(&self) -> VersionGuard<'_> {
         self.tree.top.lock(self.tree.pm())
     }
 
-    /// The lock that [`lock`](Self::lock) takes.
+    /// Returns the lock that [`lock`](Self::lock) takes.
     #[must_use]
     pub fn lock_itself(&self) -> &VersionLock {
         &self.tree.top
     }
 
-    /// Adds a key and its word; `false`, and no change, if the key is there. `held`: the caller has the
-    /// [lock](Self::lock).
+    /// Adds a key and its word; returns `false` and changes nothing if the key exists. `held`: the caller
+    /// holds the [lock](Self::lock).
     ///
     /// # Errors
-    /// The pool's.
+    /// Those of the pool.
     pub fn insert(&self, key: &[u8], word: u64, held: bool) -> Result<bool, IndexError> {
         self.tree.insert(&Record { key, value: &word.to_le_bytes() }, held)
     }
 
-    /// Removes a key; whether it was there. Needs no room.
+    /// Removes a key; returns `true` if it existed. Needs no room.
     ///
     /// # Errors
-    /// The pool's.
+    /// Those of the pool.
     pub fn remove(&self, key: &[u8]) -> Result<bool, IndexError> {
         self.tree.remove(key, &mut |_| Ok(true))
     }
 
-    /// Removes a key while the caller has the [lock](Self::lock), or the trie for itself.
+    /// Removes a key while the caller holds the [lock](Self::lock) or has the trie for itself.
     ///
     /// # Errors
-    /// The pool's.
+    /// Those of the pool.
     pub fn remove_held(&self, key: &[u8]) -> Result<(), PmError> {
         if let Some(way) = self.tree.descend(key, usize::MAX, true, |_| {})?
             && way.near == Near::Same
@@ -80,9 +81,10 @@ impl<M: Medium> Trie<M> {
         Ok(())
     }
 
-    /// What `take` makes of the word of the greatest key that is not greater than `key`. If the trie changes
-    /// meanwhile: of some key that is not greater, or `None`. The key and its word are still there after
-    /// `take` has run for the last time: so it may take the version of a lock of what the word leads to.
+    /// Applies `take` to the word of the greatest key that is not greater than `key`. If the trie changes
+    /// meanwhile, it may be the word of another key that is not greater, or the result may be `None`. The key
+    /// and its word still exist after the last call of `take`, which may therefore read the version of a lock
+    /// of the word's target.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
@@ -100,7 +102,7 @@ impl<M: Medium> Trie<M> {
         }
     }
 
-    /// As [`floor`](Self::floor); `None` if something has changed on the way.
+    /// Does the same as [`floor`](Self::floor); returns `None` if a node on the path has changed.
     #[inline(always)]
     fn try_floor<T>(&self, key: &[u8], take: &mut impl FnMut(u64) -> T) -> Tried<T> {
         let (tree, pm) = (&self.tree, self.tree.pm());
@@ -108,7 +110,7 @@ impl<M: Medium> Trie<M> {
         if child.is_none() {
             return Ok(at.validate(pm).then_some(None));
         }
-        // Whether the nodes on the way tell keys apart by every byte: so all below have those of the key.
+        // `sure`: the nodes on the path distinguish every byte, so all keys below agree with the key.
         let (mut sure, mut least) = (true, 0);
         while !child.is_leaf() {
             let Some((node, next)) = tree.enter(child, &at)? else { return Ok(None) };
@@ -143,8 +145,8 @@ impl<M: Medium> Trie<M> {
         self.aside(key, near.0, near.1 < digit(key, near.0), take)
     }
 
-    /// The floor of a key whose way ends in a node that has no child at its digit. `sure`: all keys below
-    /// the node have the key's bytes before its depth.
+    /// Returns the floor of a key whose path ends in a node without a child at its digit. `sure`: all keys
+    /// below the node have the key's bytes before its depth.
     #[inline(always)]
     fn beside<T>(
         &self,
@@ -185,8 +187,8 @@ impl<M: Medium> Trie<M> {
         }
     }
 
-    /// The floor of a key that parts from keys nearby at `depth`. `less`: they, the ones that have the same
-    /// bytes before, are less; else they are greater.
+    /// Returns the floor of a key that differs from nearby keys at `depth`. `less`: the keys with the same
+    /// bytes before that are less; otherwise they are greater.
     #[inline(never)]
     fn aside<T>(
         &self,
@@ -217,7 +219,7 @@ impl<M: Medium> Trie<M> {
         }
     }
 
-    /// What `take` makes of the greatest key at or below a child.
+    /// Applies `take` to the greatest key at or below a child.
     #[inline]
     fn take_greatest<T>(
         &self,
@@ -233,8 +235,8 @@ impl<M: Medium> Trie<M> {
         if at.validate(pm) { taken.map(Some).map(Some) } else { Ok(None) }
     }
 
-    /// The leaf of the greatest key at or below a child, and the lock of the node over it; `None` if
-    /// something has changed.
+    /// Returns the leaf of the greatest key at or below a child, and the lock of its parent; `None` if a node
+    /// has changed.
     #[inline(always)]
     fn greatest<'t>(
         &'t self,
@@ -261,7 +263,7 @@ impl<M: Medium> Trie<M> {
     /// Visits all keys of a quiescent trie, in order, with their words.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if it is no trie; those of `visit`.
+    /// [`PmError::Corrupt`] if the structure is no trie; those of `visit`.
     pub fn each(
         &self,
         visit: &mut dyn FnMut(Vec<u8>, u64) -> Result<(), PmError>,
@@ -274,10 +276,10 @@ impl<M: Medium> Trie<M> {
         })
     }
 
-    /// The offsets of all blocks of a quiescent trie, and how many of them are inner nodes.
+    /// Returns the offsets of all blocks of a quiescent trie, and the number of inner nodes.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if it is no trie.
+    /// [`PmError::Corrupt`] if the structure is no trie.
     pub fn blocks(&self) -> Result<(Vec<u64>, u64), PmError> {
         let (mut blocks, mut nodes) = (Vec::new(), 0);
         self.tree.walk(&mut |visited| {
@@ -293,14 +295,14 @@ impl<M: Medium> Trie<M> {
         Ok((blocks, nodes))
     }
 
-    /// DRAM in use.
+    /// Returns the DRAM in use.
     #[must_use]
     pub fn dram_bytes(&self) -> u64 {
         (self.tree.tally.bytes() + 8 * self.tree.locks.len()) as u64
     }
 }
 
-/// The word of a leaf.
+/// Returns the word of a leaf.
 #[inline(always)]
 fn word_of<M: Medium>(pm: &M, block: &RecordBlock<'_>, leaf: Child) -> Result<u64, PmError> {
     let value = block.one_word_value().map(|word| pm.load_word(word));
@@ -315,7 +317,8 @@ mod tests {
 
     use super::*;
 
-    /// The floor of every key, and of keys beside them, in tries of all sorts of keys as they grow and shrink.
+    /// Compares the floor of every key, and of nearby keys, in tries of all kinds of keys as they grow and
+    /// shrink.
     #[test]
     fn floors_are_those_of_a_map() {
         let long = |n: u64| [b"the same beginning ".repeat(2), n.to_string().into_bytes()].concat();

@@ -1,8 +1,7 @@
 //! Single writes: add, replace, put, remove.
 //!
-//! Everything that persists here runs under the locks of the words that it changes, which are held until
+//! Every persistent write here takes place under the locks of the words that it changes, which are held until
 //! the last fence, so no thread sees a write that a crash could take back. One word commits each operation:
-//!
 //! | operation | where | the word (LIN) |
 //! |-----------|-------|----------------|
 //! | insert | beside a key that differs first at a depth without a node | the child word there: a new node of two |
@@ -18,9 +17,9 @@
 //! | P1 | new leaf and nodes, a child in a free place; tickets of all blocks that come and go | P2 |
 //! | P2 | the word (LIN) | return (DUR) |
 //!
-//! The paper's nodes say which bytes their keys share, so a node that is put above another one changes
-//! two words, and a crash in between leaves a depth that is wrong, which readers must notice. Here a node
-//! says only at which byte its children differ, which stays true.
+//! The paper's nodes store the bytes that their keys share, so inserting a node above another one changes two
+//! words, and a crash in between leaves a wrong depth, which readers must notice. Here a node stores only the
+//! position at which its children differ, which stays right.
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Reserved, words_of};
 use pmindex_index::IndexError;
@@ -31,8 +30,8 @@ use crate::node::{Branch, Node};
 use crate::path::{At, Entered, Held, KeyPath, Near, Step, lonely};
 use crate::tree::Tree;
 
-/// The word that commits a change, and its lock. Dropped before the change is [`done`](Self::done), it
-/// makes durable what the word has become.
+/// The word that commits a change, and its lock. If it is dropped before the change is [`done`](Self::done),
+/// it makes the word's present value durable.
 struct Change<'t, M: Medium> {
     pm: &'t M,
     words: &'t [PmU64],
@@ -44,7 +43,7 @@ impl<'t, M: Medium> Change<'t, M> {
     fn new(pm: &'t M, words: &'t [PmU64], held: Held<'t>) -> Self {
         Self { pm, words, done: false, _held: held }
     }
-    /// All that was stored is durable. Unlocks.
+    /// Notes that all stores are durable, and unlocks.
     #[inline(always)]
     fn done(mut self) {
         self.done = true;
@@ -55,25 +54,25 @@ impl<M: Medium> Drop for Change<'_, M> {
     fn drop(&mut self) {
         if !self.done {
             let flushed = self.pm.flush_words(self.words);
-            let _ = self.pm.fence(flushed); // if it fails, nothing is acknowledged any more
+            let _ = self.pm.fence(flushed); // if it fails, nothing more is acknowledged
         }
     }
 }
 
-/// A record on its way in.
+/// An encoded record.
 pub(crate) struct Record<'k> {
     pub(crate) key: &'k [u8],
     pub(crate) value: &'k [u8],
 }
 
-/// What decides whether a block is live to which a word leads, or leads no more.
+/// Returns the owner of a block: the word that points, or pointed, to it.
 fn by_word(word: &PmU64, expect: u64) -> Owner<'_> {
     Owner { word, mask: u64::MAX, expect }
 }
 
 impl<M: Medium> Tree<M> {
-    /// Adds a record; `false` if the key exists. `held`: the caller holds the top's lock, and no other thread
-    /// is in the tree.
+    /// Adds a record; returns `false` if the key exists. `held`: the caller holds the top's lock, and no
+    /// other thread is in the tree.
     pub(crate) fn insert(&self, record: &Record<'_>, held: bool) -> Result<bool, IndexError> {
         self.pool.check_writable()?;
         let mut limit = usize::MAX;
@@ -96,7 +95,7 @@ impl<M: Medium> Tree<M> {
         }
     }
 
-    /// Replaces a value; `false` if there is no such key.
+    /// Replaces a value; returns `false` if the key is absent.
     pub(crate) fn update(&self, record: &Record<'_>) -> Result<bool, IndexError> {
         self.pool.check_writable()?;
         loop {
@@ -112,7 +111,8 @@ impl<M: Medium> Tree<M> {
         }
     }
 
-    /// Adds or replaces; `true` if the key is new. `read` is asked of the leaf that is replaced.
+    /// Adds or replaces a record; returns `true` if the key is new. Applies `read` to the leaf that it
+    /// replaces.
     pub(crate) fn put(
         &self,
         record: &Record<'_>,
@@ -137,7 +137,7 @@ impl<M: Medium> Tree<M> {
         }
     }
 
-    /// Removes a record if `judge` says so of its leaf; whether it did.
+    /// Removes a record if `judge` accepts its leaf; returns `true` if it did.
     pub(crate) fn remove(
         &self,
         key: &[u8],
@@ -157,7 +157,7 @@ impl<M: Medium> Tree<M> {
                     }
                     match self.remove_at(&way, key, shrinks) {
                         Ok(true) => return Ok(true),
-                        // No room for a smaller node: the other children may stay where they are.
+                        // There is no room for a smaller node: the other children can stay in place.
                         Err(error) if error.is_full() && shrinks => shrinks = false,
                         other => drop(other?),
                     }
@@ -167,7 +167,7 @@ impl<M: Medium> Tree<M> {
         }
     }
 
-    /// Reserves and fills a leaf; returns its block, its child word and what is to be flushed.
+    /// Reserves and fills a leaf; returns its block, its child word and the lines to flush.
     fn leaf<'t>(
         &'t self,
         op: &mut Op<'_, M>,
@@ -180,12 +180,12 @@ impl<M: Medium> Tree<M> {
         Ok((block, child, words))
     }
 
-    /// Notes `change` (modulo 2^64) records under a lock that is held.
+    /// Adds `change` (modulo 2^64) to the number of records under a held lock.
     fn count(&self, at: &At<'_>, change: u64) {
         self.tally.add(at.count, change);
     }
 
-    /// Adds the record of a way at whose end it is not.
+    /// Adds the absent record at the end of a path.
     fn insert_at(&self, way: &KeyPath<'_>, record: &Record<'_>) -> Result<Inserted, PmError> {
         let (depth, near) = match way.near {
             Near::Differs { depth, digit } => (depth, digit),
@@ -196,7 +196,7 @@ impl<M: Medium> Tree<M> {
         };
         match (&way.above, &way.last) {
             (Some(above), None) if above.node.depth == depth => self.insert_into(above, record),
-            // A node of two above what the word leads to, all of which has the digit of the leaf.
+            // A new node of two above the word's target, whose keys all have the digit of the leaf.
             (above, Some(step))
                 if above.is_none_or(|above| above.node.depth < depth)
                     && (step.child.is_leaf() || depth < step.child.depth()) =>
@@ -211,7 +211,7 @@ impl<M: Medium> Tree<M> {
         }
     }
 
-    /// A new node with these children, live when `cell` points to it.
+    /// Makes a node with these children, live when `cell` points to it.
     fn new_node(
         &self,
         op: &mut Op<'_, M>,
@@ -228,7 +228,7 @@ impl<M: Medium> Tree<M> {
         Ok((child, filled))
     }
 
-    /// Replaces what a word leads to by what `make` makes of a new leaf.
+    /// Replaces the target of a word by the result of `make` for a new leaf.
     fn replace(
         &self,
         step: &Step<'_>,
@@ -252,7 +252,7 @@ impl<M: Medium> Tree<M> {
         Ok(Inserted::Yes)
     }
 
-    /// Adds a record to a node, in which no child has its digit.
+    /// Adds a record to a node without a child at its digit.
     fn insert_into(&self, entered: &Entered<'_>, record: &Record<'_>) -> Result<Inserted, PmError> {
         let (pm, Entered { node, at, .. }) = (self.pm(), entered);
         let digit = digit(record.key, node.depth);
@@ -277,7 +277,7 @@ impl<M: Medium> Tree<M> {
         Ok(Inserted::Yes)
     }
 
-    /// Writes a node anew, with a record more.
+    /// Rewrites a node with one more record.
     fn grow(
         &self,
         entered: &Entered<'_>,
@@ -286,7 +286,7 @@ impl<M: Medium> Tree<M> {
     ) -> Result<Inserted, PmError> {
         let Entered { node, at, step } = entered;
         let pm = self.pm();
-        // Released the other way round: the node's lock when nothing leads to it any more.
+        // Dropped in reverse order: the node's lock is released when nothing points to the node.
         let Some(held) = step.at.hold(pm) else { return Ok(Inserted::Changed) };
         let Some(_below) = at.hold_beside(pm, &step.at) else { return Ok(Inserted::Changed) };
         let change = Change::new(pm, words_of(step.cell), held);
@@ -308,8 +308,8 @@ impl<M: Medium> Tree<M> {
         Ok(Inserted::Yes)
     }
 
-    /// Replaces the value of the leaf at the end of a way, of which `read` is asked first; `false` if
-    /// something has changed.
+    /// Replaces the value of the leaf at the end of a path, after calling `read` with the leaf; returns
+    /// `false` if a node has changed.
     fn update_at(
         &self,
         step: &Step<'_>,
@@ -344,8 +344,8 @@ impl<M: Medium> Tree<M> {
         Ok(true)
     }
 
-    /// Removes the leaf at the end of a way; `false` if something has changed. `shrinks`: the node over it
-    /// may be written anew.
+    /// Removes the leaf at the end of a path; returns `false` if a node has changed. `shrinks`: the node
+    /// above it may be rewritten.
     pub(crate) fn remove_at(
         &self,
         way: &KeyPath<'_>,
@@ -386,7 +386,7 @@ impl<M: Medium> Tree<M> {
         Ok(true)
     }
 
-    /// Lets a word lead past a leaf that goes, and past the node over it, if that goes too.
+    /// Unlinks a leaf, and the node above it if that has one child left.
     fn unlink(
         &self,
         step: &Step<'_>,
@@ -417,7 +417,7 @@ impl<M: Medium> Tree<M> {
         Ok(true)
     }
 
-    /// Writes a node anew, with those that are left without a leaf.
+    /// Rewrites a node with the children that remain without a leaf.
     fn shrink(&self, entered: &Entered<'_>, leaf: Child, left: &[Branch]) -> Result<bool, PmError> {
         let Entered { node, at, step } = entered;
         let pm = self.pm();
@@ -439,11 +439,11 @@ impl<M: Medium> Tree<M> {
     }
 }
 
-/// What came of an insert at the end of a way.
+/// The outcome of an insert at the end of a path.
 enum Inserted {
     Yes,
-    /// Something has changed: from the top again.
+    /// A node has changed: start again from the top.
     Changed,
-    /// The key leaves the way before its end: it goes only through nodes below this depth.
+    /// The key leaves the path before its end: it passes only through nodes below this depth.
     Higher(usize),
 }

@@ -1,5 +1,5 @@
-//! WOART and ART+CoW through the conformance suite. Both are one tree of byte strings, so few types show all
-//! of it. (What needs the deterministic scheduler runs where the crash explorer has the types.)
+//! Runs the conformance suite on WOART and ART+CoW. Both are one tree of byte strings, so few types cover all
+//! of it. (Tests with the deterministic scheduler run in the crash explorer, which has these types.)
 
 use pmindex_core::Mapped;
 use pmindex_testkit::conformance::{Fuse, InFiles, OnDisk};
@@ -12,7 +12,7 @@ pmindex_testkit::conformance! {
         groups [model, checked, edges, space, full, threads];
     copied_bytes: ArtCow<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>,
         groups [checked, naming, space, full, threads];
-    /// In files that grow, are closed, killed and opened.
+    /// Files that grow, are closed, killed and opened.
     in_files: Woart<u64, Vec<u8>>, keys u64, values Vec<u8>, on InFiles, groups [checked, naming];
     /// A disk that fails at every write-back.
     on_disk: Woart<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>, on OnDisk, groups [disk];

@@ -1,4 +1,4 @@
-//! What the operations of WOART and ART+CoW cost.
+//! Golden costs of the operations of WOART and ART+CoW.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use pmindex_index::PmIndex;
 use pmindex_testkit::golden::{self, Row};
 use pmindex_woart::{ArtCow, Woart};
 
-/// Random keys of one word: nodes of all kinds.
+/// Measures random keys of one word, with nodes of all kinds.
 fn rows<I: PmIndex<u64, u64, Counting>>() -> Vec<Row> {
     const RECORDS: u64 = 20_000;
     let pool = Arc::new(Pool::counting(16 << 20).expect("memory"));
@@ -27,7 +27,7 @@ fn rows<I: PmIndex<u64, u64, Counting>>() -> Vec<Row> {
         row("remove", &|key| assert_eq!(index.remove(&key).expect("sound"), Some(2))),
     ];
     index.try_insert(&1, &1).expect("room").expect("new");
-    drop(index); // not closed: as after a crash
+    drop(index); // not closed, as after a crash
     rows.push(golden::measure(pool.pm(), "open after a crash", 1, || {
         drop(I::open(&pool, "golden").expect("sound"));
     }));
