@@ -1,8 +1,8 @@
-//! The allocator: blocks one by one and in batches, with one thread and with two, durable and
-//! volatile, beside the system allocator.
+//! Benchmarks of the allocator: single blocks and batches, with one and two threads, durable and volatile,
+//! compared with the system allocator.
 //!
-//! `cargo bench --bench alloc` measures; `cargo test --benches` runs each once. Write-back is
-//! emulated on anonymous memory: the instructions are real, the medium is DRAM.
+//! `cargo bench --bench alloc` measures; `cargo test --benches` runs each once. Write-back is emulated on
+//! anonymous memory: the instructions are real, the medium is DRAM.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use pmindex::core::{Flushed, Medium, Owner, PPtr, PmCell, PmU64, Pool, pm_struct
 const BLOCKS: usize = 1024;
 const BATCH: usize = 64;
 
-/// What a measurement does to the owners of a pool.
+/// The measured work on the owners of a pool.
 type Work = fn(&Pool, PPtr<Owners>);
 
 pm_struct! {
@@ -52,7 +52,7 @@ fn one_by_one(pool: &Pool, owners: PPtr<Owners>) {
     }
 }
 
-/// The same number of blocks, 64 in an operation.
+/// Allocates and frees the same number of blocks, 64 in an operation.
 fn in_batches(pool: &Pool, owners: PPtr<Owners>) {
     let pm = pool.pm();
     let owners = pool.get(owners).expect("made above");

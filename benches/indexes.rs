@@ -1,8 +1,9 @@
-//! Every index: single operations, batches, scans, and opening after a kill, beside `BTreeMap`.
+//! Benchmarks of every index: single operations, batches, scans, and opening after a kill, compared with
+//! `BTreeMap`.
 //!
-//! `cargo bench --bench indexes` measures; `cargo test --benches` runs each once, with few records.
-//! A million records of scattered 8-byte keys and values; flushes are emulated on a pool in memory
-//! (`/dev/shm`, where there is one). For other sizes, mixes and threads there is `pmindex bench`.
+//! `cargo bench --bench indexes` measures; `cargo test --benches` runs each once, with few records. A million
+//! records with scattered 8-byte keys and values; flushes are emulated on a pool in memory (`/dev/shm`, if it
+//! exists). `pmindex bench` measures other sizes, mixes and numbers of threads.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -19,12 +20,12 @@ const POOL_BYTES: u64 = if cfg!(debug_assertions) { 16 << 20 } else { 128 << 20 
 const BATCH: usize = 64;
 const SCAN: usize = 100;
 
-/// Scattered, distinct: multiplication by an odd number permutes.
+/// Returns scattered, distinct keys: multiplication by an odd number permutes.
 fn key(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Keys in an order without order.
+/// Generates keys in random order.
 struct Keys {
     state: u64,
     made: u64,
@@ -35,13 +36,13 @@ impl Keys {
         Self { state: 1, made: RECORDS }
     }
 
-    /// The key of a record that is there.
+    /// Returns the key of an existing record.
     fn there(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x6a09_e667_f3bc_c909);
         key((self.state.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % RECORDS)
     }
 
-    /// A key that was never given before.
+    /// Returns a key that was never used.
     fn fresh(&mut self) -> u64 {
         self.made += 1;
         key(self.made)
@@ -52,8 +53,8 @@ fn options() -> PoolOptions {
     PoolOptions::new().size(POOL_BYTES).emulate_pm(true)
 }
 
-/// What single operations and scans cost. What is inserted is removed again, untimed, and the other
-/// way round: the index keeps its size.
+/// Measures single operations and scans. Inserted records are removed again, untimed, and vice versa, so that
+/// the size of the index stays the same.
 fn one_by_one(c: &mut Criterion, name: &str, index: &AnyIndex<u64, u64>, keys: &mut Keys) {
     let mut group = c.benchmark_group("one by one");
     group.throughput(Throughput::Elements(1));
@@ -97,7 +98,7 @@ fn one_by_one(c: &mut Criterion, name: &str, index: &AnyIndex<u64, u64>, keys: &
     group.finish();
 }
 
-/// What batches of 64 cost.
+/// Measures batches of 64.
 fn batches(c: &mut Criterion, name: &str, index: &AnyIndex<u64, u64>, keys: &mut Keys) {
     let mut group = c.benchmark_group("in batches of 64");
     group.throughput(Throughput::Elements(BATCH as u64));
@@ -141,7 +142,7 @@ fn indexes(c: &mut Criterion) {
         for number in 0..RECORDS {
             index.try_insert(&key(number), &number).expect("room").expect("done");
         }
-        // What a kill leaves is the file as it is now.
+        // A kill leaves the file as it is now.
         std::fs::copy(file("pool"), file("killed")).expect("room");
         let mut keys = Keys::new();
         one_by_one(c, kind.name(), &index, &mut keys);

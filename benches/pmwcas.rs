@@ -1,7 +1,7 @@
-//! Multi-word compare-and-swap by how many words it changes, durable and volatile, and reads.
+//! Benchmarks of multi-word compare-and-swap by the number of words, durable and volatile, and of reads.
 //!
-//! `cargo bench --bench pmwcas` measures; `cargo test --benches` runs each once. Write-back is
-//! emulated on anonymous memory: the instructions are real, the medium is DRAM.
+//! `cargo bench --bench pmwcas` measures; `cargo test --benches` runs each once. Write-back is emulated on
+//! anonymous memory: the instructions are real, the medium is DRAM.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;

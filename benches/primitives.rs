@@ -1,8 +1,8 @@
-//! The persistence primitives, one number each: what a store costs to make durable, and what the
-//! racing bulk reads of the indexes' inner loops cost.
+//! Benchmarks of the persistence primitives, one number each: the cost of making a store durable, and of the
+//! racing bulk reads in the inner loops of the indexes.
 //!
-//! `cargo bench --bench primitives` measures; `cargo test --benches` runs each once. Write-back is
-//! emulated on anonymous memory: the instructions are real, the medium is DRAM.
+//! `cargo bench --bench primitives` measures; `cargo test --benches` runs each once. Write-back is emulated
+//! on anonymous memory: the instructions are real, the medium is DRAM.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
@@ -11,9 +11,9 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use pmindex::core::sync::VersionLock;
 use pmindex::core::{Medium, PPtr, PmU64, Pool, rank_sort};
 
-/// Where the words lie that are written and read.
+/// The offset of the words that are read and written.
 const FIRST: u64 = 4 << 20;
-/// Bytes of them: many times the private caches.
+/// Their bytes: many times the private caches.
 const SPAN: u64 = 256 << 20;
 
 fn pool() -> Pool {
@@ -30,7 +30,7 @@ impl Scatter {
     }
 }
 
-/// Store, write back, fence: on a scattered line each time.
+/// Stores, writes back and fences, on a scattered line each time.
 fn persist(c: &mut Criterion) {
     let pool = pool();
     let pm = pool.pm();
@@ -63,7 +63,7 @@ fn persist(c: &mut Criterion) {
     group.finish();
 }
 
-/// Bulk reads of words that are in the cache.
+/// Reads words in bulk that are in the cache.
 fn bulk_reads(c: &mut Criterion) {
     let pool = pool();
     let pm = pool.pm();
@@ -101,11 +101,11 @@ fn bulk_reads(c: &mut Criterion) {
     group.finish();
 }
 
-/// Following a checked pointer, and validating what was read, against an array in DRAM.
+/// Follows a checked pointer and validates the read value, compared with an array in DRAM.
 fn access(c: &mut Criterion) {
     let pool = pool();
     let pm = pool.pm();
-    let near = 1 << 14; // in the first cache
+    let near = 1 << 14; // in the first-level cache
     let array: Vec<[u64; 8]> = (0..near / 64).map(|i| [i; 8]).collect();
     let lock = VersionLock::new();
     let mut group = c.benchmark_group("access");
@@ -132,7 +132,7 @@ fn access(c: &mut Criterion) {
     group.finish();
 }
 
-/// Sorting the keys of a leaf.
+/// Sorts the keys of a leaf.
 fn leaf_order(c: &mut Criterion) {
     let mut scatter = Scatter(3);
     let leaves: Vec<[u64; 64]> =

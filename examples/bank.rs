@@ -1,6 +1,6 @@
-//! A bank whose money is neither made nor lost: threads transfer between accounts of two maps, the process
-//! is killed in the middle (`kill -9`), again and again; each time all money is there, and every transfer that
-//! was acknowledged.
+//! A bank whose money is neither created nor lost: threads transfer between accounts of two maps while the
+//! process is killed (`kill -9`) again and again. After each kill the sum is right, and every acknowledged
+//! transfer is present.
 //!
 //! ```console
 //! cargo run --release --example bank
@@ -24,7 +24,7 @@ const TELLERS: u64 = 3;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Accounts are in two maps; each teller counts its transfers in the transactions that make them.
+/// Accounts are in two maps; each teller counts its transfers in the same transactions.
 struct Bank {
     store: Store,
     accounts: [Map<u64, u64>; 2],
@@ -37,7 +37,7 @@ impl Bank {
         let pool = match mode {
             "journal" => pool.journal(true),
             "periodic" => pool.twin(path.with_extension("twin")),
-            _ => pool, // what the file is on: `Process` on tmpfs, `Msync` on a disk
+            _ => pool, // as the medium allows: `Process` on tmpfs, `Msync` on a disk
         };
         let store = Store::open_with(path, &StoreOptions::new().pool(pool))?;
         let accounts = [store.map("checking")?, store.map("savings")?];
@@ -54,7 +54,7 @@ impl Bank {
         Ok(bank)
     }
 
-    /// Transfers between two accounts, if the one has enough; how many transfers the teller made then.
+    /// Transfers between two accounts, if the first has enough; returns the number of the teller's transfers.
     fn transfer(
         &self,
         teller: u64,
@@ -68,14 +68,14 @@ impl Bank {
             let number = tx.get(&self.transfers, &teller)?.unwrap_or(0);
             let Some(left) = balance.checked_sub(sum) else { return Ok(number) };
             tx.put(source.0, &source.1, &left)?;
-            let balance = tx.get(target.0, &target.1)?.unwrap_or(0); // after: it may be the same account
+            let balance = tx.get(target.0, &target.1)?.unwrap_or(0); // read afterwards: it may be the same account
             tx.put(target.0, &target.1, &(balance + sum))?;
             tx.put(&self.transfers, &teller, &(number + 1))?;
             Ok(number + 1)
         })
     }
 
-    /// All the money there is, at one moment.
+    /// Returns the sum of all accounts at one moment.
     fn money(&self) -> Result<u64, StoreError> {
         let now = self.store.snapshot()?;
         let mut sum = 0;
@@ -88,7 +88,7 @@ impl Bank {
     }
 }
 
-/// Transfers until it is killed, and says so of each transfer that is durable.
+/// Transfers until it is killed, and prints each transfer that is durable.
 fn work(path: &Path, mode: &str) -> Result<(), Failure> {
     let bank = Bank::open(path, mode)?;
     let teller = |teller: u64| {
@@ -113,14 +113,14 @@ fn work(path: &Path, mode: &str) -> Result<(), Failure> {
     })
 }
 
-/// Has a process work, kills it, and looks.
+/// Lets a process work, kills it, and checks the store.
 fn round(mut worker: Command, path: &Path, mode: &str, time: Duration) -> Result<u64, Failure> {
     let mut worker = worker.stdout(Stdio::piped()).spawn()?;
     let said = BufReader::new(worker.stdout.take().ok_or("no output")?);
     let reader = thread::spawn(move || {
         let mut last = BTreeMap::new();
         for line in said.lines().map_while(Result::ok) {
-            // What the kill cut off was not said.
+            // A line that the kill cut off was not acknowledged.
             if let ["done", teller, number] = line.split(' ').collect::<Vec<_>>()[..]
                 && let (Ok(teller), Ok(number)) = (teller.parse::<u64>(), number.parse::<u64>())
             {

@@ -1,5 +1,5 @@
-//! Keys and values of your own: an order book of derived types that is written, dropped, opened again
-//! and read, by customer and in order of time.
+//! Keys and values of your own types: an order book that is written, dropped, opened again and read, by
+//! customer and in order of time.
 //!
 //! ```console
 //! cargo run --release --features derive --example orders
@@ -13,14 +13,15 @@ use std::time::{Duration, SystemTime};
 
 use pmindex::{FpTree, Key, Pool, PoolOptions, Storable};
 
-/// Who ordered when. The first part sorts first: a customer's orders lie side by side.
+/// The customer and the time of an order. The first part sorts first, so the orders of a customer are
+/// adjacent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Storable, Key)]
 struct OrderId {
     customer: Customer,
     at: SystemTime,
 }
 
-/// Companies sort before people, as the variants stand here.
+/// Companies sort before people, in the order of the variants.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Storable, Key)]
 enum Customer {
     Company { register: [u16; 3] },
@@ -109,7 +110,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("article {}, {} kg; {note}", item.article, item.kilograms);
     orders.close()?;
 
-    // Other types are refused: data is never read as what it is not.
+    // Opening with other types is refused, so data is never read as another type.
     let refused = FpTree::<OrderId, String>::open(&pool, "orders");
     println!("{}", refused.expect_err("another type of values"));
     Ok(())

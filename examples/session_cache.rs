@@ -1,5 +1,5 @@
-//! A session cache: which users are logged in, and until when. Sessions survive restarts, and expired ones
-//! are found in order of time, without looking at the others.
+//! A session cache: the logged-in users, and the expiry of each session. Sessions survive restarts, and
+//! expired ones are found in order of time, without reading the others.
 //!
 //! ```console
 //! cargo run --release --example session_cache
@@ -14,14 +14,14 @@ use pmindex::{FpTree, Pool, PoolOptions};
 
 /// A token: 128 random bits in a real service.
 type Token = [u8; 16];
-/// Seconds since whenever.
+/// Seconds since any fixed moment.
 type Time = u64;
 
 /// Two indexes in one pool.
 struct Sessions {
-    /// Who a token stands for, and until when.
+    /// The user and the expiry of each token.
     by_token: FpTree<Token, (u64, Time)>,
-    /// Tokens in the order in which they run out.
+    /// Tokens in the order of their expiry.
     by_expiry: FpTree<(Time, Token), ()>,
 }
 
@@ -37,27 +37,26 @@ impl Sessions {
         Ok(Self { by_token, by_expiry: FpTree::open(pool, "by expiry")? })
     }
 
-    /// Two writes: each is atomic and durable, the pair is not. In this order a crash between them
-    /// leaves an entry of `by_expiry` without its session, which `expire` tolerates; never a session
-    /// that does not run out.
+    /// Two writes: each is atomic and durable, the pair is not. In this order a crash between them leaves an
+    /// entry of `by_expiry` without its session, which `expire` tolerates; never a session without expiry.
     fn start(&self, token: Token, user: u64, until: Time) -> Result<(), Box<dyn Error>> {
         self.by_expiry.put(&(until, token), &())?;
         self.by_token.put(&token, &(user, until))?;
         Ok(())
     }
 
-    /// Who the token stands for, if it is still good.
+    /// Returns the user of a token that has not expired.
     fn user(&self, token: &Token, now: Time) -> Result<Option<u64>, Box<dyn Error>> {
         let session = self.by_token.get(token)?;
         Ok(session.and_then(|(user, until)| (now < until).then_some(user)))
     }
 
-    /// Removes what ran out before `now`; the session first, for the same reason.
+    /// Removes sessions that expired before `now`; the session first, for the same reason.
     fn expire(&self, now: Time) -> Result<u64, Box<dyn Error>> {
         let due: Vec<_> = self.by_expiry.range(..(now, [0; 16])).collect::<Result<_, _>>()?;
         let mut removed = 0;
         for ((until, token), ()) in due {
-            // It may have been prolonged since: then another entry stands for it.
+            // The session may have been prolonged: then it has another entry.
             if self.by_token.get(&token)?.is_some_and(|(_, current)| current <= until) {
                 self.by_token.remove(&token)?;
                 removed += 1;
@@ -69,7 +68,7 @@ impl Sessions {
 }
 
 fn token(number: u64) -> Token {
-    // Spread over the key space as random bits are.
+    // Spread over the key space like random bits.
     u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_be_bytes()
 }
 

@@ -1,8 +1,8 @@
 //! A time series: many sensors append, a chart reads the latest hour of one of them.
 //!
-//! The key is a tuple, (sensor, time), which sorts as tuples do: the points of a sensor lie side by
-//! side, in order of time, so an interval is one range scan and a sensor's latest point the end of
-//! one. A batch of points costs a few fences in all (`try_insert_many`).
+//! The key is a tuple, (sensor, time), and sorts like one: the points of a sensor are adjacent, in order of
+//! time, so an interval is one range scan, and the latest point of a sensor is the end of one. A batch of
+//! points costs a few fences in total (`try_insert_many`).
 //!
 //! ```console
 //! cargo run --release --example time_series
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(time, now - MINUTE);
     println!("sensor 7 at minute {}: {}", time / MINUTE, f64::from_bits(value));
 
-    // Retention: what is older than twelve hours goes, sensor by sensor.
+    // Retention: remove points older than twelve hours, sensor by sensor.
     let horizon = now - 12 * 60 * MINUTE;
     for sensor in 0..SENSORS {
         let old: Vec<Key> = series

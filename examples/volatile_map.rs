@@ -1,8 +1,8 @@
 //! A concurrent ordered map without persistence: a BzTree in volatile memory.
 //!
-//! The tree is the same as in a pool that survives; nothing is flushed. Writers never wait for each
-//! other, readers take no lock, and a scan goes on while others write. Here threads count words, and
-//! one looks at the ranking of a part of the alphabet meanwhile.
+//! The tree is the same as in a persistent pool, but nothing is flushed. Writers never wait for each other,
+//! readers take no lock, and a scan continues while others write. Here threads count words, and one meanwhile
+//! reads the counts of a part of the alphabet.
 //!
 //! ```console
 //! cargo run --release --example volatile_map
@@ -19,7 +19,7 @@ const TEXT: &str = "the quick brown fox jumps over the lazy dog and the dog slee
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 500;
 
-/// Adds a use of a word by one thread. Each thread has its own records: (word, thread).
+/// Counts a use of a word by one thread. Each thread has its own records: (word, thread).
 fn count(map: &BzTree<(String, u64), u64>, word: &str, thread: u64) -> Result<(), IndexError> {
     let key = (word.to_owned(), thread);
     let uses = map.get(&key)?.unwrap_or(0);
@@ -27,7 +27,7 @@ fn count(map: &BzTree<(String, u64), u64>, word: &str, thread: u64) -> Result<()
     Ok(())
 }
 
-/// How often a word was used, by all threads.
+/// Returns the number of uses of a word by all threads.
 fn uses(map: &BzTree<(String, u64), u64>, word: &str) -> Result<u64, IndexError> {
     let of_word = (word.to_owned(), 0)..(word.to_owned(), THREADS);
     map.range(of_word).map(|record| Ok(record?.1)).sum()
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let reader = threads.spawn(|| -> Result<u64, IndexError> {
             let mut last = 0;
             while !done.load(Ordering::Relaxed) {
-                // A scan beside the writers: in order, and never less than before.
+                // A scan beside the writers returns records in order, with counts that never decrease.
                 let now = uses(&map, "the")?;
                 assert!(now >= last, "counts only grow");
                 last = now;

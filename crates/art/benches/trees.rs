@@ -1,4 +1,4 @@
-//! The radix tree beside `BTreeMap`, with scattered 8-byte keys.
+//! Benchmarks of the radix tree, compared with `BTreeMap`, with scattered 8-byte keys.
 //!
 //! `cargo bench -p pmindex-art` measures; `cargo test --benches` runs each once.
 #![forbid(unsafe_code)]
@@ -15,8 +15,8 @@ use pmindex_core::{Arena, Mapped, PmError, Pool};
 const RECORDS: u64 = if cfg!(debug_assertions) { 1 << 10 } else { 1 << 20 };
 const LOOKUPS: u64 = 1 << 10;
 
-/// Scattered, distinct: multiplication by an odd number permutes. Leaf numbers have 61 bits, so the
-/// leaf is the number and the key its product.
+/// Returns scattered, distinct keys: multiplication by an odd number permutes. Leaf numbers have 61 bits, so
+/// the leaf is the number and the key is its product.
 fn key(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -1,8 +1,8 @@
-//! Measures what the thesis's chapter 4 draws: figure 4.8 and table 4.3 (an update of a page), figures 4.10
-//! and 4.11 (throughput after a crash). Prints tables in Markdown.
+//! Measures figures 4.8, 4.10 and 4.11 and table 4.3 of the thesis's chapter 4: the update of a page, and the
+//! throughput after a crash. Prints tables in Markdown.
 //!
-//! `cargo bench -p pmindex-buffer [-- --folder PATH] [--disk PATH]`: where the pool and the disk's file are
-//! made; PATH of the pool best on tmpfs. Under `cargo test` it does little, and shows that it works.
+//! `cargo bench -p pmindex-buffer [-- --folder PATH] [--disk PATH]` sets the folders of the pool, preferably
+//! on tmpfs, and of the disk's file. Under `cargo test` it runs briefly, to show that it works.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use pmindex_wal::{FileDisk, SyncMethod};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// How much is measured.
+/// The sizes of the measurements.
 struct Scale {
     /// Bytes of pages for updates.
     pool: usize,
     updates: u32,
     /// Pages of the disk for restarts.
     pages: u64,
-    /// Before the crash, and after it.
+    /// The duration before the crash, and after it.
     run: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Random {
         self.next() % most
     }
 
-    /// Skewed: half of the numbers are in the first sixteenth.
+    /// Returns skewed numbers: half of them are in the first sixteenth.
     fn skewed(&mut self, most: u64) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "a random number")]
         let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
@@ -74,7 +74,7 @@ impl Random {
     }
 }
 
-/// How a page is updated.
+/// A method of updating a page.
 #[derive(Clone, Copy, PartialEq)]
 enum UpdateMethod {
     Bare,
@@ -112,7 +112,7 @@ fn update_of_a_page(scale: &Scale) -> Outcome<()> {
     Ok(())
 }
 
-/// Nanoseconds of an update of so many bytes of a random page.
+/// Returns the nanoseconds of an update of this number of bytes of a random page.
 fn time_updates(scale: &Scale, page_bytes: usize, bytes: usize, way: UpdateMethod) -> Outcome<f64> {
     let pool = Pool::emulated(scale.pool + scale.pool / 4)?;
     let (pm, words) = (pool.pm(), page_bytes / 8);
@@ -123,7 +123,7 @@ fn time_updates(scale: &Scale, page_bytes: usize, bytes: usize, way: UpdateMetho
     let layout = Layout::new(words, sums, 1);
     let mut image = vec![0; words];
     layout.seal(&mut image, 0, 1);
-    // Free memory of a pool that is thrown away.
+    // Free memory of a temporary pool.
     let first = scale.pool / 8;
     let mut pages = Vec::new();
     for at in (first..first + scale.pool).step_by(page_bytes) {
@@ -177,7 +177,7 @@ fn transact(buffer: &Buffer, random: &mut Random, pages: u64) -> Outcome<()> {
     }
 }
 
-/// Transactions of each slice of time, while another thread makes checkpoints.
+/// Returns the transactions of each interval, while another thread makes checkpoints.
 fn run(buffer: &Buffer, random: &mut Random, pages: u64, time: Duration) -> Outcome<Vec<u32>> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -241,7 +241,7 @@ fn pools(scale: &Scale) -> PoolOptions {
     PoolOptions::new().size((scale.pages * 4096).max(4 << 20) * 2).emulate_pm(true)
 }
 
-/// Fills the pages and runs until the process dies. Returns the rate before.
+/// Fills the pages and runs until the process dies. Returns the rate before that.
 fn until_the_crash(scale: &Scale, paths: &(PathBuf, PathBuf), dram: u64) -> Outcome<f64> {
     let _ = std::fs::remove_file(&paths.0);
     FileDisk::create(&File::create(&paths.1)?, scale.pages * 4096)?;

@@ -1,7 +1,6 @@
 //! Pages: a base and the deltas before it, newest first.
 //!
-//! No node changes once it is in a chain, but for the two flags that say that a change of the
-//! structure is complete.
+//! A node in a chain never changes, except for the two flags that say that a structural change is complete.
 
 use std::borrow::Borrow;
 use std::sync::atomic::AtomicBool;
@@ -11,14 +10,14 @@ use sdd::Shared;
 
 use crate::table::Pid;
 
-/// What comes after a delta.
+/// The node after a delta.
 pub(crate) type Next<K, V> = Shared<Node<K, V>>;
 
 /// A base or a delta.
 #[derive(Debug)]
 pub(crate) struct Node<K: 'static, V: 'static> {
     pub(crate) what: What<K, V>,
-    /// Deltas from here to the base, those of merged pages among them.
+    /// The number of deltas from here to the base, including those of merged pages.
     pub(crate) depth: u16,
     /// 0 for a leaf.
     pub(crate) level: u8,
@@ -30,27 +29,27 @@ pub(crate) enum What<K: 'static, V: 'static> {
     Leaf(Leaf<K, V>),
     /// The children of an inner page.
     Inner(Inner<K>),
-    /// A record is written.
+    /// A record was written.
     Put { key: K, value: V, next: Next<K, V> },
-    /// A record is removed.
+    /// A record was removed.
     Delete { key: K, next: Next<K, V> },
-    /// The page ends before `sep`; what came from there on is in the page `right`. The parent does
-    /// not know that page until `done`.
+    /// The page ends before `sep`; the page `right` has the entries from `sep` on. The parent does not know
+    /// that page until `done`.
     Split { sep: K, right: Pid, done: Done, next: Next<K, V> },
-    /// The page goes on from `sep` with what was its right neighbour.
+    /// The page continues from `sep` with the entries of its former right neighbour.
     Merge { sep: K, from: Next<K, V>, next: Next<K, V> },
-    /// The page, whose keys began at `low`, is part of its left neighbour, or is about to be.
+    /// The page, whose keys began at `low`, is or is about to become part of its left neighbour.
     Removed { low: K, next: Next<K, V> },
-    /// The keys from `sep` to `upto` are in the page `child`.
+    /// The page `child` has the keys from `sep` to `upto`.
     Link { sep: K, upto: Option<K>, child: Pid, next: Next<K, V> },
-    /// The keys from `sep` to `upto` are no longer in the page `child`, but in `left` or right of it.
-    /// They get there as `child` is merged; that is complete when `done`.
+    /// The keys from `sep` to `upto` are no longer in the page `child`, but in `left` or right of it. The
+    /// merge of `child` moves them; it is complete when `done`.
     Unlink { sep: K, upto: Option<K>, child: Pid, left: Pid, done: Done, next: Next<K, V> },
     /// The page was the root, and its only child takes its place.
     Collapsed { child: Pid, next: Next<K, V> },
 }
 
-/// Whether a change of the structure is complete.
+/// `true` if a structural change is complete.
 #[derive(Debug, Default)]
 pub(crate) struct Done(AtomicBool);
 
@@ -64,10 +63,10 @@ impl Done {
     }
 }
 
-/// A record, if there is one.
+/// A record, if it exists.
 pub(crate) type Record<'g, K, V> = Option<(&'g K, &'g V)>;
 
-/// Where a page ends: the first key that is no longer in it, and the page where that one is.
+/// The end of a page: the first key that is no longer in it, and the page of that key.
 pub(crate) type End<'g, K> = Option<(&'g K, Pid)>;
 
 #[derive(Debug)]
@@ -85,30 +84,30 @@ pub(crate) struct Inner<K> {
     pub(crate) end: Option<(K, Pid)>,
 }
 
-/// A key; or if `BELOW`, what comes right before it.
+/// A key; with `BELOW`, the position immediately before it.
 pub(crate) struct Target<'q, Q: ?Sized, const BELOW: bool>(pub(crate) &'q Q);
 
 impl<Q: Ord + ?Sized, const BELOW: bool> Target<'_, Q, BELOW> {
-    /// Whether it is at `key` or after it.
+    /// Returns `true` if it is at or after `key`.
     #[inline(always)]
     fn is_from<K: Borrow<Q>>(&self, key: &K) -> bool {
         if BELOW { self.0 > key.borrow() } else { self.0 >= key.borrow() }
     }
 
-    /// Whether it comes before the end.
+    /// Returns `true` if it is before the end.
     #[inline(always)]
     fn is_before<K: Borrow<Q>>(&self, end: Option<&K>) -> bool {
         end.is_none_or(|end| !self.is_from(end))
     }
 }
 
-/// Where a search goes on.
+/// The next step of a search.
 pub(crate) enum Step<T> {
-    /// It ends here.
+    /// The search ends here.
     Here(T),
-    /// In another page.
+    /// The search continues in another page.
     To(Pid),
-    /// The page is part of another one now, or about to be.
+    /// The page is or is about to become part of another one.
     Gone,
 }
 
@@ -117,7 +116,7 @@ impl<K: Ord, V> Node<K, V> {
         Shared::new(Self { what, depth: 0, level })
     }
 
-    /// The record of a key, in the chain of a leaf.
+    /// Returns the record of a key in the chain of a leaf.
     #[inline(always)]
     pub(crate) fn find<Q: Ord + ?Sized>(&self, to: &Q) -> Step<Record<'_, K, V>>
     where
@@ -156,7 +155,7 @@ impl<K: Ord, V> Node<K, V> {
         }
     }
 
-    /// The child with a key, in the chain of an inner page.
+    /// Returns the child for a key in the chain of an inner page.
     #[inline(always)]
     pub(crate) fn route<Q: Ord + ?Sized, const BELOW: bool>(
         &self,
@@ -190,7 +189,7 @@ impl<K: Ord, V> Node<K, V> {
         }
     }
 
-    /// Whether a key is in this page.
+    /// Returns `true` if a key belongs to this page.
     pub(crate) fn covers<Q: Ord + ?Sized, const BELOW: bool>(
         &self,
         to: &Target<'_, Q, BELOW>,
@@ -205,7 +204,7 @@ impl<K: Ord, V> Node<K, V> {
         }
     }
 
-    /// Where the page ends.
+    /// Returns the end of the page.
     pub(crate) fn end(&self) -> End<'_, K> {
         let mut node = self;
         loop {
@@ -220,12 +219,12 @@ impl<K: Ord, V> Node<K, V> {
         }
     }
 
-    /// The nodes of the chain itself: without what was merged.
+    /// Returns the nodes of the chain itself, without those of merged pages.
     pub(crate) fn chain(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |node| node.what.next())
     }
 
-    /// The first child; `None` of a leaf. The first child of a page is never replaced.
+    /// Returns the first child; `None` for a leaf. The first child of a page is never replaced.
     pub(crate) fn leftmost(&self) -> Option<Pid> {
         match &self.chain().last().unwrap_or(self).what {
             What::Inner(inner) => inner.children.first().copied(),
@@ -233,7 +232,7 @@ impl<K: Ord, V> Node<K, V> {
         }
     }
 
-    /// Bytes of the page.
+    /// Returns the bytes of the page.
     pub(crate) fn bytes(&self) -> usize {
         let arrays = |node: &Self| match &node.what {
             What::Leaf(Leaf { keys, values, .. }) => {
@@ -248,7 +247,7 @@ impl<K: Ord, V> Node<K, V> {
         self.chain().map(|node| size_of::<Self>() + arrays(node)).sum()
     }
 
-    /// Records or children, about: a record that is replaced counts twice.
+    /// Returns the approximate number of records or children: a replaced record counts twice.
     pub(crate) fn weight(&self) -> usize {
         let (mut more, mut less) = (0, 0);
         for node in self.chain() {
@@ -264,7 +263,7 @@ impl<K: Ord, V> Node<K, V> {
 }
 
 impl<K, V> What<K, V> {
-    /// Records or children of a base.
+    /// Returns the number of records or children of a base.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Leaf(leaf) => leaf.keys.len(),
@@ -273,7 +272,7 @@ impl<K, V> What<K, V> {
         }
     }
 
-    /// Takes the upper half off a base: the first key that is no longer in this one, and the rest.
+    /// Removes the upper half of a base; returns the first key that is no longer in it, and the upper half.
     pub(crate) fn cut(&mut self) -> Option<(K, Self)>
     where
         K: Clone,
@@ -296,7 +295,7 @@ impl<K, V> What<K, V> {
         }
     }
 
-    /// Says where a base ends.
+    /// Sets the end of a base.
     pub(crate) fn close(&mut self, high: K, right: Pid) {
         if let Self::Leaf(Leaf { end, .. }) | Self::Inner(Inner { end, .. }) = self {
             *end = Some((high, right));
@@ -305,7 +304,7 @@ impl<K, V> What<K, V> {
 }
 
 impl<K: Ord, V> What<K, V> {
-    /// The next node of the chain.
+    /// Returns the next node of the chain.
     fn next(&self) -> Option<&Node<K, V>> {
         match self {
             Self::Leaf(_) | Self::Inner(_) => None,
@@ -320,7 +319,7 @@ impl<K: Ord, V> What<K, V> {
         }
     }
 
-    /// Where a search goes on after a delta of the structure, in this page or in another one.
+    /// Returns the step of a search after a structural delta, in this page or in another one.
     fn pass<Q: Ord + ?Sized, const BELOW: bool, T>(
         &self,
         to: &Target<'_, Q, BELOW>,

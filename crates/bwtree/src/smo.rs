@@ -1,7 +1,7 @@
-//! Changes of the structure: consolidation, splits, merges, and the root's growth and its end.
+//! Structural changes: consolidation, splits, merges, and the growth and the end of the root.
 //!
-//! Each is a row of steps, each of which is one compare-and-swap that leaves a right tree behind. Who
-//! meets an unfinished one where it matters completes it; no thread waits.
+//! Each is a sequence of steps, each of which is one compare-and-swap that leaves a valid tree. A thread that
+//! meets a relevant unfinished change completes it; no thread waits.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ where
     K: Ord + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Writes a page anew as one base, in two if it has grown; merges it if it has shrunk. `key` is
-    /// one of the page. Does nothing if another thread changes the page meanwhile: it will come here.
+    /// Rewrites a page as one base, or as two if it has grown; merges it if it has shrunk. `key` is a key of
+    /// the page. Does nothing if another thread changes the page meanwhile, since that thread will do it.
     #[cold]
     #[inline(never)]
     pub(crate) fn consolidate<Q: Ord + ?Sized>(&self, pid: Pid, key: &Q, guard: &Guard)
@@ -48,7 +48,7 @@ where
         }
     }
 
-    /// Completes the changes that a chain tells of.
+    /// Completes the changes in a chain.
     fn complete(&self, node: &Node<K, V>, guard: &Guard) {
         for delta in node.chain() {
             match &delta.what {
@@ -61,7 +61,7 @@ where
         }
     }
 
-    /// Replaces a chain by its lower half, under a delta that names the upper half's page.
+    /// Replaces a chain by its lower half, under a delta with the page of the upper half.
     fn split(&self, spot: &Spot<'_, K, V>, mut base: What<K, V>, guard: &Guard) {
         let level = spot.node.level;
         let Some((sep, upper)) = base.cut() else { return };
@@ -85,16 +85,16 @@ where
         }
     }
 
-    /// Links the page `right` of `level` in its parent, unless that is done.
+    /// Links the page `right` of `level` in its parent, unless it is linked.
     fn tell_parent(&self, level: u8, sep: &K, right: Pid, done: &Done, guard: &Guard) {
         while !done.get() {
             let Some(parent) = self.locate(&Target::<K, false>(sep), level + 1, guard) else {
                 if self.grow(level, guard).is_none() {
-                    return; // no identifier is left: searches go by the left page
+                    return; // no identifier is left: searches go through the left page
                 }
                 continue;
             };
-            // Again, after the parent's head was read: who unlinks the page has set it before.
+            // Check again after reading the parent's head: a thread that unlinks the page has set it before.
             if done.get() {
                 return;
             }
@@ -109,7 +109,7 @@ where
         }
     }
 
-    /// Puts a page above a root that was split, unless that is done; `None` if no identifier is left.
+    /// Puts a page above a split root, unless that is done; returns `None` if no identifier is left.
     fn grow(&self, level: u8, guard: &Guard) -> Option<()> {
         let seen = self.root.load();
         let root = self.table.load(seen.pid(), guard);
@@ -128,8 +128,8 @@ where
         Some(())
     }
 
-    /// Merges a page that has become small with a neighbour below the same parent, if both together
-    /// are no large page. Ends the root if it has one child only.
+    /// Merges a small page with a neighbour under the same parent, unless the result were large. Replaces the
+    /// root if it has only one child.
     fn shrink<Q: Ord + ?Sized>(&self, spot: &Spot<'_, K, V>, len: usize, key: &Q, guard: &Guard)
     where
         K: Borrow<Q>,
@@ -140,7 +140,7 @@ where
         }
         let Some(parent) = self.locate(&Target::<Q, false>(key), level + 1, guard) else { return };
         let inner = parent.node.inner();
-        // A page that its parent does not know yet waits for the next time.
+        // A page that its parent does not know yet is merged another time.
         let Some(at) = inner.children.iter().position(|child| *child == spot.pid) else { return };
         let at = at.max(1);
         let (Some(&child), Some(sep)) = (inner.children.get(at), inner.keys.get(at - 1)) else {
@@ -152,7 +152,7 @@ where
         if weight(left) + weight(child) > usize::from(most) * 3 / 4 {
             return;
         }
-        // The parent knows the child: its split is complete, and must be seen so before it is unlinked.
+        // The parent knows the child, so its split is complete, and must be marked so before it is unlinked.
         let Some(before) = self.locate::<K, true>(&Target(sep), level, guard) else { return };
         for delta in before.node.chain() {
             if let What::Split { right, done, .. } = &delta.what
@@ -199,7 +199,7 @@ where
         }
     }
 
-    /// Completes what makes a page go away, if something does.
+    /// Completes the change that removes a page, if there is one.
     pub(crate) fn help_away(&self, pid: Pid, guard: &Guard) {
         let Some(node) = self.table.load(pid, guard).as_ref() else { return };
         match &node.what {
@@ -214,7 +214,7 @@ where
         }
     }
 
-    /// Appends a removed page to its left neighbour, unless that is done.
+    /// Appends a removed page to its left neighbour, unless it is done.
     fn append(&self, pid: Pid, level: u8, low: &K, from: &Shared<Node<K, V>>, guard: &Guard) {
         while let Some(left) = self.locate(&Target::<K, true>(low), level, guard) {
             if left.node.end() != Some((low, pid)) {
@@ -230,13 +230,13 @@ where
         }
     }
 
-    /// Ends a page that has one child only, if it is the root: the child takes its place.
+    /// Replaces a page with only one child by the child, if it is the root.
     fn collapse(&self, pid: Pid, guard: &Guard) {
         let head = self.table.load(pid, guard);
         let Some(node) = head.as_ref() else { return };
         let What::Inner(inner) = &node.what else { return };
         let ([child], None) = (inner.children.as_slice(), &inner.end) else { return };
-        // After the head was read: a root is below another one only after a split of its own.
+        // After reading the head: a root is below another one only after its own split.
         if self.root.load().pid() != pid {
             return;
         }
@@ -246,7 +246,7 @@ where
         }
     }
 
-    /// Gives a page's identifier back when no thread can hold it any more.
+    /// Frees a page's identifier when no thread can use it.
     fn retire(&self, pid: Pid, guard: &Guard) {
         let table = Arc::clone(&self.table);
         guard.defer_execute(move || table.forget(pid));

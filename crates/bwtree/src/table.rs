@@ -1,7 +1,7 @@
 //! The mapping table: from a page's identifier to the head of its chain.
 //!
-//! Identifiers are what pages hold of each other, so a page is replaced by one compare-and-swap of
-//! its slot. The table grows by segments, each as large as all before it, and never moves a slot.
+//! Pages refer to each other by identifiers, so a page is replaced by one compare-and-swap of its slot. The
+//! table grows by segments, each as large as all before it, and never moves a slot.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -14,12 +14,12 @@ pub(crate) type Pid = u32;
 
 /// Slots of the first segment, as a power of two.
 const FIRST: u32 = 10;
-/// Segments that there can be.
+/// The maximum number of segments.
 const SEGMENTS: usize = (u32::BITS - FIRST) as usize;
 
 type Segment<N> = OnceLock<Box<[AtomicShared<N>]>>;
 
-/// Slots of `N`, and the identifiers that are free.
+/// Slots of `N`, and the free identifiers.
 #[derive(Debug)]
 pub(crate) struct Table<N> {
     segments: [Segment<N>; SEGMENTS],
@@ -28,7 +28,7 @@ pub(crate) struct Table<N> {
     free: Bag<Pid>,
 }
 
-/// The segment of an identifier, and its place there.
+/// Returns the segment of an identifier, and its position in the segment.
 #[inline(always)]
 fn place(pid: Pid) -> (usize, usize) {
     let n = pid + (1 << FIRST);
@@ -54,14 +54,14 @@ impl<N: 'static> Table<N> {
         &slots[at]
     }
 
-    /// The head of a page's chain.
+    /// Returns the head of a page's chain.
     #[inline(always)]
     pub(crate) fn load<'g>(&self, pid: Pid, guard: &'g Guard) -> Ptr<'g, N> {
         step();
         self.slot(pid).load(Acquire, guard)
     }
 
-    /// Replaces the head if it is still `head`. This is where every change takes place.
+    /// Replaces the head if it is still `head`. Every change takes effect here.
     #[inline(always)]
     pub(crate) fn replace<'g>(
         &self,
@@ -76,7 +76,7 @@ impl<N: 'static> Table<N> {
             .is_ok()
     }
 
-    /// A page that no other refers to yet; `None` if there are no more identifiers.
+    /// Adds a page without references; returns `None` if no identifier is left.
     pub(crate) fn add(&self, page: Shared<N>) -> Option<Pid> {
         let fresh = |used: u32| (used < u32::MAX - (1 << FIRST)).then_some(used + 1);
         let pid = match self.free.pop() {
@@ -87,13 +87,13 @@ impl<N: 'static> Table<N> {
         Some(pid)
     }
 
-    /// Empties a slot to which nothing refers, and which no thread can reach any more.
+    /// Empties a slot that no page refers to and no thread can reach.
     pub(crate) fn forget(&self, pid: Pid) {
         self.slot(pid).swap((None, Tag::None), AcqRel);
         self.free.push(pid);
     }
 
-    /// Identifiers in use, when no other thread uses the table.
+    /// Returns the number of identifiers in use, when no other thread uses the table.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> usize {
         let guard = Guard::new();
@@ -102,12 +102,12 @@ impl<N: 'static> Table<N> {
     }
 }
 
-/// Which page is the root. Each change has a number of its own: a root that comes back is no mistake
-/// for the one that went.
+/// The identifier of the root. Each change has a number of its own, so a root that returns is distinguished
+/// from its earlier life.
 #[derive(Debug)]
 pub(crate) struct Root(AtomicU64);
 
-/// A root, as it was read.
+/// A root that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen(u64);
 
@@ -137,7 +137,7 @@ impl Root {
     }
 }
 
-/// Where another thread may run in between, if a test decides about that.
+/// Lets another thread run, in a test that schedules threads.
 #[inline(always)]
 fn step() {
     #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Tests: against a model, under a scheduler that preempts at every load and replacement of a slot,
-//! and of threads that run freely.
+//! Tests against a model, under a scheduler that preempts at every load and replacement of a slot, and with
+//! free-running threads.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ const SMALL: Pages = Pages { records: 4, children: 4, least: 2, chain: 2 };
 
 type Page<'g, K, V> = (Pid, &'g Node<K, V>);
 
-/// The pages of a level, from left to right, from `first` on.
+/// Returns the pages of a level, from left to right, starting at `first`.
 fn level<'g, K: Ord + Clone + Debug + Send + Sync + 'static, V: Clone + Send + Sync + 'static>(
     tree: &BwTree<K, V>,
     first: Pid,
@@ -35,8 +35,8 @@ fn level<'g, K: Ord + Clone + Debug + Send + Sync + 'static, V: Clone + Send + S
     pages
 }
 
-/// Checks the tree at rest: order, ranges, and that parents and neighbours know the same pages.
-/// Returns how many there are.
+/// Checks a quiescent tree: order, ranges, and that parents and neighbours agree. Returns the number of
+/// records.
 fn check<K, V>(tree: &BwTree<K, V>) -> usize
 where
     K: Ord + Clone + Debug + Send + Sync + 'static,
@@ -86,7 +86,7 @@ enum Op {
     Remove(u16),
     Get(u16),
     Scan(u16, usize),
-    /// Removes the keys from one on: that empties whole pages.
+    /// Removes all keys from a given one on, which empties whole pages.
     Clear(u16, u16),
 }
 
@@ -104,7 +104,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..400)
 }
 
-/// Runs calls on the tree and on a `BTreeMap`, and compares all they return.
+/// Runs calls on the tree and on a `BTreeMap`, and compares all results.
 fn compare<K>(pages: Pages, ops: &[Op], key: impl Fn(u16) -> K)
 where
     K: Ord + Clone + Debug + Send + Sync + 'static,
@@ -156,7 +156,7 @@ proptest! {
 
     #[test]
     fn byte_strings_are_as_in_a_btreemap(ops in ops()) {
-        // Of all lengths, the empty one among them, and each the beginning of others.
+        // Keys of all lengths, including 0, each a prefix of others.
         compare(SMALL, &ops, |k| vec![b'a' + (k % 3) as u8; usize::from(k / 3)]);
     }
 }
@@ -173,10 +173,10 @@ fn a_tree_that_empties_gives_its_pages_back_and_its_root_too() {
         (0..3000_u64).for_each(|n| assert_eq!(tree.remove(&n), Some(round)));
         assert!(tree.is_empty());
     }
-    // Pages are merged by those who write to them, so a few that are empty stay.
+    // Pages are merged by their writers, so a few empty ones remain.
     let left = check(&tree);
     assert!(left < 20, "{left} pages of an empty tree");
-    // What went is free after an epoch; threads of other tests may hold that up.
+    // Removed pages are freed after an epoch, which threads of other tests may delay.
     for _ in 0..1_000_000 {
         if tree.table.in_use() == left {
             return;
@@ -195,7 +195,7 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// One call of a thread, recorded.
+/// Makes one call of a thread and records it.
 fn call(tree: &BwTree<u64, u64>, log: &mut Log<'_>, key: u64, tag: u64, which: u64) {
     let (call, outcome): (_, Box<dyn Fn() -> Outcome>) = match which {
         0 | 1 => (Call::TryInsert(tag), Box::new(|| Outcome::Done(tree.try_insert(&key, &tag)))),
@@ -207,7 +207,7 @@ fn call(tree: &BwTree<u64, u64>, log: &mut Log<'_>, key: u64, tag: u64, which: u
     log.call(key, call, || Ok::<_, ()>(outcome())).expect("it cannot fail");
 }
 
-/// Threads that insert, remove and scan a few keys, so that pages split and merge all the time.
+/// Lets threads insert, remove and scan a few keys, so that pages split and merge all the time.
 fn history(seed: u64, keys: u64, calls: u64) {
     let tree = BwTree::with_pages(SMALL);
     let filled: BTreeMap<u64, u64> =
@@ -259,8 +259,8 @@ fn histories_of_splits_and_merges_are_linearizable() {
 
 #[test]
 fn a_writer_that_stops_anywhere_delays_no_other() {
-    // Thread 0 does what splits, merges, and makes roots come and go; it is stopped before each of its
-    // steps in turn, while the other does the opposite over the same keys to the end.
+    // Thread 0 splits, merges, and replaces roots. It is stopped before each of its steps in turn, while the
+    // other runs the opposite over the same keys to the end.
     let scripts: [(u64, &[(u64, bool)]); 4] = [
         (12, &[(12, true), (13, true), (14, true)]),
         (30, &[(0, false), (1, false), (2, false), (3, false), (4, false), (5, false)]),
@@ -312,7 +312,7 @@ fn threads_that_run_freely_find_what_they_wrote() {
         for thread in 0..4_u64 {
             let tree = &tree;
             scope.spawn(move || {
-                // Neighbours belong to different threads, so all change the same pages.
+                // Neighbours belong to different threads, so all threads change the same pages.
                 let (mut model, mut state) = (BTreeMap::new(), thread);
                 for n in 0..20_000_u64 {
                     let key = random(&mut state) % 200 * 4 + thread;

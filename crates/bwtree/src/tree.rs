@@ -10,19 +10,18 @@ use crate::node::{Leaf, Next, Node, Record, Step, Target, What};
 use crate::table::{Pid, Root, Table};
 use crate::{Pages, Stats};
 
-/// A concurrent ordered map in DRAM: a Bw-tree. **Volatile: its contents are lost on a crash**, and
-/// when it is dropped.
+/// A concurrent ordered map in DRAM: a Bw-tree. **Volatile: its contents are lost on a crash**, and when it
+/// is dropped.
 ///
-/// Keys and values are cloned: once as they are written, and now and then as a page is written anew;
-/// a key also into the inner pages. No operation waits for another thread.
+/// Keys and values are cloned when they are written and when a page is rewritten; keys also into the inner
+/// pages. No operation waits for another thread.
 ///
 /// # Linearizability
-/// Each operation on a key takes effect at one moment: a write as it replaces the head of a page's
-/// chain, a read as it loads that. [`for_each`](Self::for_each) reads each page at one moment of its
-/// own.
+/// Each operation on a key takes effect at one moment: a write when it replaces the head of a page's chain, a
+/// read when it loads the head. [`for_each`](Self::for_each) reads each page at a different moment.
 ///
 /// # Errors
-/// None, but for memory: `insert` and the others abort as all collections do if there is none.
+/// None. Without memory the process aborts, as with all collections.
 ///
 /// ```
 /// use pmindex_bwtree::BwTree;
@@ -41,7 +40,7 @@ pub struct BwTree<K: 'static, V: 'static> {
     pub(crate) pages: Pages,
 }
 
-/// Where a key is, or would be.
+/// The position of a key, present or not.
 pub(crate) struct Spot<'g, K: 'static, V: 'static> {
     pub(crate) pid: Pid,
     pub(crate) head: Ptr<'g, Node<K, V>>,
@@ -53,13 +52,13 @@ where
     K: Ord + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// An empty tree, with pages of the usual size.
+    /// Makes an empty tree with pages of the default sizes.
     #[must_use]
     pub fn new() -> Self {
         Self::with_pages(Pages::default())
     }
 
-    /// An empty tree with pages of another size.
+    /// Makes an empty tree with pages of other sizes.
     #[must_use]
     pub fn with_pages(pages: Pages) -> Self {
         let table = Table::new();
@@ -68,7 +67,7 @@ where
         Self { table: Arc::new(table), root: Root::new(root), pages: pages.sane() }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     #[inline]
     pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<V>
     where
@@ -77,7 +76,7 @@ where
         self.with(key, V::clone)
     }
 
-    /// Whether a key is there.
+    /// Returns `true` if a key is present.
     #[inline]
     pub fn contains<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
@@ -86,7 +85,7 @@ where
         self.with(key, |_| ()).is_some()
     }
 
-    /// What `read` makes of a key's value, without a copy of it. `None` if the key is not there.
+    /// Applies `read` to a key's value, without cloning it. Returns `None` if the key is absent.
     #[inline]
     pub fn with<Q: Ord + ?Sized, R>(&self, key: &Q, read: impl FnOnce(&V) -> R) -> Option<R>
     where
@@ -96,19 +95,19 @@ where
         self.find(key, &guard).1.map(|(_, value)| read(value))
     }
 
-    /// Writes a record; returns the value that it replaces.
+    /// Writes a record; returns the replaced value.
     pub fn insert(&self, key: &K, value: &V) -> Option<V> {
         let put = |next| What::Put { key: key.clone(), value: value.clone(), next };
         self.write(key, |_| Some(put), |found| found.map(|(_, value)| value.clone()))
     }
 
-    /// Writes a record if its key is not there; returns whether it was not.
+    /// Writes a record if its key is absent; returns `true` if it was.
     pub fn try_insert(&self, key: &K, value: &V) -> bool {
         let put = |next| What::Put { key: key.clone(), value: value.clone(), next };
         self.write(key, |found| found.is_none().then_some(put), |found| found.is_none())
     }
 
-    /// Replaces the value of a key if it is there; returns whether it was.
+    /// Replaces the value of a key if it is present; returns `true` if it was.
     pub fn update(&self, key: &K, value: &V) -> bool {
         let put = |next| What::Put { key: key.clone(), value: value.clone(), next };
         self.write(key, |found| found.map(|_| put), |found| found.is_some())
@@ -126,10 +125,10 @@ where
         self.write(key, delete, |found| found.map(|(_, value)| value.clone()))
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     ///
     /// # Cost
-    /// All pages are read.
+    /// Reads all pages.
     #[must_use]
     pub fn len(&self) -> usize {
         let (guard, mut records) = (Guard::new(), 0);
@@ -140,7 +139,7 @@ where
         records
     }
 
-    /// Whether there is no record. Reads pages until it finds one.
+    /// Returns `true` if the tree is empty. Reads pages until it finds a record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let (guard, mut empty) = (Guard::new(), true);
@@ -151,7 +150,7 @@ where
         empty
     }
 
-    /// All records, in order.
+    /// Returns all records in order.
     #[must_use]
     pub fn to_vec(&self) -> Vec<(K, V)> {
         let (guard, mut found) = (Guard::new(), Vec::new());
@@ -162,10 +161,10 @@ where
         found
     }
 
-    /// Sizes: of the tree at rest. Writes meanwhile are counted or not.
+    /// Returns the sizes of a quiescent tree. Concurrent writes may or may not be counted.
     ///
     /// # Cost
-    /// All pages are read.
+    /// Reads all pages.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let guard = Guard::new();
@@ -184,8 +183,8 @@ where
         stats
     }
 
-    /// Calls `visit` for the records from a key on, in order, until it returns false. Each page is
-    /// read at one moment.
+    /// Calls `visit` for the records from a key on, in order, until it returns `false`. Each page is read at
+    /// one moment.
     pub fn for_each<Q: Ord + ?Sized>(&self, from: &Q, mut visit: impl FnMut(&K, &V) -> bool)
     where
         K: Borrow<Q>,
@@ -214,7 +213,7 @@ where
         }
     }
 
-    /// Visits the records of a leaf and of all right of it.
+    /// Visits the records of a leaf and of all leaves right of it.
     fn runs<'g>(
         &self,
         page: &'g Node<K, V>,
@@ -244,7 +243,7 @@ where
         }
     }
 
-    /// The leftmost leaf. It is never merged away.
+    /// Returns the leftmost leaf, which is never merged away.
     fn first<'g>(&self, guard: &'g Guard) -> &'g Node<K, V> {
         let mut pid = self.root.load().pid();
         loop {
@@ -268,7 +267,7 @@ where
         }
     }
 
-    /// The leaf of a key, and its record.
+    /// Returns the leaf of a key, and its record.
     #[inline(always)]
     fn find<'g, Q: Ord + ?Sized>(
         &self,
@@ -297,7 +296,7 @@ where
         }
     }
 
-    /// The page of a level with a key; `None` if the tree is not as high.
+    /// Returns the page for a key at a level; `None` if the tree is not as high.
     pub(crate) fn locate<'g, Q: Ord + ?Sized, const BELOW: bool>(
         &self,
         to: &Target<'_, Q, BELOW>,
@@ -326,28 +325,28 @@ where
         }
     }
 
-    /// Completes what made a page go away; returns the root.
+    /// Completes the change that removed a page; returns the root.
     #[cold]
     fn turn_back(&self, pid: Pid, guard: &Guard) -> Pid {
         self.help_away(pid, guard);
         self.root.load().pid()
     }
 
-    /// Puts a delta before a chain that still begins at `spot`.
+    /// Prepends a delta to a chain whose head is still that of `spot`.
     pub(crate) fn post<'g>(
         &self,
         spot: &Spot<'g, K, V>,
         delta: impl FnOnce(Next<K, V>) -> What<K, V>,
         guard: &'g Guard,
     ) -> bool {
-        // A head that went away has no owner left that it could be shared with.
+        // A replaced head can no longer be shared.
         let Some(next) = spot.head.get_shared() else { return false };
         let (depth, level) = (next.depth.saturating_add(1), next.level);
         let node = Shared::new(Node { what: delta(next), depth, level });
         self.table.replace(spot.pid, spot.head, node, guard)
     }
 
-    /// Puts a delta before the chain of a key's leaf, if the key's record makes one.
+    /// Prepends a delta to the chain of a key's leaf, if `delta` makes one from the key's record.
     #[inline(always)]
     fn write<Q: Ord + ?Sized, R, D: FnOnce(Next<K, V>) -> What<K, V>>(
         &self,
@@ -361,8 +360,8 @@ where
         let guard = Guard::new();
         loop {
             let (spot, found) = self.find(key, &guard);
-            // LIN: of a write that finds nothing to do, the load of the head; of the others, the
-            // replacement. Nothing becomes durable.
+            // LIN: for a write without a change, the load of the head; for others, the replacement. Nothing
+            // becomes durable.
             let Some(delta) = delta(found) else { return result(found) };
             if self.post(&spot, delta, &guard) {
                 if spot.node.depth + 1 >= self.pages.chain {

@@ -1,21 +1,21 @@
-//! What a chain amounts to: its records in order, its children in order.
+//! The contents of a chain: its records or its children, in order.
 
 use crate::node::{Inner, Leaf, Node, What};
 
-/// What deltas say of keys, in order; of one key what the newest says.
+/// The changes in the deltas, ordered by key; of each key the newest.
 type Written<'g, K, V> = Vec<(&'g K, Option<&'g V>)>;
 
-/// A part of the keys.
+/// A range of the keys.
 pub(crate) struct Part<'p, K, F> {
-    /// True for the keys before it.
+    /// Returns `true` for the keys before it.
     pub(crate) before: &'p F,
     /// The first key after it.
     pub(crate) end: Option<&'p K>,
 }
 
 impl<K: Ord + Clone, V: Clone> Node<K, V> {
-    /// Hands a leaf's records to `visit`, in order, a run of neighbours at a time, until it returns
-    /// false; keys for which `before` is true are left out.
+    /// Passes a leaf's records to `visit`, in order, a run of neighbours at a time, until it returns `false`;
+    /// skips keys for which `before` is true.
     pub(crate) fn records<'g, F: Fn(&K) -> bool>(
         &'g self,
         before: &F,
@@ -53,7 +53,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         true
     }
 
-    /// The records before `sep`.
+    /// Visits the records before `sep`.
     fn left_of<'g, F: Fn(&K) -> bool>(
         &'g self,
         sep: &K,
@@ -65,7 +65,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         self.part_dyn(&|key| (part.before)(key), end, written, visit)
     }
 
-    /// The records from `sep` on.
+    /// Visits the records from `sep` on.
     fn right_of<'g, F: Fn(&K) -> bool>(
         &'g self,
         sep: &K,
@@ -76,7 +76,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         self.part_dyn(&|key| key < sep || (part.before)(key), part.end, written, visit)
     }
 
-    /// As [`part`](Self::part), compiled once however deep merges are.
+    /// Does the same as [`part`](Self::part), compiled once however deeply merges are nested.
     fn part_dyn<'g>(
         &'g self,
         before: &dyn Fn(&K) -> bool,
@@ -88,7 +88,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         self.part(&Part { before: &before, end }, written, &mut visit)
     }
 
-    /// A leaf's chain as one base.
+    /// Returns a leaf's chain as one base.
     pub(crate) fn leaf(&self) -> Leaf<K, V> {
         let room = self.weight();
         let (mut keys, mut values) = (Vec::with_capacity(room), Vec::with_capacity(room));
@@ -100,7 +100,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         Leaf { keys, values, end: self.end().map(|(high, right)| (high.clone(), right)) }
     }
 
-    /// An inner page's chain as one base.
+    /// Returns an inner page's chain as one base.
     pub(crate) fn inner(&self) -> Inner<K> {
         match &self.what {
             What::Inner(inner) => inner.clone(),
@@ -142,7 +142,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
 }
 
 impl<K: Ord, V> Leaf<K, V> {
-    /// Visits the records of a part, with what deltas say of them.
+    /// Visits the records of a range, with the changes in the deltas.
     fn visit<'g, F: Fn(&K) -> bool>(
         &'g self,
         part: &Part<'_, K, F>,

@@ -1,4 +1,5 @@
-//! Indexes of any sort as a tool verifies and saves them: those by hash, which are no [`Kind`], too.
+//! Indexes of any sort, for tools that verify and save them: ordered ones, and those by hash, which are no
+//! [`Kind`].
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::types::{OfRaw, Raw, TYPES};
 /// An index of any sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
-    /// Of a kind that has an order.
+    /// An ordered index.
     Ordered(Kind),
     /// `cceh`: by hash.
     ByHash,
@@ -49,7 +50,7 @@ pub trait Records {
 /// The result of opening an index of any sort.
 pub type OpenedRecords = Result<Box<dyn Records>, IndexError>;
 
-/// An index that has an order.
+/// An ordered index.
 struct Ordered(Box<dyn Handle>);
 
 impl Records for Ordered {
@@ -102,7 +103,7 @@ impl Task for Start<'_> {
     }
 }
 
-/// Reads the segments of an index by hash, which may not open.
+/// Reads the segments of an index by hash that may be too damaged to open.
 struct Salvage<'a> {
     pool: &'a Arc<Pool>,
     name: &'a str,

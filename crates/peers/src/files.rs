@@ -29,7 +29,7 @@ pub(crate) struct Lmdb {
     records: heed::Database<ByteSlice, ByteSlice>,
 }
 
-/// Addresses, not memory.
+/// Reserves addresses, not memory.
 const MAP_SIZE: usize = 1 << 38;
 
 fn lmdb(error: heed::Error) -> Fault {
@@ -110,7 +110,7 @@ pub(crate) struct Redb {
 }
 
 const TABLE: redb::TableDefinition<'_, u64, u64> = redb::TableDefinition::new("records");
-/// Pages are free again only after a commit that is synchronised.
+/// A commit is synchronised now and then, since pages become free only after one.
 pub(crate) const SELDOM: u64 = 4096;
 
 impl Redb {
@@ -193,7 +193,7 @@ impl Session<u64, u64> for &Redb {
 pub(crate) struct Fjall {
     records: fjall::Keyspace,
     db: fjall::Database,
-    /// Whether each write is synchronised.
+    /// `true` to synchronise each write.
     synced: bool,
 }
 

@@ -1,13 +1,13 @@
-//! Other ordered maps and stores as subjects of `pmindex_pibench`, to be measured in the same run as
+//! Other ordered maps and stores as subjects of `pmindex_pibench`, to measure them in the same run as
 //! `pmindex`'s indexes: 8-byte integers as keys and values, on as many threads as they allow.
 //!
-//! Each is used as its own documentation shows, in the setting that its entry says in words. What
-//! lives in memory is gone after a crash; what lives in files is asked for no synchronisation beyond
-//! its default where that can be had, so that its figures are its best ones. Those whose name ends
-//! in `synced`, SQLite and the bare loop synchronise every write: they are measured on a disk.
+//! Each is used as its documentation shows, in the configuration that its entry describes. Structures in
+//! memory are lost in a crash. Stores in files synchronise no more than by default, if possible, so that
+//! their figures are their best ones. Those whose names end in `synced`, SQLite and the bare loop synchronise
+//! every write: they are measured on a disk.
 //!
-//! The program here is `pmindex` with these peers: what `cargo xtask evidence` measures with. No member
-//! of the workspace; `cargo test --manifest-path crates/peers/Cargo.toml` tests it.
+//! The program here is `pmindex` with these peers, with which `cargo xtask evidence` measures. The crate is
+//! no member of the workspace; `cargo test --manifest-path crates/peers/Cargo.toml` tests it.
 #![forbid(unsafe_code)]
 
 mod files;
@@ -16,11 +16,14 @@ mod synced;
 
 use std::path::Path;
 
-use pmindex_pibench::{Fault, Measurable, Peer, BenchSubject};
+use pmindex_pibench::{BenchSubject, Fault, Measurable, Peer};
 
 const MEMORY: &str = "in memory; nothing survives the process";
 
-const fn in_memory(name: &'static str, make: fn(&Path) -> Result<Box<dyn BenchSubject>, Fault>) -> Peer {
+const fn in_memory(
+    name: &'static str,
+    make: fn(&Path) -> Result<Box<dyn BenchSubject>, Fault>,
+) -> Peer {
     Peer { name, durability: "volatile", words: MEMORY, files: false, make }
 }
 

@@ -1,4 +1,4 @@
-//! The program `pmindex`, with peers to measure beside its indexes.
+//! The program `pmindex` with peers to compare its indexes with.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

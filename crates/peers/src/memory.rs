@@ -129,8 +129,8 @@ impl Session<u64, u64> for &Scc {
         Ok(self.0.insert_sync(*key, *value).is_ok())
     }
 
-    /// Whether the key was there: of two threads that replace the same record, one may find it
-    /// away, and then its write is the one that came first.
+    /// Returns `true` if the key existed. While one thread replaces a record, another may find it absent;
+    /// then the other's write counts as the earlier one.
     fn update(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
         let _ = self.0.remove_sync(key);
         let _ = self.0.insert_sync(*key, *value);
@@ -193,7 +193,7 @@ impl Session<u64, u64> for &Congee {
     }
 }
 
-/// `crossbeam_skiplist::SkipMap`: its insert replaces and does not say whether the key was there.
+/// `crossbeam_skiplist::SkipMap`: its insert replaces, and does not report whether the key existed.
 #[derive(Default)]
 pub(crate) struct Skip(crossbeam_skiplist::SkipMap<u64, u64>);
 
@@ -231,7 +231,7 @@ impl Session<u64, u64> for &Skip {
     }
 }
 
-/// `dashmap`: a hash map, for comparison with what no order costs.
+/// `dashmap`: a hash map, to show the cost of order.
 #[derive(Default)]
 pub(crate) struct Dash(dashmap::DashMap<u64, u64>);
 

@@ -1,5 +1,5 @@
-//! What is measured beside modes `Journal` and `Msync` alone: SQLite, and the loop that does nothing but
-//! what a commit cannot do without.
+//! Peers of modes `Journal` and `Msync` only: SQLite, and a loop of only the writes and syncs that a commit
+//! needs.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -11,13 +11,13 @@ use std::time::Duration;
 use pmindex_pibench::{Fault, Phase, Session, Store};
 use rusqlite::{Connection, params};
 
-/// SQLite with a write-ahead log, each commit synchronised; a connection a session.
+/// SQLite with a write-ahead log; each commit is synchronised, and each session has a connection.
 pub(crate) struct Sqlite(PathBuf);
 
-/// A connection, or why there is none.
+/// A connection, or the reason why it could not be made.
 pub(crate) struct Connected(Result<Connection, String>);
 
-/// A key as SQLite orders integers.
+/// Maps a key to an integer that SQLite orders alike.
 fn ordered(key: u64) -> i64 {
     (key ^ 1 << 63).cast_signed()
 }
@@ -108,7 +108,7 @@ pub(crate) struct Bare {
 
 /// Bytes of a block.
 const BLOCK: u64 = 4096;
-/// Blocks that are written one after another, and then again.
+/// The blocks are written one after another, then again from the first.
 const BLOCKS: u64 = 4096;
 
 impl Bare {

@@ -1,10 +1,10 @@
-//! Every peer does what it is measured for.
+//! Checks that every peer executes the measured operations correctly.
 #![forbid(unsafe_code)]
 
 use pmindex_peers::PEERS;
 use pmindex_pibench::{Phase, Settings, Step, Workload, measure};
 
-/// On tmpfs where there is one: stores that synchronise every commit take their time on a disk.
+/// Uses tmpfs, if it is mounted: stores that synchronise every commit are slow on a disk.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
 }

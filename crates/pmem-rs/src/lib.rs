@@ -33,13 +33,13 @@ pub mod sys;
 
 use core::ffi::c_void;
 
-/// Names under which the library is looked for.
+/// The names under which the library is looked up.
 const NAMES: [&str; 2] = ["libpmem.so.1", "libpmem.so"];
 
-/// Variables that make the library do less than it says.
+/// Environment variables that weaken the library's persistence.
 const WEAKENING: [&str; 2] = ["PMEM_NO_FLUSH", "PMEM_IS_PMEM_FORCE"];
 
-/// Why there is no libpmem.
+/// An error of loading libpmem.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -49,7 +49,7 @@ pub enum LoadError {
     /// It lacks a function.
     #[error("libpmem has no function {0}")]
     NoFunction(&'static str),
-    /// The environment would change what it does.
+    /// An environment variable would weaken its persistence.
     #[error(
         "libpmem would obey the environment variable {0}, which changes what is durable: unset it"
     )]
@@ -61,7 +61,7 @@ pub struct Pmem {
     flush: unsafe extern "C" fn(*const c_void, sys::size_t),
     drain: unsafe extern "C" fn(),
     auto_flush: bool,
-    /// The functions live as long as this.
+    /// Keeps the functions loaded.
     _library: sys::Libpmem,
 }
 
@@ -77,7 +77,7 @@ impl Pmem {
     /// # Errors
     /// [`LoadError`].
     pub fn load() -> Result<Self, LoadError> {
-        // No environment variable changes persistence silently.
+        // Environment variables must not change persistence silently.
         if let Some(name) = WEAKENING.into_iter().find(|name| std::env::var_os(name).is_some()) {
             return Err(LoadError::Environment(name));
         }
@@ -97,7 +97,7 @@ impl Pmem {
         Ok(Self { flush, drain, auto_flush, _library: library })
     }
 
-    /// Whether the library found every CPU cache in the persistence domain (eADR).
+    /// Returns `true` if the library found every CPU cache in the persistence domain (eADR).
     #[must_use]
     pub fn has_auto_flush(&self) -> bool {
         self.auto_flush
@@ -111,7 +111,7 @@ impl Pmem {
         unsafe { (self.flush)(start, size_of_val(target) as sys::size_t) };
     }
 
-    /// Waits until all this thread has flushed is written back (`pmem_drain`).
+    /// Waits until all earlier flushes of this thread are written back (`pmem_drain`).
     pub fn drain(&self) {
         // SAFETY: a store fence.
         unsafe { (self.drain)() };

@@ -1,8 +1,8 @@
-//! What commits change, as a stream of server-sent events.
+//! The changes of commits as a stream of server-sent events.
 //!
-//! Each commit is an event `order` for each order that it changed, or none; the last one of a commit has the
-//! commit's position as its id. A client that comes back with it (`Last-Event-ID`, as browsers do) misses
-//! nothing: the store keeps its commits, restarts and crashes included.
+//! Each commit has an event `order` for each order that it changed; the last one of a commit has the commit's
+//! position as its id. A client that reconnects with it (`Last-Event-ID`, as browsers do) misses nothing: the
+//! store keeps its commits, also over restarts and crashes.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +22,8 @@ use crate::refusal::Refusal;
 use crate::routes::App;
 use crate::shop::Shop;
 
-/// How often a task that waits for commits checks whether the client is gone or the process ends.
+/// The interval at which a task that waits for commits checks whether the client has disconnected or the
+/// process ends.
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(crate) async fn stream(
@@ -40,7 +41,7 @@ pub(crate) async fn stream(
             Ok(after.map_or_else(|| store.watch(), |position| store.watch_from(position))?)
         })
         .await?;
-    // A client that does not read holds up its own watch; the log goes on, and the watch ends one day.
+    // A client that does not read blocks only its own watch; the log moves on, and finally ends the watch.
     let (sender, receiver) = mpsc::channel(64);
     tokio::task::spawn_blocking(move || {
         if let Err(error) = send(&app, watch, &sender) {
@@ -51,7 +52,7 @@ pub(crate) async fn stream(
     Ok(Sse::new(ReceiverStream::new(receiver)).keep_alive(KeepAlive::default()))
 }
 
-/// Sends what is committed until the client has gone or the process ends.
+/// Sends commits until the client disconnects or the process ends.
 fn send(
     app: &App,
     mut watch: Watch,

@@ -1,4 +1,4 @@
-//! Spans, and figures for Prometheus: of each request here, of the store by its report.
+//! Tracing spans, and metrics for Prometheus: of each request here, and of the store by its report.
 
 use std::time::Instant;
 
@@ -7,13 +7,13 @@ use axum::middleware::Next;
 use axum::response::Response;
 use tracing::Instrument;
 
-/// Says what the figures of requests are. The store's say it themselves.
+/// Describes the metrics of requests. The store describes its own.
 pub(crate) fn describe() {
     metrics::describe_histogram!("http_request_seconds", "Time to the head of the answer");
     metrics::describe_counter!("http_requests_total", "Requests, by method, route and status");
 }
 
-/// A span around a request, and its figures. The store's own spans (target `pmindex_store`) lie within.
+/// Wraps a request in a span and counts it. The store's own spans (target `pmindex_store`) are inside.
 pub(crate) async fn request(path: Option<MatchedPath>, request: Request, next: Next) -> Response {
     let route = path.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
     let method = request.method().to_string();

@@ -1,4 +1,4 @@
-//! What a request can fail with: a status, and a sentence in JSON.
+//! Error replies of requests: a status, and a sentence in JSON.
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -6,7 +6,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use pmindex::{IndexError, PmError, StoreError};
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("there is no customer {0}")]
@@ -68,8 +68,8 @@ impl Refusal {
     }
 }
 
-/// What can be tried again is 503. [`StoreError::Unfinished`] is: the change takes place, and the same
-/// request with its `Idempotency-Key` is answered with it.
+/// Returns 503 for errors after which a client can try again. [`StoreError::Unfinished`] is one: the change
+/// takes place, and the repeated request with its `Idempotency-Key` gets its result.
 fn of_store(error: &StoreError) -> StatusCode {
     match error {
         StoreError::Conflict { .. }

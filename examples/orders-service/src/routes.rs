@@ -17,17 +17,17 @@ use crate::refusal::Refusal;
 use crate::shop::{Item, Order, Sales, Shop};
 use crate::{events, observe};
 
-/// What every request has.
+/// The shared state of all requests.
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) shop: Arc<Shop>,
     pub(crate) figures: PrometheusHandle,
-    /// The process ends: streams do.
+    /// The process is ending, so streams end.
     pub(crate) ends: Arc<AtomicBool>,
 }
 
 impl App {
-    /// Runs what may wait for a disk, or takes long, where that holds up no other request.
+    /// Runs work that may wait for a disk, or takes long, on a thread where it blocks no other request.
     pub(crate) async fn blocking<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Shop) -> Result<R, Refusal> + Send + 'static,
@@ -140,7 +140,7 @@ async fn orders_of(
     Ok(Json(orders.into_iter().map(|(id, record)| Numbered { id, record }).collect()))
 }
 
-/// The key of a request that may come twice.
+/// Returns the key of a request that may be repeated.
 fn request_key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     let key = key.to_str().unwrap_or_default();
@@ -193,12 +193,12 @@ async fn sales(State(app): State<App>) -> Result<Json<Sales>, Refusal> {
     Ok(Json(app.blocking(Shop::sales).await?))
 }
 
-/// What goes on in the store, for a person.
+/// Returns the store's report as text.
 async fn report(State(app): State<App>) -> Result<String, Refusal> {
     app.blocking(|shop| Ok(format!("{}\n", shop.store().report()?))).await
 }
 
-/// The same for Prometheus, with the figures of the service.
+/// Returns it for Prometheus, with the metrics of the service.
 async fn figures(State(app): State<App>) -> Result<impl IntoResponse, Refusal> {
     let report = app.blocking(|shop| Ok(shop.store().report()?)).await?;
     report.record();

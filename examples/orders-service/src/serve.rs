@@ -21,7 +21,7 @@ use crate::observe;
 use crate::routes::{self, App};
 use crate::shop::Shop;
 
-/// Bytes of commits that are kept for clients who come back to `/events`.
+/// The bytes of commits that are kept for clients that reconnect to `/events`.
 const KEPT_COMMITS: u64 = 4 << 20;
 
 /// A service of orders and customers over HTTP that keeps its state in a store
@@ -31,7 +31,7 @@ pub struct Args {
     /// The store's file; created if it is missing
     pub store: PathBuf,
 
-    /// Where to listen
+    /// The address to listen on
     #[arg(long, default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
 
@@ -43,22 +43,22 @@ pub struct Args {
     #[arg(long, conflicts_with = "journal")]
     pub no_write_back: bool,
 
-    /// Seconds that requests under way may take when the process ends
+    /// The seconds that requests in progress may take when the process ends
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     pub patience: u64,
 }
 
-/// Why the service cannot start, or did not end cleanly.
+/// An error of starting or ending the service.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The store.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The network, threads or signals.
+    /// The network, a thread or a signal handler failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The exporter.
+    /// The exporter failed.
     #[error(transparent)]
     Figures(#[from] BuildError),
     /// Requests did not end in time, so the store was not closed: its next opening recovers.
@@ -69,7 +69,7 @@ pub enum Failure {
 /// Serves until SIGTERM or SIGINT, then ends requests and streams, and closes the store.
 ///
 /// # Errors
-/// The store's; [`Failure::StillBusy`].
+/// Those of the store; [`Failure::StillBusy`].
 pub fn serve(args: &Args) -> Result<(), Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // A file and the journal of systemd have no colours.
@@ -97,7 +97,7 @@ pub fn serve(args: &Args) -> Result<(), Failure> {
     let patience = Duration::from_secs(args.patience);
     let served = runtime.block_on(listen(args.listen, app, patience));
     ends.store(true, Relaxed);
-    runtime.shutdown_timeout(patience); // drops what is left of connections, so nobody sends any more
+    runtime.shutdown_timeout(patience); // drops the remaining connections, so no thread sends any longer
     sweeper.thread().unpark();
     let _ = sweeper.join();
     served?;
@@ -106,7 +106,7 @@ pub fn serve(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes the keys of requests that are over, a thousand at a look every second.
+/// Removes the keys of expired requests, a thousand every second.
 fn sweep(shop: &Arc<Shop>, ends: &Arc<AtomicBool>) -> io::Result<thread::JoinHandle<()>> {
     let (mut sweeper, ends) = (shop.answered().sweeper(), Arc::clone(ends));
     thread::Builder::new().name("sweeper".into()).spawn(move || {
@@ -133,10 +133,10 @@ async fn listen(address: SocketAddr, app: App, patience: Duration) -> io::Result
     let end = async move {
         tokio::select! { _ = terminated.recv() => (), _ = interrupted.recv() => () }
         tracing::info!("ending");
-        ends.store(true, Relaxed); // streams end, or requests would not
+        ends.store(true, Relaxed); // streams end, without which requests would not
         let _ = tell.send(());
     };
-    // A client that does not read its stream would hold up the end for ever.
+    // A client that does not read its stream would block the shutdown for ever.
     let enough = async move {
         match told.await {
             Ok(()) => tokio::time::sleep(patience).await,

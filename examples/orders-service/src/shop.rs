@@ -1,4 +1,4 @@
-//! The state: customers and orders, each with a second index, and the keys of requests that were answered.
+//! The state: customers and orders, each with a second index, and the keys of answered requests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::refusal::Refusal;
 
-/// How long a request with an `Idempotency-Key` is known.
+/// The time for which a request with an `Idempotency-Key` is remembered.
 const REMEMBERED: Duration = Duration::from_hours(24);
 
 #[derive(Clone, Debug, PartialEq, Eq, Storable, Serialize)]
@@ -22,7 +22,7 @@ pub(crate) struct Customer {
     pub(crate) spent: u64,
 }
 
-/// A vector is no [`Storable`]; as [`Postcard`] whatever `serde` serializes is.
+/// A vector is not [`Storable`]; wrapped in [`Postcard`], any type that `serde` serializes is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) customer: u64,
@@ -38,32 +38,32 @@ pub(crate) struct Order {
 pub(crate) struct Item {
     pub(crate) article: String,
     pub(crate) quantity: u32,
-    /// Of one, in cents.
+    /// The price of one, in cents.
     pub(crate) price: u32,
 }
 
-/// What the shop has sold, at one moment.
+/// The sales of the shop at one moment.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Sales {
     pub(crate) customers: u64,
     pub(crate) orders: u64,
     pub(crate) cancelled: u64,
-    /// Of the orders that are not cancelled, in cents.
+    /// The sum of the orders that are not cancelled, in cents.
     pub(crate) total: u64,
-    /// Whether each customer has spent the sum of their orders, and the second index has just these.
+    /// `true` if each customer's sum agrees with their orders, and the second index has exactly these.
     pub(crate) agrees: bool,
-    /// Who spent most: ten at most.
+    /// The ten customers who spent most.
     pub(crate) best: Vec<Spender>,
 }
 
-/// A customer, and what they have spent, in cents.
+/// A customer and their sum in cents.
 #[derive(Debug, Serialize)]
 pub(crate) struct Spender {
     pub(crate) customer: u64,
     pub(crate) spent: u64,
 }
 
-/// The store, with the maps that it has.
+/// The store and its maps.
 pub(crate) struct Shop {
     store: Store,
     customers: Map<u64, Customer>,
@@ -73,13 +73,13 @@ pub(crate) struct Shop {
     by_customer: Map<(u64, u64), ()>,
     /// By `Idempotency-Key`: the order that was made.
     answered: ExpiringMap<String, u64>,
-    /// Numbers that were not given yet. Outside of the store, so that two orders do not conflict over it.
+    /// The next unused number. Outside of the store, so that two orders do not conflict over it.
     next_customer: AtomicU64,
     next_order: AtomicU64,
 }
 
 impl Shop {
-    /// Opens the shop, and creates it if there is none.
+    /// Opens the shop, or creates it.
     pub(crate) fn open(path: &std::path::Path, options: &StoreOptions) -> Result<Self, StoreError> {
         let store = Store::open_with(path, options)?;
         let customers = store.map::<u64, Customer>("customers")?;
@@ -105,7 +105,7 @@ impl Shop {
         &self.answered
     }
 
-    /// Closes the maps, then the store: what is closed needs no recovery.
+    /// Closes the maps, then the store: a closed store needs no recovery.
     pub(crate) fn close(self) -> Result<(), StoreError> {
         let Self { store, customers, by_email, orders, by_customer, answered, .. } = self;
         drop((customers, by_email, orders, by_customer, answered));
@@ -129,14 +129,14 @@ impl Shop {
         self.customers.get(&id)?.ok_or(Refusal::NoSuchCustomer(id))
     }
 
-    /// The customer with an address, and their number. Two lookups; a customer is never removed.
+    /// Returns the customer with an address, and their number, with two lookups; a customer is never removed.
     pub(crate) fn customer_by_email(&self, email: &str) -> Result<(u64, Customer), Refusal> {
         let id = self.by_email.get(email)?.ok_or(Refusal::NoSuchEmail)?;
         Ok((id, self.customer(id)?))
     }
 
-    /// Makes an order, in four maps or five; its number, and whether this request made it. The same request
-    /// again, known by its key, makes none.
+    /// Makes an order, in four or five maps; returns its number, and `true` if this request made it. A
+    /// repeated request, known by its key, makes none.
     pub(crate) fn add_order(
         &self,
         customer: u64,
@@ -170,7 +170,7 @@ impl Shop {
         })
     }
 
-    /// Cancels an order; whether it was not cancelled yet.
+    /// Cancels an order; returns `true` if it was not cancelled before.
     pub(crate) fn cancel(&self, number: u64) -> Result<bool, Refusal> {
         self.store.transaction(|tx| {
             let Some(Postcard(mut order)) = tx.get(&self.orders, &number)? else {
@@ -209,7 +209,7 @@ impl Shop {
         orders.collect()
     }
 
-    /// Adds up everything at one moment, while others write.
+    /// Sums up everything at one moment, while other threads write.
     pub(crate) fn sales(&self) -> Result<Sales, Refusal> {
         let now = self.store.snapshot()?;
         let mut sales = Sales { agrees: true, ..Sales::default() };

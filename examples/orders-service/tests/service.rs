@@ -1,4 +1,4 @@
-//! The service as its clients meet it: requests, errors, events, figures, kills, a clean end.
+//! Tests the service as its clients use it: requests, errors, events, metrics, kills, a clean end.
 #![forbid(unsafe_code)]
 
 use std::io::{BufRead, BufReader, Read};
@@ -66,7 +66,7 @@ impl Service {
         (status, serde_json::from_str(&text).expect("JSON"))
     }
 
-    /// Sends text as JSON, perhaps with a key of the request.
+    /// Sends text as JSON, optionally with a key of the request.
     fn send(&self, path: &str, body: &str, key: Option<&str>) -> Result<(u16, Value), ureq::Error> {
         let request = self.agent.post(format!("{}{path}", self.url));
         let request = request.header("content-type", "application/json");
@@ -173,7 +173,7 @@ fn bad_input_is_told_what_is_wrong_with_it() {
     assert_eq!(service.get("/sales").1["orders"], 1);
 }
 
-/// Reads events until `count` of them; their data, and the last id.
+/// Reads `count` events; returns their data and the last id.
 fn events(
     service: &Service,
     after: Option<&str>,
@@ -250,7 +250,7 @@ fn an_operator_sees_figures_and_ends_it_cleanly() {
     assert!(commits.is_some_and(|line| line.ends_with(" 4")), "{commits:?}");
     assert!(service.text("/report").expect("a reply").1.contains("commits    4, "));
 
-    // A stream that no client ends does not delay the shutdown.
+    // A stream that its client keeps open does not delay the shutdown.
     let stream = service.agent.get(format!("{}/events", service.url)).call().expect("a reply");
     assert!(service.terminate());
     let mut rest = String::new();
@@ -269,7 +269,7 @@ fn a_client_that_reads_nothing_does_not_hold_up_a_clean_end() {
     let stream = service.agent.get(format!("{}/events", service.url)).call().expect("a reply");
     let item = json!({ "article": "a".repeat(100), "quantity": 1, "price": 1 });
     let order = json!({ "customer": ada, "items": vec![item; 100] });
-    // More than sockets and the service hold for it.
+    // More than the buffers of the sockets and of the service.
     for _ in 0..1000 {
         assert_eq!(service.post("/orders", &order).0, 201);
     }
@@ -280,7 +280,7 @@ fn a_client_that_reads_nothing_does_not_hold_up_a_clean_end() {
     assert_eq!(service.get("/sales").1["orders"], 1000);
 }
 
-/// Orders and cancels until the service is gone; what was acknowledged goes to `done`.
+/// Orders and cancels until the service dies; adds acknowledged requests to `done`.
 fn shop_until_killed(
     service: &Service,
     who: usize,

@@ -1,5 +1,6 @@
-//! Measures transactions of `pmindex::Store` beside those of redb, LMDB, fjall and sled, and snapshot reads
-//! beside plain ones. Prints a page of tables: `cargo xtask transactions` keeps it in `docs/evidence/`.
+//! Measures transactions of `pmindex::Store` compared with those of redb, LMDB, fjall and sled, and snapshot
+//! reads compared with plain ones. Prints a page of tables: `cargo xtask transactions` keeps it in
+//! `docs/evidence/`.
 #![forbid(unsafe_code)]
 
 mod stores;
@@ -14,29 +15,29 @@ use std::time::Duration;
 use clap::Parser;
 use pmindex::Index;
 
-use crate::stores::{Fault, Ours, COMPETITORS, Transactional};
+use crate::stores::{COMPETITORS, Fault, Ours, Transactional};
 use crate::turns::{Keys, median, rate};
 
 /// Transactions a second of pmindex's store beside other stores, as a page of tables
 #[derive(Parser)]
 struct Args {
-    /// Where each store has its files; tmpfs, so that what a store asks of a disk costs nothing
+    /// The folder of the stores' files; on tmpfs, so that disk accesses cost nothing
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// Records that each store has, half of them in each map
+    /// The number of records of each store, half of them in each map
     #[arg(long, default_value_t = 500_000)]
     records: u64,
-    /// Turns that each store has; the figure is the median
+    /// The number of rounds of each store; the figure is the median
     #[arg(long, default_value_t = 5)]
     turns: usize,
-    /// Milliseconds a turn
+    /// The milliseconds of a round
     #[arg(long, default_value_t = 300)]
     millis: u64,
 }
 
-/// Records that a transaction puts.
+/// The numbers of records that a transaction puts.
 const WRITES: [usize; 3] = [1, 4, 16];
-/// Threads that do transactions.
+/// The numbers of threads with transactions.
 const THREADS: [u64; 2] = [1, 2];
 
 fn main() -> ExitCode {
@@ -61,7 +62,7 @@ fn run(args: &Args) -> Result<String, Fault> {
     page
 }
 
-/// Puts of random records that are there, in transactions.
+/// Puts random existing records in transactions.
 fn puts<'s>(
     store: &'s dyn Transactional,
     records: u64,
@@ -147,7 +148,8 @@ fn transactions(args: &Args, folder: &Path) -> Result<String, Fault> {
     Ok(page)
 }
 
-/// Plain reads and reads of a snapshot, without a writer, and while one thread runs transactions of 4 records.
+/// Measures plain reads and reads of a snapshot, without a writer, and while one thread runs transactions of
+/// 4 records.
 fn reads(args: &Args, folder: &Path) -> Result<String, Fault> {
     std::fs::create_dir_all(folder)?;
     let store = Ours::create(folder, "fptree")?;
@@ -201,7 +203,8 @@ fn reads(args: &Args, folder: &Path) -> Result<String, Fault> {
         }
     }
     let [plain, then, plain_beside, then_beside] = turns.map(median);
-    let line = |name, rate: f64| format!("| {name} | {:.0} | {:.2} |\n", rate / 1000.0, rate / plain);
+    let line =
+        |name, rate: f64| format!("| {name} | {:.0} | {:.2} |\n", rate / 1000.0, rate / plain);
     Ok(format!(
         "\n# Reads of a snapshot\n\nThousands of reads a second by one thread of FPTree maps, in the same \
          run. The writer does transactions of 4.\n\n| | reads | of plain reads |\n| --- | ---: | ---: |\n{}{}{}{}",

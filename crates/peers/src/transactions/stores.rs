@@ -1,4 +1,4 @@
-//! The stores that are measured, each used as its own documentation shows.
+//! The measured stores, each used as its documentation shows.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use heed::types::ByteSlice;
 use pmindex::{Kind, Map, PoolOptions, StoreOptions};
 
-/// What went wrong, for a person.
+/// An error message for people.
 pub(crate) type Fault = Box<dyn std::error::Error + Send + Sync>;
 
 /// A store with two maps of 8-byte integers.
@@ -19,12 +19,12 @@ pub(crate) trait Transactional: Sync {
 /// A store by name.
 pub(crate) struct Competitor {
     pub(crate) name: &'static str,
-    /// What it survives, and how it is used.
+    /// Its durability and its usage.
     pub(crate) words: &'static str,
     pub(crate) make: fn(&Path) -> Result<Box<dyn Transactional>, Fault>,
 }
 
-/// All of them; `pmindex`'s come first.
+/// All stores; `pmindex`'s come first.
 pub(crate) const COMPETITORS: &[Competitor] = &[
     Competitor {
         name: "pmindex (FPTree)",
@@ -100,7 +100,7 @@ struct Redb {
 
 const TABLES: [redb::TableDefinition<'_, u64, u64>; 2] =
     [redb::TableDefinition::new("first"), redb::TableDefinition::new("second")];
-/// One in this number of commits is synchronised, because pages become free only then.
+/// One in this number of commits is synchronised, since pages become free only then.
 const SELDOM: u64 = 4096;
 
 impl Redb {
@@ -130,7 +130,7 @@ struct Lmdb {
     maps: [heed::Database<ByteSlice, ByteSlice>; 2],
 }
 
-/// Addresses, not memory.
+/// Reserves addresses, not memory.
 const MAP_SIZE: usize = 1 << 38;
 
 fn lmdb(error: heed::Error) -> Fault {
@@ -222,13 +222,14 @@ impl Sled {
 impl Transactional for Sled {
     fn put(&self, records: &[(u64, u64)]) -> Result<(), Fault> {
         use sled::transaction::{ConflictableTransactionError, Transactional as _};
-        self.0.transaction(|maps| {
-            for (at, (key, value)) in records.iter().enumerate() {
-                maps[at % 2].insert(&key.to_be_bytes(), &value.to_be_bytes())?;
-            }
-            Ok::<_, ConflictableTransactionError<()>>(())
-        })
-        .map_err(|error| format!("{error:?}"))?;
+        self.0
+            .transaction(|maps| {
+                for (at, (key, value)) in records.iter().enumerate() {
+                    maps[at % 2].insert(&key.to_be_bytes(), &value.to_be_bytes())?;
+                }
+                Ok::<_, ConflictableTransactionError<()>>(())
+            })
+            .map_err(|error| format!("{error:?}"))?;
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Rates in turns: a slow second of the machine slows every subject.
+//! Rates in alternating rounds: a slow second of the machine slows every store.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ impl Keys {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A random key among this number of keys.
+    /// Returns a random key below this number.
     pub(crate) fn next(&mut self, among: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -23,7 +23,8 @@ impl Keys {
     }
 }
 
-/// How often a second `threads` threads together do `work` in about `time`; a call does it once.
+/// Returns how often per second `threads` threads together do `work`, measured for about `time`; a call does
+/// it once.
 pub(crate) fn rate<W: FnMut() -> Result<(), Fault>>(
     threads: u64,
     time: Duration,
@@ -38,7 +39,7 @@ pub(crate) fn rate<W: FnMut() -> Result<(), Fault>>(
                     let mut work = work(thread);
                     start.wait();
                     let (began, mut done) = (Instant::now(), 0_u32);
-                    // A look at the clock costs as much as a fence: not before each call.
+                    // Reading the clock costs as much as a fence, so it is not read before each call.
                     while began.elapsed() < time {
                         for _ in 0..16 {
                             work()?;
@@ -57,7 +58,7 @@ pub(crate) fn rate<W: FnMut() -> Result<(), Fault>>(
     })
 }
 
-/// The one in the middle.
+/// Returns the median.
 pub(crate) fn median(mut rates: Vec<f64>) -> f64 {
     rates.sort_by(f64::total_cmp);
     rates[rates.len() / 2]
