@@ -1,5 +1,5 @@
-//! Append-only named files in a pool: the file system of a log-structured store (the thesis, section 3.3,
-//! Pmemenv).
+//! Append-only named files in a pool: the file system of a log-structured store (Lersch: Leveraging
+//! Non-Volatile Memory in Modern Storage Management Architectures, section 3.3, Pmemenv).
 //!
 //! An append is a copy into mapped memory and a fence, not a system call; a read is a copy out of it.
 //! Creating, renaming and deleting are crash-consistent: each commits by one word.
