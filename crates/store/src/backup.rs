@@ -1,4 +1,4 @@
-//! A copy of one moment of a store, while writers go on.
+//! Copies one moment of a store while writers continue.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::map::{Map, Shared};
 use crate::snapshot::Snapshot;
 use crate::store::AnyMap;
 
-/// What a backup of a store has.
+/// The contents of a backup of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreBackup {
-    /// Maps.
+    /// The number of maps.
     pub maps: usize,
-    /// Records in all of them.
+    /// The number of records in all maps.
     pub records: u64,
 }
 
-/// A map that is open, and as what it stands in the directory.
+/// An open map, with its entry in the directory.
 pub(crate) type Listed<C, M> = (IndexEntry, Arc<dyn AnyMap<C, M>>);
 
-/// Writes the moment of a snapshot to a new pool at `target`: `maps` are all that there are.
+/// Writes the moment of a snapshot to a new pool at `target`. `maps` are all maps of the store.
 pub(crate) fn write<C: Catalog, M: Medium>(
     view: &Snapshot<M>,
     maps: &[Listed<C, M>],
@@ -41,7 +41,7 @@ pub(crate) fn write<C: Catalog, M: Medium>(
     Ok(backup)
 }
 
-/// Copies what a map was to a new index of the same kind; how many records.
+/// Copies the state of a map at a moment to a new index of the same kind; returns the number of records.
 pub(crate) fn copy<C: Catalog, K: Key, V: Value, M: Medium>(
     map: &Arc<Shared<K, V, M>>,
     entry: &IndexEntry,
@@ -65,7 +65,7 @@ pub(crate) fn copy<C: Catalog, K: Key, V: Value, M: Medium>(
     Ok(copied)
 }
 
-/// The maps of a pool, in the order of their names.
+/// Returns the maps of a pool, ordered by name.
 pub(crate) fn maps_of<M: Medium>(pool: &Pool<M>) -> Result<Vec<IndexEntry>, IndexError> {
     let mut all = pool.indexes()?;
     all.retain(|entry| entry.kind != LOG_KIND);

@@ -1,4 +1,4 @@
-//! Which kinds of index a store's maps can be.
+//! The kinds of index that maps can be.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,26 +11,27 @@ pub trait Catalog: Debug + Send + Sync + 'static {
     /// A kind of index.
     type Kind: Copy + Debug + PartialEq + Send + Sync + 'static;
 
-    /// What a map is if nobody says otherwise.
+    /// The default kind of a map.
     const DEFAULT: Self::Kind;
 
-    /// The kind of an index of a pool, if it is one of these.
+    /// Returns the kind of an index of a pool, if it is one of these.
     fn kind(entry: &IndexEntry) -> Option<Self::Kind>;
 
     /// Creates the index `name`.
     ///
     /// # Errors
-    /// [`IndexError::IndexExists`]; the pool's.
+    /// [`IndexError::IndexExists`]; errors of the pool.
     fn create<K: Key, V: Value, M: Medium>(
         pool: &Arc<Pool<M>>,
         name: &str,
         kind: Self::Kind,
     ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError>;
 
-    /// Opens the index `name`, of whatever kind it is.
+    /// Opens the index `name`, of any kind.
     ///
     /// # Errors
-    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the pool's.
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; errors of the
+    /// pool.
     fn open<K: Key, V: Value, M: Medium>(
         pool: &Arc<Pool<M>>,
         name: &str,

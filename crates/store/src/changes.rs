@@ -1,4 +1,4 @@
-//! What a transaction has read and is to change, map by map.
+//! The reads and changes of a transaction, by map.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,48 +16,48 @@ use crate::record::Record;
 use crate::versions::Known;
 use crate::wrong::Wrong;
 
-/// The part of a transaction that concerns one map.
+/// The part of a transaction in one map.
 pub(crate) struct Part<K: Key, V: Value, M: Medium> {
     map: Handle<Shared<K, V, M>>,
-    /// What each changed record is to be.
+    /// The new state of each changed record.
     pub(crate) writes: BTreeMap<K, Option<V>>,
-    /// What `writes` said of a key before, while a savepoint wants to know: the oldest first.
+    /// Earlier states of `writes`, which a savepoint needs: the oldest first.
     before: Vec<(K, Known<V>)>,
     pub(crate) reads: BTreeSet<K>,
     pub(crate) ranges: Vec<(Bound<K>, Bound<K>)>,
-    /// What the changed records are, read under their locks.
+    /// The old values of the changed records, read under their locks.
     was: Vec<Option<V>>,
 }
 
 /// A [`Part`] of any type.
 pub(crate) trait AnyPart: Any + Send {
-    /// The locks of the keys it changes.
+    /// Adds the locks of the keys that it changes.
     fn places(&self, places: &mut Vec<usize>);
-    /// Makes the changes. They are durable, or there is but one.
+    /// Makes the changes, which are durable in the log, or are only one.
     fn make(&self) -> Result<(), IndexError>;
-    /// As what it is.
+    /// Returns its concrete type.
     fn as_any(&self) -> &dyn Any;
-    /// As what it is.
+    /// Returns its concrete type.
     fn as_any_mut(&mut self) -> &mut dyn Any;
-    /// Whether it changes nothing.
+    /// Returns `true` if it changes nothing.
     fn is_empty(&self) -> bool;
-    /// How many records it changes.
+    /// Returns the number of changed records.
     fn len(&self) -> usize;
-    /// Makes the changes, each as a single write of the map.
+    /// Makes each change as a single write of the map.
     fn make_alone(&self) -> Result<(), IndexError>;
-    /// Reads what the changed records are. Their keys are locked.
+    /// Reads the old values of the changed records, whose keys are locked.
     fn read(&mut self) -> Result<(), IndexError>;
-    /// Whether another commit changed what was read at `moment`.
+    /// Returns `true` if another commit changed what was read at `moment`.
     fn conflicts(&self, moment: u64) -> bool;
-    /// Notes what the records were before a commit, where anybody wants to know; the bytes that takes.
+    /// Notes the old values of the records before a commit, if a reader needs them; returns their bytes.
     fn note(&mut self, commit: Commit) -> Result<u64, Refused>;
     /// Adds the changes to a record of the log.
     fn record(&self, record: &mut Record);
     /// Takes back the last change.
     fn take_back(&mut self);
-    /// Forgets how to take back.
+    /// Drops the earlier states.
     fn keep(&mut self);
-    /// Its changes, to be made later.
+    /// Converts to changes that will be made later.
     fn into_late(self: Box<Self>) -> Box<dyn Changes>;
 }
 
@@ -84,8 +84,8 @@ impl<K: Key, V: Value, M: Medium> Part<K, V, M> {
     }
 }
 
-/// Makes changes of a map: first those that make room; what is written goes in together, to share fences, unless
-/// a fence costs nothing: then a batch costs more than single writes.
+/// Makes the changes of a map, first those that make room. Writes go in together to share fences, unless a
+/// fence costs nothing, as then a batch costs more than single writes.
 fn make<K: Key, V: Value, M: Medium>(
     map: &Shared<K, V, M>,
     writes: &BTreeMap<K, Option<V>>,
@@ -110,7 +110,7 @@ fn make<K: Key, V: Value, M: Medium>(
     Ok(())
 }
 
-/// Changes that are to be made later. They do not keep their map alive, which leads to them.
+/// Changes that will be made later. They do not keep their map alive, because the map keeps them.
 pub(crate) struct Late<K: Key, V: Value, M: Medium> {
     map: Weak<Shared<K, V, M>>,
     name: String,
@@ -118,7 +118,7 @@ pub(crate) struct Late<K: Key, V: Value, M: Medium> {
 }
 
 impl<K: Key, V: Value, M: Medium> Late<K, V, M> {
-    /// Makes changes, of each key the last one; if that cannot be, what is to be made later.
+    /// Makes changes, of each key the last one; returns those that must be made later.
     pub(crate) fn make_now(
         map: &Arc<Shared<K, V, M>>,
         writes: BTreeMap<K, Option<V>>,
@@ -133,7 +133,7 @@ impl<K: Key, V: Value, M: Medium> Late<K, V, M> {
         Box::new(Self { map: Arc::downgrade(map), name: map.name.clone(), writes })
     }
 
-    /// Whether a key of a map waits for these.
+    /// Returns `true` if a key of a map waits for these changes.
     pub(crate) fn concern(&self, map: &Shared<K, V, M>, key: &K) -> bool {
         std::ptr::eq(self.map.as_ptr(), map) && self.writes.contains_key(key)
     }
@@ -141,7 +141,7 @@ impl<K: Key, V: Value, M: Medium> Late<K, V, M> {
 
 impl<K: Key, V: Value, M: Medium> Changes for Late<K, V, M> {
     fn make(&self) -> Result<(), IndexError> {
-        // Nobody has the map open any more: the next opening of the store makes them.
+        // The map is closed: the next opening of the store makes them.
         let closed = || IndexError::NoSuchIndex { name: self.name.clone() };
         make(&*self.map.upgrade().ok_or_else(closed)?, &self.writes)
     }

@@ -1,4 +1,5 @@
-//! A map is an index like others: alone, beside a snapshot, and watched, which are three ways to write it.
+//! Runs the conformance suite on a map: alone, beside a snapshot, and watched, which are three paths of a
+//! write.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,12 +21,11 @@ enum Way {
 const WAYS: [Way; 3] = [Way::Alone, Way::BesideASnapshot, Way::Watched];
 
 thread_local! {
-    /// In which way the maps are written that this thread opens. Not a parameter of the type: the suite would be
-    /// compiled for each.
+    /// How the maps of this thread are used. A type parameter would compile the suite once for each.
     static WAY: Cell<Way> = const { Cell::new(Way::Alone) };
 }
 
-/// A map and its store, with whatever makes writers go another way.
+/// A map and its store, with a snapshot or watch that makes its writers use another path.
 struct Mapping<K: Key, V: Value> {
     map: Map<K, V>,
     _held: (Option<Snapshot>, Option<Watch>),
@@ -44,7 +44,7 @@ impl<K: Key, V: Value> Mapping<K, V> {
             let view = (way == Way::BesideASnapshot).then(|| store.snapshot()).transpose()?;
             let watch = (way == Way::Watched).then(|| store.watch()).transpose()?;
             if watch.is_some() {
-                store.map::<u64, u64>("another")?.put(&1, &1)?; // the log has a segment
+                store.map::<u64, u64>("another")?.put(&1, &1)?; // so that the log has a segment
             }
             Ok(Self { map, _held: (view, watch), store })
         });
@@ -79,7 +79,7 @@ impl<K: Key, V: Value> PmIndex<K, V, Mapped> for Mapping<K, V> {
     }
 }
 
-/// Tests of the suite, each in all ways.
+/// Tests of the suite, on each path.
 macro_rules! in_all_ways {
     ($ty:ty; $($property:ident($($argument:expr)?);)*) => {
         struct Tested;

@@ -1,4 +1,4 @@
-//! What the maps, snapshots and transactions of a store share.
+//! The state that the maps, snapshots and transactions of a store share.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -17,45 +17,45 @@ use crate::redo::Redo;
 use crate::wait::lock;
 use crate::wrong::Wrong;
 
-/// Locks of keys: `2^LOCKS`.
+/// There are `2^LOCKS` locks of keys.
 const LOCKS: u32 = 14;
 
-/// See the module's head.
+/// The state that the maps, snapshots and transactions of a store share.
 pub(crate) struct Core<M: Medium> {
     pub(crate) pool: Arc<Pool<M>>,
     pub(crate) moments: Handles<Moments>,
-    /// Writers that are watched lock the keys they write; a commit holds all its locks until its last
-    /// change is in its index.
+    /// Watched writers lock the keys that they write; a commit holds all its locks until its last change is
+    /// in its index.
     pub(crate) keys: VersionTable,
     pub(crate) redo: Redo<M>,
-    /// How often a transaction is run that conflicts with others.
+    /// The number of times that a conflicting transaction is run.
     pub(crate) tries: u32,
-    /// Commits that are durable and whose changes could not all be made.
+    /// Durable commits whose changes could not all be made.
     stuck: Mutex<Vec<Stuck>>,
     is_stuck: AtomicBool,
-    /// All commits write records, for whoever watches them later.
+    /// All commits write records, for later watches.
     logging: Option<Logging>,
 }
 
 /// The changes of a commit to one map.
 pub(crate) trait Changes: Any + Send {
-    /// Makes them.
+    /// Makes the changes.
     fn make(&self) -> Result<(), IndexError>;
-    /// As what they are.
+    /// Returns their concrete type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// How a commit that is stuck leaves the log in the end.
+/// The part of the log that a stuck commit keeps.
 #[derive(Debug)]
 pub(crate) enum Leave {
-    /// The record of this commit is not needed any more.
+    /// The record of this commit.
     Commit { _unfinished: Held, logged: Logged },
-    /// What the records of interrupted commits say of this map is not needed any more.
+    /// The changes of interrupted commits to this map.
     Map(String),
 }
 
-/// A commit that is durable and whose changes could not all be made. Until they are, all writers are
-/// watched, and there is no moment that could be read.
+/// A durable commit whose changes could not all be made. Until they are, all writers are watched, and no
+/// moment can be read.
 struct Stuck {
     changes: Vec<Box<dyn Changes>>,
     leave: Leave,
@@ -82,7 +82,7 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Has all commits write records from now on, and keeps so many bytes of them.
+    /// Makes all commits write records from now on, and keeps this many bytes of them.
     pub(crate) fn log_all(&mut self, bytes: u64) -> Result<(), IndexError> {
         let floor = self.redo.set_all(true)?;
         let (moments, kept) = (self.moments.handle(), &self.redo.kept);
@@ -91,7 +91,7 @@ impl<M: Medium> Core<M> {
         Ok(())
     }
 
-    /// Whether [`log_all`](Self::log_all) was said.
+    /// Returns `true` after [`log_all`](Self::log_all).
     pub(crate) fn keeps_all(&self) -> bool {
         self.logging.is_some()
     }
@@ -100,7 +100,7 @@ impl<M: Medium> Core<M> {
         self.pool.pm()
     }
 
-    /// Whether a test has a step go wrong.
+    /// Returns `true` if a test makes a step go wrong.
     #[inline(always)]
     pub(crate) fn goes_wrong(&self, wrong: Wrong) -> bool {
         self.moments.faults.has(wrong)
@@ -113,10 +113,10 @@ impl<M: Medium> Core<M> {
         places.into_iter().map(|place| self.keys.all()[place].lock(self.pm())).collect()
     }
 
-    /// Begins to read the moment of now.
+    /// Begins to read the present moment.
     ///
     /// # Errors
-    /// A commit is stuck, so there is no moment that has all of it.
+    /// A commit is stuck, so no moment has all its changes.
     pub(crate) fn read(&self) -> Result<Reader, IndexError> {
         self.finish_stuck()?;
         let stuck = || self.is_stuck.load(Acquire);
@@ -126,16 +126,15 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Changes are durable in the log, and could not be made.
+    /// Notes changes that are durable in the log and could not be made.
     pub(crate) fn set_stuck(&self, changes: Vec<Box<dyn Changes>>, leave: Leave) {
         let watch = Moments::watch(self.moments.handle(), self.pm());
         lock(self.pm(), &self.stuck).push(Stuck { changes, leave, _watch: watch });
-        // Seen by whoever locks these keys next.
+        // Threads that lock these keys next see it.
         self.is_stuck.store(true, Release);
     }
 
-    /// Makes the changes of commits that are stuck. Their keys are locked by their being stuck: all
-    /// writes of them come through here first.
+    /// Makes the changes of stuck commits. They need no locks: all writes to their keys call this first.
     #[inline]
     pub(crate) fn finish_stuck(&self) -> Result<(), IndexError> {
         if self.is_stuck.load(Acquire) { self.finish_all_stuck() } else { Ok(()) }
@@ -156,8 +155,8 @@ impl<M: Medium> Core<M> {
         Ok(())
     }
 
-    /// Makes the changes of commits that are stuck, if that can be; if not, whether `concerns` says of
-    /// one of them that it must be.
+    /// Makes the changes of stuck commits, if possible; if not, returns an error when `concerns` returns
+    /// `true` for one of them.
     pub(crate) fn finish_stuck_of(
         &self,
         mut concerns: impl FnMut(&dyn Changes) -> bool,

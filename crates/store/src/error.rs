@@ -1,12 +1,12 @@
-//! What a store can fail with.
+//! Errors of a store.
 
 use pmindex_core::{OpenError, PmError};
 use pmindex_error::error_enum;
 use pmindex_index::{IndexError, Missing, Occupied};
 
 error_enum! {
-    /// What an operation on a store, a snapshot or a transaction can fail with. Nothing is changed then,
-    /// but for [`Unfinished`](Self::Unfinished).
+    /// An error of an operation on a store, a snapshot or a transaction. Nothing is changed, except for
+    /// [`Unfinished`](Self::Unfinished).
     ///
     /// | error | what to do, or to tell a client |
     /// | --- | --- |
@@ -19,7 +19,7 @@ error_enum! {
     #[derive(Debug)]
     #[non_exhaustive]
     pub enum StoreError {
-        /// An index, or the pool.
+        /// An error of an index or of the pool.
         #[error(transparent)]
         Index(#[from] IndexError),
         /// The pool cannot be opened.
@@ -31,18 +31,18 @@ error_enum! {
             "the transaction conflicts with others, which changed what it had read ({tries} tries)"
         )]
         Conflict {
-            /// How often it was run.
+            /// The number of times it was run.
             tries: u32,
         },
-        /// The reader of a moment kept more of the past in memory than the store's options allow.
+        /// The snapshot or transaction kept more old values in memory than the store's options allow.
         #[error(
             "the snapshot has ended: what it would read takes more than the limit of {limit} bytes of memory"
         )]
         SnapshotEnded {
-            /// The limit, in bytes.
+            /// The limit in bytes.
             limit: u64,
         },
-        /// The log does not have all the commits after the position of a watch any more, or never had.
+        /// The log no longer has all commits after the position of a watch, or never had them.
         #[error(
             "the watch has ended: the log does not have all commits after its position (the store's options \
              say how much of it is kept)"
@@ -53,13 +53,13 @@ error_enum! {
             "the changes of the transaction take {bytes} bytes in the log, which has room for {max}"
         )]
         TooLarge {
-            /// What they take.
+            /// Their bytes.
             bytes: usize,
             /// The limit.
             max: usize,
         },
-        /// The transaction is durable and has taken place, and its changes find no room, or failed otherwise:
-        /// they are made before the next write of whatever kind, or when the store is opened again.
+        /// The transaction is durable and has taken place, but some changes found no room or failed
+        /// otherwise. They are made before the next write, or when the store is opened again.
         #[error("the transaction is durable, and its changes are made when that is possible: {0}")]
         Unfinished(#[source] IndexError),
         /// The map is open with other types of keys or values.
@@ -71,7 +71,7 @@ error_enum! {
         /// The map, or a snapshot or transaction of the store, is in use.
         #[error("{what} is in use")]
         InUse {
-            /// Which.
+            /// The map, snapshot or transaction.
             what: String,
         },
         /// The map has not been opened, so its types are not known.
@@ -80,12 +80,12 @@ error_enum! {
             /// Its name.
             name: String,
         },
-        /// A file that was to be written.
+        /// A file could not be written.
         #[error("{path}: {error}")]
         File {
             /// Its name.
             path: std::path::PathBuf,
-            /// What the system says.
+            /// The system's error.
             error: std::io::Error,
         },
         /// The map belongs to another store.

@@ -1,4 +1,4 @@
-//! Maps whose records are over some time.
+//! Maps whose records expire.
 
 use std::fmt;
 use std::ops::Bound;
@@ -15,20 +15,21 @@ use crate::handles::Handle;
 use crate::map::Map;
 use crate::transaction::Transaction;
 
-/// A record of an [`ExpiringMap`]: when it is over, in milliseconds since 1970, and its value.
+/// A record of an [`ExpiringMap`]: its expiry in milliseconds since 1970, and its value.
 pub type Expiring<V> = (u64, V);
 
-/// Tells the time.
+/// Returns the time.
 type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// A map whose records each live for a time: whoever reads after it finds none. See
+/// A map whose records expire, each at a time of its own; an expired record is never returned. See
 /// [`Store::expiring_map`](crate::Store::expiring_map).
 ///
-/// The time when a record is over stands in its value, by the clock of the system: a clock that is set back lets
-/// records live longer, one that is set forward ends them sooner. A record that is over takes space until it is
-/// written again or a [`Sweeper`] comes by.
+/// The expiry is stored with the value, by the clock of the system: setting the clock back prolongs records,
+/// setting it forward shortens them. An expired record takes space until it is written again or a [`Sweeper`]
+/// removes it.
 ///
-/// It is a [`Map`] of values with their times: [`map`](Self::map) is for transactions and snapshots.
+/// The records are those of a [`Map`] of values with their expiry: use [`map`](Self::map) in transactions and
+/// snapshots.
 ///
 /// # Durability
 /// That of the map.
@@ -59,13 +60,13 @@ impl<K: Key, V: Value, M: Medium> ExpiringMap<K, V, M> {
         Self { map, clock: Arc::new(SystemTime::now) }
     }
 
-    /// With another clock: for tests.
+    /// Uses another clock, for tests.
     #[must_use]
     pub fn with_clock(self, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// The map of the records, those that are over included.
+    /// Returns the map of the records, including expired ones.
     #[must_use]
     pub fn map(&self) -> &Map<K, Expiring<V>, M> {
         &self.map
@@ -75,30 +76,30 @@ impl<K: Key, V: Value, M: Medium> ExpiringMap<K, V, M> {
         millis((self.clock)())
     }
 
-    /// The value of a record that is not over.
+    /// Returns the value of a record that has not expired.
     #[must_use]
     pub fn live(&self, record: Option<Expiring<V>>) -> Option<V> {
         record.filter(|(until, _)| *until > self.now()).map(|(_, value)| value)
     }
 
-    /// A record that lives so long from now on.
+    /// Makes a record that expires after this time.
     fn record(&self, value: &V::Ref, lives: Duration) -> Expiring<V> {
         let lives = u64::try_from(lives.as_millis()).unwrap_or(u64::MAX);
         (self.now().saturating_add(lives), V::owned(value))
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
-    /// The index's.
+    /// Those of the index.
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         Ok(self.live(self.map.get(key)?))
     }
 
-    /// The value of `key`, and when it will be over.
+    /// Returns the value of `key`, and its expiry.
     ///
     /// # Errors
-    /// The index's.
+    /// Those of the index.
     pub fn get_with_end(&self, key: &K::Ref) -> Result<Option<(V, SystemTime)>, IndexError> {
         let found = self.map.get(key)?;
         let end = found.as_ref().map(|(until, _)| *until);
@@ -106,10 +107,10 @@ impl<K: Key, V: Value, M: Medium> ExpiringMap<K, V, M> {
         Ok(self.live(found).zip(end))
     }
 
-    /// Adds or replaces a record, which lives so long; returns the value that was there and not over.
+    /// Adds or replaces a record, which expires after this time; returns the old value unless it had expired.
     ///
     /// # Errors
-    /// The index's.
+    /// Those of the index.
     pub fn insert(
         &self,
         key: &K::Ref,
@@ -119,15 +120,16 @@ impl<K: Key, V: Value, M: Medium> ExpiringMap<K, V, M> {
         Ok(self.live(self.map.insert(key, &self.record(value, lives))?))
     }
 
-    /// Adds or replaces a record, which lives so long, without reading.
+    /// Adds or replaces a record, which expires after this time, without reading the old one.
     ///
     /// # Errors
-    /// The index's.
+    /// Those of the index.
     pub fn put(&self, key: &K::Ref, value: &V::Ref, lives: Duration) -> Result<(), IndexError> {
         self.map.put(key, &self.record(value, lives)).map(drop)
     }
 
-    /// Adds a record, which lives so long; [`Occupied`] (and no change) if there is one that is not over.
+    /// Adds a record, which expires after this time; returns [`Occupied`] and changes nothing if the key has
+    /// one that has not expired.
     ///
     /// # Errors
     /// The index's.
@@ -146,15 +148,15 @@ impl<K: Key, V: Value, M: Medium> ExpiringMap<K, V, M> {
                 if there.0 > self.now() {
                     return Ok(Err(Occupied));
                 }
-                self.map.remove_exact(key, &there)?; // nobody sees it any more
+                self.map.remove_exact(key, &there)?; // it is expired, so no thread reads it
             }
         }
     }
 
-    /// Lets a record live so long from now on; whether there was one that was not over.
+    /// Prolongs a record to this time from now; returns `true` if it had not expired.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if others changed it all the time; the index's.
+    /// [`StoreError::Conflict`] if other threads changed it at each try; those of the index.
     pub fn renew(&self, key: &K::Ref, lives: Duration) -> Result<bool, StoreError> {
         Transaction::run(&Handle::new(&self.map.shared.core), |tx| {
             let Some(value) = self.get_in(tx, key)? else { return Ok(false) };
@@ -163,15 +165,15 @@ impl<K: Key, V: Value, M: Medium> ExpiringMap<K, V, M> {
         })
     }
 
-    /// Removes a record and returns its value, if that was not over.
+    /// Removes a record and returns its value, unless it had expired.
     ///
     /// # Errors
-    /// The index's.
+    /// Those of the index.
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         Ok(self.live(self.map.remove(key)?))
     }
 
-    /// The records that are not over with keys in `range`, in order, from both ends.
+    /// Returns the records with keys in `range` that have not expired, in order, from both ends.
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
@@ -186,7 +188,7 @@ impl<K: Key, V: Value, M: Medium> ExpiringMap<K, V, M> {
         })
     }
 
-    /// As [`get`](Self::get), in a transaction.
+    /// Does the same as [`get`](Self::get), in a transaction.
     ///
     /// # Errors
     /// Those of [`Transaction::get`].
@@ -194,7 +196,7 @@ impl<K: Key, V: Value, M: Medium> ExpiringMap<K, V, M> {
         Ok(self.live(tx.get(&self.map, key)?))
     }
 
-    /// As [`put`](Self::put), in a transaction.
+    /// Does the same as [`put`](Self::put), in a transaction.
     ///
     /// # Errors
     /// Those of [`Transaction::put`].
@@ -208,30 +210,30 @@ impl<K: Key, V: Value, M: Medium> ExpiringMap<K, V, M> {
         tx.put(&self.map, key, &self.record(value, lives))
     }
 
-    /// What removes the records that are over; nothing does so by itself.
+    /// Returns a sweeper, which removes expired records; nothing else does.
     #[must_use]
     pub fn sweeper(&self) -> Sweeper<K, V, M> {
         Sweeper { map: self.clone(), behind: None }
     }
 }
 
-/// Removes the records of an [`ExpiringMap`] that are over, a few at each step. One for a map is enough.
+/// Removes the expired records of an [`ExpiringMap`], a few in each step. One sweeper for a map is enough.
 ///
-/// A record that is written again meanwhile stays: what is removed is what was seen to be over. Each
-/// removal is a write of the map like others.
+/// A record that is written again meanwhile stays, since only the value that was seen to be expired is
+/// removed. Each removal is a write of the map like others.
 #[derive(Debug)]
 pub struct Sweeper<K: Key, V: Value, M: Medium = Mapped> {
     map: ExpiringMap<K, V, M>,
-    /// The key behind which it goes on; `None`: it begins.
+    /// The key after which it continues; `None` at the start.
     behind: Option<K>,
 }
 
-/// What a step of a [`Sweeper`] did.
+/// The results of a step of a [`Sweeper`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Records that it looked at.
+    /// The number of records that it read.
     pub seen: usize,
-    /// Of them, those that it removed.
+    /// The number of records that it removed.
     pub removed: usize,
     /// It has come to the end of the map; the next step begins anew.
     pub at_end: bool,

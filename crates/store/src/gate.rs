@@ -1,10 +1,10 @@
-//! Writers that nobody watches, and how a watcher waits for them.
+//! Unwatched writers, and how a watcher waits for them.
 //!
-//! While nothing reads the past, a write of a map notes nothing: it goes to its index at once. So whoever
-//! begins to read a moment has to know that no such write is still under way; it would change the
-//! moment behind the reader's back. Writers announce themselves in a counter of their thread's and look
-//! whether anybody watches; a watcher says that it watches and looks at the counters. Both orders are
-//! sequentially consistent, so one of the two sees the other:
+//! While nothing reads old values, a write of a map notes nothing and goes to its index at once. So before a
+//! thread begins to read a moment, it must know that no such write is in progress, since that would change
+//! the moment while it is read. Writers announce themselves in a counter of their thread's lane and then
+//! check whether a watcher exists; a watcher registers and then checks the counters. Both orders are
+//! sequentially consistent, so at least one of the two sees the other:
 //!
 //! ```text
 //! writer                              watcher
@@ -23,14 +23,14 @@ use pmindex_core::Medium;
 
 use crate::wait::wait_until;
 
-/// Counters of writers; threads share them only if there are more threads.
+/// The number of counters of writers; threads share one only if there are more threads.
 const LANES: usize = 64;
 
-/// Words from one lane's counter to the next one's, so that each is on lines of its own.
+/// The distance between two counters in words, so that each has lines of its own.
 const LANE_STRIDE: usize = 16;
 
-/// See the module's head. The lanes come first, on a line's start: their address is the gate's, and a word's place
-/// among them needs no multiplication.
+/// The gate. The lanes come first, at the start of a line: their address is the gate's, and the offset of a
+/// counter needs no multiplication.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Gate {
@@ -39,7 +39,7 @@ pub(crate) struct Gate {
     watchers: AtomicU64,
 }
 
-/// A write that nobody watches is under way while this lives.
+/// Exists while an unwatched write is in progress.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Unwatched<'g>(&'g AtomicU64);
@@ -51,15 +51,15 @@ impl Drop for Unwatched<'_> {
     }
 }
 
-/// How many threads have taken a lane, of any gate.
+/// The number of lanes that threads have taken, of all gates.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Where the counter of this thread's lane is; behind all of them: it has none yet.
+    /// The offset of this thread's counter; behind all of them if it has none yet.
     static PLACE: Cell<usize> = const { Cell::new(LANES * LANE_STRIDE) };
 }
 
-/// The lane of this thread.
+/// Returns the lane of this thread.
 #[inline]
 pub(crate) fn lane_of_thread() -> usize {
     match PLACE.get() / LANE_STRIDE {
@@ -80,20 +80,20 @@ impl Gate {
         Self { watchers: AtomicU64::new(0), lanes: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// Whether anybody watches. A reader that has seen a watched write sees its watcher, too.
+    /// Returns `true` if a watcher exists. A reader that has seen a watched write sees its watcher too.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.watchers.load(Relaxed) != 0
     }
 
-    /// Begins a write, if nobody watches.
+    /// Begins a write, unless a watcher exists.
     pub(crate) fn enter(&self, pm: &impl Medium) -> Option<Unwatched<'_>> {
         lane_of_thread();
         if self.is_watched() { None } else { self.enter_again(pm) }
     }
 
-    /// Begins a write, if nobody watches and this is not the first one of its thread. In few instructions: it
-    /// calls nothing, so that what calls it keeps its registers, and looks once.
+    /// Begins a write, unless a watcher exists or this is the first one of its thread. Few instructions: it
+    /// calls nothing, so that its caller keeps its registers, and checks once.
     #[inline(always)]
     pub(crate) fn enter_again(&self, pm: &impl Medium) -> Option<Unwatched<'_>> {
         let lane = self.lanes.get(PLACE.get())?;
@@ -101,13 +101,13 @@ impl Gate {
         lane.fetch_add(1, SeqCst); // W1
         let entered = Unwatched(lane);
         pm.yield_point();
-        (self.watchers.load(SeqCst) == 0).then_some(entered) // W2; else it leaves
+        (self.watchers.load(SeqCst) == 0).then_some(entered) // W2; otherwise it leaves
     }
 
-    /// Begins to watch: when it returns, all writes are watched until [`leave`](Self::leave).
+    /// Begins to watch: after it returns, all writes are watched until [`leave`](Self::leave).
     pub(crate) fn watch(&self, pm: &impl Medium) {
         self.watchers.fetch_add(1, SeqCst); // V1
-        // Who takes a lane later has not looked at the watchers yet.
+        // A thread that takes a lane later has not checked for watchers yet.
         for lane in self.lanes.iter().step_by(LANE_STRIDE).take(TAKEN.load(SeqCst)) {
             if lane.load(SeqCst) != 0 {
                 wait_until(pm, || lane.load(SeqCst) == 0); // V2
@@ -116,7 +116,7 @@ impl Gate {
         std::sync::atomic::fence(Acquire);
     }
 
-    /// Ends what [`watch`](Self::watch) began.
+    /// Ends [`watch`](Self::watch).
     pub(crate) fn leave(&self) {
         self.watchers.fetch_sub(1, Release);
     }
@@ -148,7 +148,7 @@ mod tests {
             }
             assert!(gate.enter(pool.pm()).is_none());
             drop(first);
-            thread::sleep(Duration::from_millis(20)); // a watcher that did not wait would be through
+            thread::sleep(Duration::from_millis(20)); // a watcher that did not wait would have finished
             assert!(!watches.load(SeqCst), "a write is under way");
             drop(second);
         });
@@ -157,7 +157,7 @@ mod tests {
         assert!(gate.enter(pool.pm()).is_some());
     }
 
-    /// Each writer adds one to two numbers; whoever watches finds them equal and unmoving.
+    /// Each writer increments two numbers; a watcher finds them equal and unchanging.
     #[test]
     fn nothing_moves_while_somebody_watches() {
         let pool = Pool::volatile(1 << 16).unwrap();
@@ -182,7 +182,7 @@ mod tests {
                 let (one, other) = (read(), read());
                 gate.leave();
                 moved = moved.or((one != other || one[0] != one[1]).then_some((one, other)));
-                (0..500).for_each(|_| std::hint::spin_loop()); // writers get in
+                (0..500).for_each(|_| std::hint::spin_loop()); // lets writers in
             }
             over.store(true, Relaxed);
         });

@@ -1,4 +1,4 @@
-//! What commits cost.
+//! Golden costs of commits.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::{Map, Store, StoreError, StoreOptions};
 
 type Counted = Store<Small, Counting>;
 
-/// Commits of a row.
+/// The commits of a row.
 const COMMITS: u64 = 400;
 
-/// Rows of replacing records that are there: each costs a line and a fence in its map.
+/// Returns rows of replacing existing records, each of which costs a line and a fence in its map.
 fn rows(store: &Counted, prefix: &str) -> Vec<Row> {
     let maps: [Map<u64, u64, Counting>; 2] =
         [store.map("one").expect("room"), store.map("two").expect("room")];

@@ -1,26 +1,26 @@
 //! Reference counts that threads do not share.
 //!
-//! A transaction keeps its store and its maps alive. Were there one count for each, every transaction would
-//! write it twice, and threads would hand its line to and fro. So each lane of threads has a count of its own.
+//! A transaction keeps its store and its maps alive. With one count for each, every transaction would write
+//! it twice, and its line would move between threads. So each lane of threads has its own count.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::gate::lane_of_thread;
 
-/// Counts of something; threads share one only if there are more threads.
+/// The number of counts; threads share one only if there are more threads.
 const COUNTS: usize = 16;
 
-/// What is counted, on lines of its own.
+/// A count, on lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Counted<T>(Arc<T>);
 
-/// Keeps something alive.
+/// Keeps its target alive.
 #[derive(Debug)]
 pub(crate) struct Handle<T>(Arc<Counted<T>>);
 
-/// Something that is kept alive by handles, and whoever gives them out.
+/// A target that handles keep alive, and the source of these handles.
 #[derive(Debug)]
 pub(crate) struct Handles<T> {
     whole: Arc<T>,
@@ -28,7 +28,7 @@ pub(crate) struct Handles<T> {
 }
 
 impl<T> Handle<T> {
-    /// One with a count of its own.
+    /// Makes one with a count of its own.
     pub(crate) fn new(whole: &Arc<T>) -> Self {
         Self(Arc::new(Counted(Arc::clone(whole))))
     }
@@ -55,13 +55,13 @@ impl<T> Handles<T> {
         &self.whole
     }
 
-    /// Keeps it alive, by the count of this thread's lane.
+    /// Returns a handle, counted by this thread's lane.
     #[inline]
     pub(crate) fn handle(&self) -> Handle<T> {
         Handle(Arc::clone(&self.counts[lane_of_thread() % COUNTS]))
     }
 
-    /// The thing itself, if nobody else keeps it alive.
+    /// Returns the target, if no handle keeps it alive.
     pub(crate) fn into_inner(self) -> Option<T> {
         drop(self.counts);
         Arc::into_inner(self.whole)

@@ -1,8 +1,8 @@
-//! What of the log is kept for those who watch the commits, and of which commits that is.
+//! The part of the log that is kept for watches.
 //!
-//! The *floor* is a commit: of all later ones that have records, the records are in the log. It rises before
-//! segments are given back. In the pool it says so of *all* later commits, for whoever opens the store next,
-//! or is [`NOT_ALL`]; then nobody can go on where they watched before.
+//! The *floor* is the number of a commit: the log has the records of all later commits that have records. It
+//! is raised before segments are freed. The floor in the pool means that *all* later commits have records,
+//! for the next opening, or is [`NOT_ALL`]; then no watch can continue where an earlier one ended.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -14,31 +14,31 @@ use pmindex_log::{LINE_BYTES, Position, Positions, Segments};
 /// The log does not have the records of all commits.
 pub(crate) const NOT_ALL: u64 = u64::MAX;
 
-/// See the module's head.
+/// The part of the log that is kept for watches.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// Of the newest segments so many bytes. 0: none.
+    /// The bytes of the newest segments that are kept; 0: none.
     bytes: AtomicU64,
     floor: AtomicU64,
-    /// The greatest number of a commit in each segment, by sequence.
+    /// The greatest commit number in each segment, by sequence.
     numbers: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl Kept {
-    /// Keeps so many bytes.
+    /// Keeps this many bytes.
     pub(crate) fn keep(&self, bytes: u64) {
         self.bytes.store(bytes, Relaxed);
     }
 
-    /// An entry of a new commit is at this position. Nothing to note while nothing is kept: whoever begins to
-    /// keep commits wants those only that have later numbers, and says so before these are given out.
+    /// Notes an entry of a new commit at this position. Nothing to do while nothing is kept: a watch that
+    /// begins needs later commits only, and registers before their numbers are given out.
     pub(crate) fn note_new(&self, position: Position, number: u64) {
         if self.bytes.load(Relaxed) != 0 {
             self.note(position, number);
         }
     }
 
-    /// An entry of a commit is at this position.
+    /// Notes an entry of a commit at this position.
     pub(crate) fn note(&self, position: Position, number: u64) {
         let mut numbers = self.numbers.lock();
         let greatest = numbers.entry(position.sequence()).or_default();
@@ -49,13 +49,13 @@ impl Kept {
         self.floor.load(Acquire)
     }
 
-    /// Raises the floor; whether it was lower.
+    /// Raises the floor; returns `true` if it was lower.
     pub(crate) fn raise(&self, floor: u64) -> bool {
         self.floor.fetch_max(floor, Release) < floor
     }
 
-    /// Keeps the newest segments, too: `bytes` of them, or as many as was said. The last commit in those
-    /// before what is `needed` then, if any commit is.
+    /// Also keeps the newest segments: `bytes` of them, or as many as configured. Returns the last commit in
+    /// the segments before the `needed` ones, if there is one.
     pub(crate) fn hold(
         &self,
         segments: &Segments,

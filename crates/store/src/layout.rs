@@ -1,4 +1,4 @@
-//! What a store keeps in a pool beside its maps, which are indexes: the log of its commits.
+//! The layout of a store in a pool besides its maps, which are indexes: the log of its commits.
 //!
 //! The index `store.redo` of the pool has a [`Root`]. The entries of its log:
 //!
@@ -18,35 +18,35 @@
 
 use pmindex_core::{PmPtr, PmU64, pm_struct};
 
-/// What the log is called in the directory of the pool.
+/// The name of the log in the directory of the pool.
 pub(crate) const NAME: &str = "store.redo";
-/// What the directory of a pool says of the log of a store.
+/// The kind of the log in the directory of the pool.
 pub const LOG_KIND: [u8; 8] = *b"store   ";
-/// Version of this layout.
+/// The version of this layout.
 pub(crate) const LAYOUT: u64 = 1;
 
-/// Bits of a commit's number within its session.
+/// The bits of a commit's number within its session.
 pub(crate) const COMMIT_BITS: u32 = 40;
 
-/// A part of the record of a commit: its number, the bytes of the record, words of it.
+/// A part of the record of a commit: the commit's number, the bytes of the record, words of it.
 pub(crate) const RECORD: u64 = 1;
-/// All changes of a commit are in their indexes: its number.
+/// All changes of a commit are in their indexes: the commit's number.
 pub(crate) const APPLIED: u64 = 2;
-/// What an interrupted commit changes in a map is made: its number, the bytes of the map's name, the name.
+/// The changes of an interrupted commit to a map are made: the commit's number, the bytes of the map's name,
+/// the name.
 pub(crate) const SETTLED: u64 = 3;
-/// A commit has not taken place: its number.
+/// A commit did not take place: its number.
 pub(crate) const NONE: u64 = 4;
 
 pm_struct! {
     /// The root of a store.
     #[align(64)]
     pub(crate) struct Root: size 64 {
-        /// The log, or null after a crash that came before it.
+        /// The log, or null after a crash before its creation.
         pub(crate) log @ 0: PmPtr<PmU64>,
-        /// Of all commits that are later than this one, the records are in the log; all bits set: of some there
-        /// is none.
+        /// The log has the records of all commits later than this one; all bits set: some have none.
         pub(crate) floor @ 8: PmU64,
-        /// How often a store was opened here to be written: each time its commits have numbers of their own.
+        /// The number of openings for writing: the commits of each have numbers of their own.
         pub(crate) session @ 16: PmU64,
         /// Zero.
         pub(crate) reserved: [PmU64; 5],

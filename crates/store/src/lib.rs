@@ -1,5 +1,5 @@
-//! A store: named typed maps in one pool, over any kind of index, with transactions and snapshots over
-//! all of them.
+//! A store: named typed maps in one pool, over any kind of index, with transactions and snapshots of all
+//! maps.
 //!
 //! | | |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | what commits changed, as a stream | [`Watch`] |
 //! | what goes on, for people and programs | [`StoreReport`] |
 //!
-//! `pmindex::Store` is this with all indexes of `pmindex`; an example is there.
+//! `pmindex::Store` is this store over all indexes of `pmindex`; its documentation has an example.
 #![forbid(unsafe_code)]
 
 mod backup;
@@ -51,7 +51,7 @@ mod serial_tests;
 mod tests;
 #[cfg(test)]
 mod watch_tests;
-// What the tests share with the crash explorer names it as that does.
+// The tests share a file with the crash explorer, which uses this name.
 #[cfg(test)]
 extern crate self as pmindex_store;
 

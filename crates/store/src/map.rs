@@ -1,4 +1,4 @@
-//! A typed map of a store, and its single operations.
+//! A typed map of a store and its single operations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,19 +22,19 @@ use crate::snapshot::{MapAt, Snapshot};
 use crate::versions::Versions;
 use crate::wrong::Wrong;
 
-/// What the handles of a map share.
+/// The state that the handles of a map share.
 pub(crate) struct Shared<K: Key, V: Value, M: Medium> {
     gate: Arc<Gate>,
     pub(crate) core: Arc<Core<M>>,
     pub(crate) name: String,
-    /// Different for each map of the store.
+    /// Unique among the maps of the store.
     pub(crate) number: u64,
     pub(crate) index: Box<dyn ErasedIndex<K, V>>,
     pub(crate) versions: Arc<Versions<K, V>>,
     _past: Registered<M>,
 }
 
-/// A map's past is told what nobody reads any more while this lives.
+/// While this exists, the moments tell the map's old values when they can be dropped.
 struct Registered<M: Medium> {
     core: Arc<Core<M>>,
     past: Arc<dyn Past>,
@@ -50,20 +50,20 @@ impl<M: Medium> Drop for Registered<M> {
 /// snapshots. A handle: clones are the same map.
 ///
 /// # Durability
-/// That of the index: what a write has done is durable when it returns.
+/// That of the index: a write is durable when it returns.
 ///
 /// # Isolation
-/// Each single operation is a transaction of its own. A range that is read here, and `len`, may see
-/// some changes of a commit that is under way and not yet others; through a snapshot or in a transaction
-/// they see one moment.
+/// Each single operation is a transaction of its own. A range that is read here, and `len`, may see some
+/// changes of a commit in progress and not others; through a snapshot or in a transaction they see one
+/// moment.
 ///
 /// # Cost
-/// While no snapshot or transaction of the store is alive: that of the index, a call through a table, and for
-/// writes two atomic instructions on a line of the thread's own. Otherwise a write also takes a lock of its key, reads the
-/// record, and keeps what it was in memory.
+/// While the store has no snapshots or transactions: that of the index, a call through a table, and for
+/// writes two atomic instructions on a line of the thread's own. Otherwise a write also locks its key, reads
+/// the record, and keeps its old value in memory.
 pub struct Map<K: Key, V: Value, M: Medium = Mapped> {
     pub(crate) shared: Arc<Shared<K, V, M>>,
-    /// For transactions.
+    /// Handles for transactions.
     pub(crate) handles: Arc<Handles<Shared<K, V, M>>>,
 }
 
@@ -99,7 +99,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         self.index.close()
     }
 
-    /// The lock of a key.
+    /// Returns the lock of a key.
     pub(crate) fn place(&self, key: &K::Ref) -> usize {
         self.core.keys.index_of(hash_of::<K>(key).wrapping_add(self.number))
     }
@@ -108,14 +108,14 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         self.core.keys.of(hash_of::<K>(key).wrapping_add(self.number))
     }
 
-    /// Whether changes that are to be made later have a key of this map.
+    /// Returns `true` if changes that will be made later include a key of this map.
     fn is_awaited(&self, changes: &dyn Changes, key: &K::Ref) -> bool {
         let late = changes.as_any().downcast_ref::<Late<K, V, M>>();
         late.is_some_and(|late| late.concern(self, &K::owned(key)))
     }
 
-    /// Writes a record, which is to be `value` then: `write` does it; `changes` says, from the record as it
-    /// is, whether that changes anything. One that makes room may take place before commits that found none.
+    /// Writes a record, whose new value is `value`, by calling `write`. `changes` returns `true` if that
+    /// changes the present record. A write that makes room may take place before commits that found none.
     #[inline]
     pub(crate) fn write<R>(
         self: &Arc<Self>,
@@ -130,7 +130,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         self.write_watched(key, value, changes, write)
     }
 
-    /// A write that is watched, or the first one of its thread.
+    /// Makes a watched write, or the first one of its thread.
     #[cold]
     fn write_watched<R>(
         self: &Arc<Self>,
@@ -158,7 +158,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         }
         let owned = K::owned(key);
         let note = |commit| Ok(self.versions.note(commit, &owned, was));
-        let commit = core.moments.commit(pm, None, note); // durable before: nothing, it is in DRAM
+        let commit = core.moments.commit(pm, None, note); // nothing is durable before: it is in DRAM
         let unfinished = commit.map_err(never_refused)?;
         if unfinished.is_logged() {
             return self.write_logged(unfinished, owned, value.map(V::owned), write);
@@ -166,7 +166,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         write(&*self.index)
     }
 
-    /// Writes a record, with a record of the log: it commits when this is durable.
+    /// Writes a record with a record of the log, which commits the write when it is durable.
     fn write_logged<R>(
         self: &Arc<Self>,
         unfinished: Unfinished<'_>,
@@ -179,16 +179,16 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         record.add(&self.name, std::iter::once((&key, &value)));
         let logged = match redo.put(number, &record) {
             Err(IndexError::Pool(error)) if error.is_full() && value.is_none() => {
-                // What makes room is not refused for want of room. Who watches has missed it.
+                // A write that makes room is not refused for lack of room. Watches have missed it.
                 redo.raise_floor(number)?;
                 return write(&*self.index);
             }
             logged => logged?,
         };
-        let written = write(&*self.index); // durable before: what the log says of it
+        let written = write(&*self.index); // durable before: its record in the log
         let said = if written.is_ok() { redo.retire(logged) } else { redo.cancel(logged) };
         if said.is_err() {
-            // The log has it and cannot say otherwise: so it is, or will be.
+            // The record is in the log and cannot be withdrawn, so the change takes place now or later.
             let changes = Late::boxed(self, BTreeMap::from([(key, value)]));
             let held = unfinished.hold(self.core.moments.handle());
             self.core.set_stuck(vec![changes], Leave::Commit { _unfinished: held, logged });
@@ -196,7 +196,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         written
     }
 
-    /// Waits until no commit has a key: what is read of it then is of no commit that is under way.
+    /// Waits until no commit holds a key, so that a read of it sees no commit in progress.
     fn wait_for(&self, key: &K::Ref) -> Result<(), IndexError> {
         if !self.core.goes_wrong(Wrong::ReadInBetween) {
             self.lock_of(key).begin_read(self.core.pm());
@@ -216,7 +216,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
     }
 }
 
-/// A commit that reads no moment conflicts with nothing, and has read what it notes.
+/// A commit without a moment conflicts with nothing, and has read the values that it notes.
 fn never_refused(refused: Refused) -> IndexError {
     unreachable!("{refused:?}")
 }
@@ -227,27 +227,27 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         Self { shared, handles }
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// The map as it was when the snapshot was taken.
+    /// Returns the map at the moment of the snapshot.
     #[must_use]
     pub fn at<'m>(&'m self, snapshot: &'m Snapshot<M>) -> MapAt<'m, K, V, M> {
         MapAt::new(&self.shared, snapshot)
     }
 
-    /// The offsets of the blocks of its index, for the allocator's audit.
+    /// Returns the offsets of the blocks of its index, for the allocator's audit.
     ///
     /// # Errors
-    /// The pool's.
+    /// Those of the pool.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         self.shared.index.blocks()
     }
 
-    /// Loads an empty map. Everybody who reads an earlier moment finds it empty.
+    /// Loads an empty map. Readers of earlier moments find it empty.
     fn load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
         let shared = &*self.shared;
         let (core, pm) = (&*shared.core, shared.core.pm());
@@ -262,14 +262,14 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
             shared.versions.note_loaded(commit);
             Ok(0)
         };
-        // Nothing is noted for readers; when `reader` ends, it is looked at whether anybody needs this.
+        // No old values are noted; when `reader` ends, it is checked whether a reader needs this.
         let unfinished = core.moments.commit(pm, None, note).map_err(never_refused)?;
         let record = Record::of_load(&shared.name);
         let is_logged = unfinished.is_logged();
         let logged = is_logged.then(|| core.redo.put(unfinished.number(), &record)).transpose()?;
         let _lent = VersionLock::lend(locks);
         let loaded = shared.index.bulk_load(records);
-        // Even if it failed: then there is nothing in the map, and whoever watches looks in vain.
+        // Also after a failure: then the map is empty, and watches find nothing.
         logged.map_or(Ok(()), |logged| core.redo.retire(logged))?;
         loaded
     }
@@ -289,7 +289,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         done
     }
 
-    /// Inserts records in one commit; `None` (and no change) if that is to have a record.
+    /// Inserts records in one commit; returns `None` and changes nothing if the commit must have a record.
     fn insert_many_watched(&self, records: &[(K, V)]) -> Result<Option<InsertMany>, IndexError> {
         let shared = &*self.shared;
         let (core, pm) = (&*shared.core, shared.core.pm());

@@ -1,9 +1,9 @@
-//! Moments: the order of commits, and who reads which of them.
+//! Moments: the order of commits, and their readers.
 //!
-//! Every commit that is watched has a number. A *moment* is a number, too: it has all commits up to it and
-//! none after it. A commit takes its number and notes what it is about to change ([`versions`](crate::versions))
-//! in one step, under the lock here; it is *unfinished* until all its changes are in the indexes. Who
-//! begins to read waits until no commit of its moment is unfinished, so a moment is never half a commit, and
+//! Every watched commit has a number. A *moment* is a number too: it has all commits up to it and none after
+//! it. A commit takes its number and notes the old values of its records ([`versions`](crate::versions)) in
+//! one step, under the lock here; it is *unfinished* until all its changes are in the indexes. A thread that
+//! begins to read waits until no commit of its moment is unfinished, so a moment never has half a commit, and
 //! has every commit that returned before.
 
 use std::fmt;
@@ -22,28 +22,28 @@ use crate::observe;
 use crate::wait::wait_until;
 use crate::wrong::{Faults, Wrong};
 
-/// What a map keeps for readers of the past.
+/// The old values of a map.
 pub(crate) trait Past: Send + Sync {
-    /// Forgets what only readers of moments before `oldest` want; the bytes that were.
+    /// Drops the values that only readers of moments before `oldest` need; returns their bytes.
     fn forget(&self, oldest: u64) -> u64;
 }
 
-/// See the module's head.
+/// The moments of a store.
 pub(crate) struct Moments {
     pub(crate) gate: Arc<Gate>,
     pub(crate) faults: Faults,
     state: Mutex<State>,
-    /// A commit is finished that somebody waits for.
+    /// Notified when a commit is finished.
     finished: Condvar,
     maps: Mutex<Vec<Arc<dyn Past>>>,
-    /// Readers of this moment and those before were ended.
+    /// Readers of this and of earlier moments were ended.
     ended: AtomicU64,
-    /// About how many bytes the maps keep for readers.
+    /// The approximate bytes of old values.
     kept: AtomicU64,
     limit: u64,
-    /// How many read moments.
+    /// The number of readers of moments.
     reading: AtomicU64,
-    /// Whether the maps may keep anything. Changes under the lock.
+    /// `true` if maps may have old values. Changes under the lock.
     has_past: AtomicBool,
 }
 
@@ -52,42 +52,42 @@ struct State {
     last: u64,
     /// Ascending.
     unfinished: Vec<u64>,
-    /// Moments that are read, ascending, and by how many.
+    /// The moments that are read, ascending, and the number of their readers.
     readers: Vec<(u64, u32)>,
-    /// How many want all commits to write records.
+    /// The number of callers for which all commits write records.
     logging: u32,
-    /// What a report counts, since the store was opened.
+    /// Counted for reports, since the store was opened.
     committed: u64,
     conflicts: u64,
     ended: u64,
 }
 
-/// What goes on, for a report.
+/// Figures for a report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     pub(crate) committed: u64,
     pub(crate) conflicts: u64,
     pub(crate) ended: u64,
     pub(crate) readers: u64,
-    /// Commits since the oldest reader began.
+    /// The commits since the oldest reader began.
     pub(crate) behind: u64,
     pub(crate) unfinished: u64,
     pub(crate) logging: u32,
 }
 
 impl State {
-    /// All commits up to this one are finished.
+    /// Returns the last commit up to which all are finished.
     fn finished(&self) -> u64 {
         self.unfinished.first().map_or(self.last, |first| first - 1)
     }
 
-    /// The newest moment that is read, but for one reader of `own`.
+    /// Returns the newest moment that is read, except by one reader of `own`.
     fn newest_but(&self, own: Option<u64>) -> Option<u64> {
         let mut newest = self.readers.iter().rev();
         newest.find(|(moment, count)| Some(*moment) != own || *count > 1).map(|(moment, _)| *moment)
     }
 
-    /// No reader has, or will have, an earlier moment.
+    /// Returns a moment such that no reader has, or will have, an earlier one.
     fn oldest(&self) -> u64 {
         self.readers.first().map_or(self.last, |(oldest, _)| *oldest)
     }
@@ -110,7 +110,7 @@ impl State {
         }
     }
 
-    /// All changes of a commit are made.
+    /// Notes that all changes of a commit are made.
     fn finish(&mut self, number: u64) {
         self.unfinished.retain(|unfinished| *unfinished != number);
     }
@@ -122,26 +122,26 @@ impl fmt::Debug for Moments {
     }
 }
 
-/// Why a commit is refused.
+/// The reason why a commit is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Others changed what it has read.
+    /// Other commits changed what it has read.
     Conflicts,
-    /// What its records were is wanted and was not read.
+    /// The old values of its records are needed and were not read.
     NotRead,
 }
 
-/// A commit under way, as whoever notes its changes sees it.
+/// A commit in progress, for noting its changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Commit {
     /// Its number.
     pub(crate) number: u64,
-    /// The newest moment that anybody else reads.
+    /// The newest moment that another reader has.
     pub(crate) newest_reader: Option<u64>,
 }
 
 impl Moments {
-    /// Keeps up to about `limit` bytes for readers. The first commit has a number greater than `last`.
+    /// Keeps up to about `limit` bytes of old values. The first commit has a number greater than `last`.
     pub(crate) fn new(limit: u64, last: u64) -> Arc<Self> {
         Arc::new(Self {
             gate: Arc::new(Gate::new()),
@@ -165,12 +165,12 @@ impl Moments {
         })
     }
 
-    /// Adds a map, which forgets when it is told.
+    /// Adds a map, whose old values are dropped when no reader needs them.
     pub(crate) fn add(&self, map: Arc<dyn Past>) {
         self.maps.lock().push(map);
     }
 
-    /// Removes what [`add`](Self::add) added.
+    /// Removes a map.
     pub(crate) fn remove(&self, map: &Arc<dyn Past>) {
         self.maps.lock().retain(|other| !Arc::ptr_eq(other, map));
     }
@@ -181,19 +181,20 @@ impl Moments {
         Watching { moments: this }
     }
 
-    /// As [`watch`](Self::watch), for a while.
+    /// Does the same as [`watch`](Self::watch), for a shorter time.
     pub(crate) fn watched(&self, pm: &impl Medium) -> Watched<'_> {
         self.gate.watch(pm);
         Watched(&self.gate)
     }
 
-    /// Whether anybody else reads a moment: a hint.
+    /// Returns `true` if another reader has a moment: a hint.
     pub(crate) fn has_readers_but(&self, own: Option<&Reader>) -> bool {
         self.reading.load(Relaxed) > u64::from(own.is_some())
     }
 
-    /// Has all commits write records until the result is dropped; if they did not before, so many bytes of
-    /// these are kept, and the log has those after `floor`, or after now. The last commit before this.
+    /// Makes all commits write records until the result is dropped. If they did not before, this many bytes
+    /// of records are kept, and the log has those after `floor`, or after now. Returns the last commit before
+    /// this.
     pub(crate) fn log(
         this: Handle<Self>,
         pm: &impl Medium,
@@ -206,7 +207,7 @@ impl Moments {
         state.logging += 1;
         if state.logging == 1 {
             let floor = floor.unwrap_or_else(|| {
-                state.last += 1; // writes that nobody watched have no number, and came before it
+                state.last += 1; // unwatched writes have no number, and came before it
                 state.last
             });
             kept.keep(bytes);
@@ -217,13 +218,13 @@ impl Moments {
         (Logging { watching, kept: Arc::clone(kept) }, last)
     }
 
-    /// All commits up to this one are finished.
+    /// Returns the last commit up to which all are finished.
     pub(crate) fn finished(&self, pm: &impl Medium) -> u64 {
         pm.lock(&self.state).finished()
     }
 
-    /// Waits until all commits up to one that is later than `after` are finished; whether that was before
-    /// the time was over.
+    /// Waits until all commits up to one later than `after` are finished; returns `false` if the time has run
+    /// out first.
     pub(crate) fn wait_past(&self, after: u64, until: Instant) -> bool {
         let mut state = self.state.lock();
         while state.finished() <= after {
@@ -234,8 +235,8 @@ impl Moments {
         true
     }
 
-    /// Begins to read the moment of now, when all its commits are finished; `None` if `give_up` says so
-    /// first.
+    /// Begins to read the present moment, when all its commits are finished; returns `None` if `give_up`
+    /// returns `true` first.
     pub(crate) fn read(
         this: Handle<Self>,
         pm: &impl Medium,
@@ -245,7 +246,7 @@ impl Moments {
         let this = &*watch.moments;
         let mut state = pm.lock(&this.state);
         if state.last <= this.ended.load(Relaxed) {
-            state.last += 1; // not a moment whose readers were ended, nor 0
+            state.last += 1; // a moment that no ended reader had, and not 0
         }
         let moment = state.last;
         state.add_reader();
@@ -265,9 +266,9 @@ impl Moments {
         (!in_vain).then_some(reader)
     }
 
-    /// Commits: `note` notes the changes, or refuses the commit, which has not been then; nothing is noted
-    /// for `own`, the reader that commits and reads no more. The commit is unfinished until the result is
-    /// dropped.
+    /// Commits: `note` notes the changes, or refuses the commit, which then has not taken place. Nothing is
+    /// noted for `own`, the reader that commits and reads no more. The commit is unfinished until the result
+    /// is dropped.
     pub(crate) fn commit(
         &self,
         pm: &impl Medium,
@@ -291,7 +292,7 @@ impl Moments {
             self.has_past.store(true, Relaxed);
         }
         let is_logged = state.logging > 0;
-        // Under the lock: nobody forgets what this commit noted before it has its number.
+        // Under the lock: the old values that this commit noted stay until it has its number.
         let kept = self.kept.fetch_add(bytes, Relaxed) + bytes;
         drop(state);
         let unfinished = Unfinished { moments: self, number, is_logged, is_over: false };
@@ -310,7 +311,7 @@ impl Moments {
                 let (moment, _) = state.readers.remove(0);
                 state.ended += 1;
                 ended = Some(moment);
-                self.ended.store(moment, Release); // before: what it wants is forgotten
+                self.ended.store(moment, Release); // before: the values that they need are dropped
             }
             let (oldest, done) = (state.oldest(), state.readers.is_empty());
             drop(state);
@@ -324,7 +325,8 @@ impl Moments {
         }
     }
 
-    /// A reader reads no more: removes it, under the lock; what to forget when that is released.
+    /// Removes a reader, under the lock; returns the oldest needed moment, for dropping old values after the
+    /// lock is released.
     fn end_reader(&self, state: &mut State, moment: u64) -> Option<u64> {
         let before = state.oldest();
         state.remove_reader(moment);
@@ -332,12 +334,12 @@ impl Moments {
         let (oldest, is_last) = (state.oldest(), state.readers.is_empty());
         let has_past = self.has_past.load(Relaxed);
         if is_last {
-            self.has_past.store(false, Relaxed); // all of it is forgotten now
+            self.has_past.store(false, Relaxed); // all old values are dropped now
         }
         (has_past && (oldest > before || is_last)).then_some(oldest)
     }
 
-    /// Finishes a commit and ends its reader, in one step.
+    /// Finishes a commit and ends its reader in one step.
     pub(crate) fn finish(mut unfinished: Unfinished<'_>, reader: Option<Reader>) {
         let Some(mut reader) = reader else { return };
         let this = unfinished.moments;
@@ -370,13 +372,13 @@ impl Moments {
         self.kept.fetch_sub(bytes, Relaxed);
     }
 
-    /// Whether readers of a moment were ended. Asked after what they read was read.
+    /// Returns `true` if the readers of a moment were ended. Called after each of their reads.
     #[inline]
     pub(crate) fn is_ended(&self, moment: u64) -> bool {
         moment <= self.ended.load(Acquire)
     }
 
-    /// What goes on.
+    /// Returns the figures for a report.
     pub(crate) fn figures(&self, pm: &impl Medium) -> Figures {
         let state = pm.lock(&self.state);
         Figures {
@@ -390,18 +392,18 @@ impl Moments {
         }
     }
 
-    /// About how many bytes are kept for readers.
+    /// Returns the approximate bytes of old values.
     pub(crate) fn kept(&self) -> u64 {
         self.kept.load(Relaxed)
     }
 
-    /// The most bytes that are kept for readers.
+    /// Returns the maximum bytes of old values.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 }
 
-/// All writes are watched while this lives.
+/// All writes are watched while this exists.
 #[derive(Debug)]
 pub(crate) struct Watching {
     moments: Handle<Moments>,
@@ -413,7 +415,7 @@ impl Drop for Watching {
     }
 }
 
-/// As [`Watching`], for a while.
+/// Does the same as [`Watching`], for a shorter time.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Watched<'m>(&'m Gate);
@@ -424,7 +426,7 @@ impl Drop for Watched<'_> {
     }
 }
 
-/// All commits write records while this lives.
+/// All commits write records while this exists.
 #[derive(Debug)]
 pub(crate) struct Logging {
     watching: Watching,
@@ -455,7 +457,7 @@ impl Reader {
         self.moment
     }
 
-    /// Whether it was ended.
+    /// Returns `true` if it was ended.
     #[inline]
     pub(crate) fn is_ended(&self) -> bool {
         self.watch.moments.is_ended(self.moment)
@@ -475,7 +477,7 @@ impl Drop for Reader {
     }
 }
 
-/// A commit whose changes are not all in the indexes.
+/// A commit whose changes are not all in the indexes yet.
 #[derive(Debug)]
 #[must_use = "the commit is finished when this is dropped"]
 pub(crate) struct Unfinished<'m> {
@@ -490,12 +492,12 @@ impl Unfinished<'_> {
         self.number
     }
 
-    /// Whether it is to write a record, whatever it changes.
+    /// Returns `true` if it must write a record, whatever it changes.
     pub(crate) fn is_logged(&self) -> bool {
         self.is_logged
     }
 
-    /// The same, for longer. `moments` are its own.
+    /// Converts to one that can be kept. `moments` are its own.
     pub(crate) fn hold(mut self, moments: Handle<Moments>) -> Held {
         self.is_over = true;
         Held { moments, number: self.number }

@@ -1,5 +1,4 @@
-//! What is told to who observes the process: spans and events of `tracing`, with the feature of that name.
-//! Without it there is nothing here. No read is told of.
+//! Spans and events of `tracing`, with the feature of that name; without it they do nothing. Reads have none.
 //!
 //! | span or event | level | when |
 //! | --- | --- | --- |
@@ -11,7 +10,7 @@
 //! | event "a reader is ended" | warn | it kept too much of the past; `moment`, `limit` |
 //! | event "a watch is too far behind" | warn | the log does not have what it wants; `after` |
 
-/// A span that is entered as long as this lives.
+/// A span that is entered while this exists.
 #[cfg(feature = "tracing")]
 pub(crate) type Entered = tracing::span::EnteredSpan;
 /// Nothing.
@@ -55,7 +54,7 @@ macro_rules! events {
 spans! {
     /// A store is opened.
     open(path: &std::path::Path = tracing::field::display(path.display())) INFO;
-    /// What interrupted commits change in a map is made.
+    /// The changes of interrupted commits to a map are made.
     finish(map: &str = map) INFO;
     /// A transaction commits.
     commit(changes: usize = changes) DEBUG;
@@ -68,7 +67,7 @@ events! {
     runs_again(tries: u32) DEBUG "a transaction runs again";
     /// A reader kept too much of the past.
     reader_ended(moment: u64, limit: u64) WARN "a reader is ended";
-    /// The log does not have what a watch wants.
+    /// The log no longer has the commits that a watch needs.
     watch_ended(after: u64) WARN "a watch is too far behind";
 }
 
@@ -88,7 +87,7 @@ mod tests {
     use crate::tests::store::Small;
     use crate::{StoreError, StoreOptions};
 
-    /// Writes down what it is told.
+    /// Collects spans and events.
     #[derive(Clone, Default)]
     struct Notes(Arc<Mutex<Vec<String>>>);
 
@@ -131,8 +130,8 @@ mod tests {
     fn who_observes_is_told_of_commits_conflicts_and_ends() {
         let notes = Notes::default();
         tracing::subscriber::with_default(notes.clone(), || {
-            // Another test may come upon an event first just before there is a subscriber, and note that
-            // none wants it: so come upon them, and ask again.
+            // Another test may meet an event just before this subscriber exists, and note that no subscriber
+            // wants it: so meet each event first, and then rebuild the interest.
             let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
             let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
             let map = store.map::<u64, u64>("numbers").unwrap();

@@ -1,5 +1,5 @@
-//! A range of a map at a moment, from both ends: what the index has, what records were that changed
-//! since, and what a transaction changes itself.
+//! A range of a map at a moment, from both ends: the records of the index, the old values of records that
+//! changed since, and a transaction's own changes.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -11,33 +11,33 @@ use crate::error::StoreError;
 use crate::map::Shared;
 use crate::moments::Reader;
 
-/// Records read at once: few at first, for who wants the first one only.
+/// Records read at once: few at first, for callers that need the first one only.
 const FIRST: usize = 4;
 const MOST: usize = 256;
 
-/// Changes of one's own between two bounds, by key.
+/// A transaction's own changes between two bounds, by key.
 pub(crate) type Own<'r, K, V> =
     Box<dyn Fn(&Bound<K>, &Bound<K>) -> Vec<(K, Option<V>)> + Send + 'r>;
 
-/// See the module's head.
+/// A range of a map at a moment.
 pub(crate) struct Range<'r, K: Key, V: Value, M: Medium> {
     map: &'r Shared<K, V, M>,
     reader: &'r Reader,
     own: Option<Own<'r, K, V>>,
     index: RangeIter<'r, K, V>,
-    /// What is neither given nor in `front` or `back` lies between these.
+    /// The records that are neither returned nor in `front` or `back` are between these.
     lower: Bound<K>,
     upper: Bound<K>,
-    /// Records that were read from either end, ascending.
+    /// Records that were read from the front, ascending.
     front: VecDeque<(K, V)>,
     back: VecDeque<(K, V)>,
-    /// Whether everything was read.
+    /// `true` if everything was read.
     is_read: bool,
     next: usize,
 }
 
 impl<'r, K: Key, V: Value, M: Medium> Range<'r, K, V, M> {
-    /// The records between bounds.
+    /// Returns the records between bounds.
     ///
     /// # Panics
     /// Like `BTreeMap::range`.
@@ -54,8 +54,8 @@ impl<'r, K: Key, V: Value, M: Medium> Range<'r, K, V, M> {
         Self { map, reader, own, index, lower, upper, front, back, is_read: false, next: FIRST }
     }
 
-    /// Reads some records from one end of the index; the bounds of what was read are those of what
-    /// was left but for the far one.
+    /// Reads some records from one end of the index; the remaining bounds are the far one and the last key
+    /// read.
     fn read(&mut self, forward: bool) -> Result<(), StoreError> {
         let mut found = Vec::new();
         for _ in 0..self.next {
@@ -84,7 +84,7 @@ impl<'r, K: Key, V: Value, M: Medium> Range<'r, K, V, M> {
         }
         let moment = self.reader.moment();
         self.map.core.pm().yield_point();
-        // After the index: whoever changed a record since has noted what it was before.
+        // Read after the index: a commit that changed a record since has noted its old value before.
         if self.map.versions.was_empty(moment) {
             found.clear();
         }
@@ -125,7 +125,7 @@ impl<'r, K: Key, V: Value, M: Medium> Range<'r, K, V, M> {
     }
 }
 
-/// Records with changes laid over them, both by key.
+/// Merges records with changes, both ordered by key.
 fn laid_over<K: Ord, V>(records: Vec<(K, V)>, changes: Vec<(K, Option<V>)>) -> Vec<(K, V)> {
     if changes.is_empty() {
         return records;

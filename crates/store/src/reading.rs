@@ -1,4 +1,4 @@
-//! Reading the log: what each entry says.
+//! Reads the entries of the log.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use pmindex_log::{Found, Position};
 use crate::layout::{APPLIED, NONE, RECORD, SETTLED};
 use crate::record::{Group, corrupt, groups_of};
 
-/// Where the record of a commit is.
+/// The position of the record of a commit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Logged {
     pub(crate) number: u64,
@@ -16,20 +16,20 @@ pub(crate) struct Logged {
     pub(crate) position: Position,
 }
 
-/// A commit as its record has it.
+/// The record of a commit.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     pub(crate) logged: Logged,
-    /// What it changes, or what of that nobody has made yet.
+    /// Its changes, or those that are not made yet.
     pub(crate) groups: Vec<Group>,
 }
 
-/// What the entries of a lane mean to whoever reads them.
+/// The meaning of an entry of a lane.
 #[derive(Debug)]
 pub(crate) enum Said {
-    /// A part of a record, not the last one, or a thing that is of no interest here.
+    /// A part of a record other than the last, or an entry without meaning here.
     Nothing,
-    /// A commit, which took place unless it is said otherwise behind.
+    /// A commit, which took place unless a later entry denies it.
     Commit(Recorded),
     /// All changes of this commit are made.
     Applied(u64),
@@ -42,17 +42,17 @@ pub(crate) enum Said {
 /// Reads the entries of a lane, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
-    /// A record of which not all parts are read. If the lane goes on otherwise, it is none.
+    /// A record with missing parts. If the lane continues with something else, it is not a record.
     begun: Option<(Logged, Vec<u8>)>,
 }
 
 impl Reading {
-    /// Whether no record is begun: one may go on reading from here.
+    /// Returns `true` if no record is incomplete, so that reading can continue from here.
     pub(crate) fn is_between(&self) -> bool {
         self.begun.is_none()
     }
 
-    /// Reads an entry: the commit that it concerns, and what it says.
+    /// Reads an entry: its commit, and its meaning.
     pub(crate) fn read<M: Medium>(
         &mut self,
         pm: &M,
@@ -76,7 +76,7 @@ impl Reading {
                     self.begun = Some((logged, record));
                     Said::Nothing
                 } else {
-                    record.truncate(bytes); // the rest of the last line
+                    record.truncate(bytes); // drops the rest of the last line
                     Said::Commit(Recorded { logged, groups: groups_of(&record)? })
                 }
             }
@@ -94,12 +94,12 @@ impl Reading {
     }
 }
 
-/// The commits of a lane that may have changes to be made.
+/// The commits of a lane whose changes may have to be made.
 #[derive(Debug, Default)]
 pub(crate) struct Unmade(pub(crate) BTreeMap<u64, Recorded>);
 
 impl Unmade {
-    /// Follows the lane.
+    /// Processes the next entry of the lane.
     pub(crate) fn follow(&mut self, said: Said) {
         let open = &mut self.0;
         match said {

@@ -1,12 +1,12 @@
-//! Records of commits: the changes of a commit, map by map. See [`layout`](crate::layout). Numbers are little-endian.
+//! Records of commits: their changes, map by map. See [`layout`](crate::layout). Numbers are little-endian.
 
 use pmindex_core::PmError;
 use pmindex_index::{Key, Value, decoded, encoded};
 
-/// Beside the bytes of a name, which are 64 at most: the map was loaded.
+/// A flag beside the bytes of a name, which are 64 at most: the map was loaded.
 const LOADED: u16 = 1 << 15;
 
-/// The record of a commit, in the making.
+/// A record of a commit that is being built.
 #[derive(Debug, Default)]
 pub(crate) struct Record(Vec<u8>);
 
@@ -36,7 +36,7 @@ impl Record {
         record[start + 2..][..4].copy_from_slice(&len.to_le_bytes());
     }
 
-    /// That a map was loaded.
+    /// Makes the record of loading a map.
     pub(crate) fn of_load(name: &str) -> Self {
         let mut record = (name.len() as u16 | LOADED).to_le_bytes().to_vec();
         record.extend_from_slice(&[0; 4]);
@@ -48,13 +48,13 @@ impl Record {
         self.0.len()
     }
 
-    /// As words.
+    /// Returns the record as words.
     pub(crate) fn words(&self) -> Vec<u64> {
         words_of_bytes(&self.0)
     }
 }
 
-/// Bytes as words, and zeros to the end of the last one.
+/// Returns bytes as words, with zeros to the end of the last one.
 pub(crate) fn words_of_bytes(bytes: &[u8]) -> Vec<u64> {
     let word = |bytes: &[u8]| {
         let mut word = [0; 8];
@@ -64,7 +64,7 @@ pub(crate) fn words_of_bytes(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks(8).map(word).collect()
 }
 
-/// Changes of one map, as a record says them.
+/// The changes of one map in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(crate) name: String,
@@ -73,12 +73,12 @@ pub(crate) struct Group {
     pub(crate) changes: Vec<u8>,
 }
 
-/// A record says what no record says.
+/// Returns the error of an invalid record.
 pub(crate) fn corrupt() -> PmError {
     PmError::Corrupt { what: "the log of a store", offset: 0 }
 }
 
-/// Takes `len` bytes off.
+/// Takes `len` bytes from the start.
 fn take<'r>(rest: &mut &'r [u8], len: usize) -> Option<&'r [u8]> {
     rest.split_off(..len)
 }
@@ -95,7 +95,7 @@ fn next_group(rest: &mut &[u8]) -> Option<Group> {
     Some(Group { name, is_loaded, changes: take(rest, changes)?.to_vec() })
 }
 
-/// The groups of a record.
+/// Returns the groups of a record.
 pub(crate) fn groups_of(record: &[u8]) -> Result<Vec<Group>, PmError> {
     let (mut rest, mut groups) = (record, Vec::new());
     while !rest.is_empty() {
@@ -105,7 +105,7 @@ pub(crate) fn groups_of(record: &[u8]) -> Result<Vec<Group>, PmError> {
 }
 
 impl Group {
-    /// Its changes.
+    /// Returns its changes.
     pub(crate) fn changes<K: Key, V: Value>(&self) -> Result<Vec<(K, Option<V>)>, PmError> {
         let (mut rest, mut changes) = (&*self.changes, Vec::new());
         while !rest.is_empty() {
@@ -115,7 +115,7 @@ impl Group {
     }
 }
 
-/// Takes the next change off.
+/// Takes the next change from the start.
 fn next_change<K: Key, V: Value>(rest: &mut &[u8]) -> Option<(K, Option<V>)> {
     let value = take_u32(rest)?;
     let key = take_u32(rest)?;

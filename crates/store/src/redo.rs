@@ -1,12 +1,12 @@
-//! The log of commits: what makes them durable, and what of it a crash has left to do.
+//! The log of commits: it makes them durable, and tells what a crash left undone.
 //!
-//! Its entries are told in [`layout`](crate::layout). A commit takes place when the last part of its [record](crate::record) is durable. When all its changes
-//! are in their indexes, *applied* says so. After a crash the changes of records that have no *applied* are
-//! made map by map, each when it is opened; *settled* says of one that this is done. *None* says of a
-//! record that its commit did not take place.
+//! [`layout`](crate::layout) describes its entries. A commit takes place when the last part of its
+//! [record](crate::record) is durable. *Applied* says that all its changes are in their indexes. After a
+//! crash the changes of records without *applied* are made map by map, when each map is opened; *settled*
+//! says that those of a map are made. *None* says that the commit of a record did not take place.
 //!
-//! What is said of a record is in its lane, behind it. Space comes back from the oldest segment of a
-//! lane on, so a record that is found is found with all that is said of it.
+//! The entries about a record are in its lane, behind it. Space is freed from the oldest segment of a lane
+//! on, so a record that is found is found with all entries about it.
 
 use pmindex_core::{Medium, OpenIndex, PmError, Pool, words_of};
 use pmindex_index::{IndexError, Key, Value};
@@ -25,10 +25,10 @@ use crate::reading::{Logged, Reading, Recorded, Said, Unmade};
 use crate::record::{Group, Record, corrupt, words_of_bytes};
 use crate::wrong::{Faults, Wrong};
 
-/// A record takes at most such a part of the pool.
+/// A record takes at most one such part of the pool.
 const PART: u64 = 4;
 
-/// The commits of each lane whose changes may not all be in their indexes: their records are needed.
+/// The commits of each lane whose changes may not all be in their indexes, so that their records are needed.
 #[derive(Default)]
 struct Pending([OfLane; LANES]);
 
@@ -51,9 +51,9 @@ impl Pending {
     }
 }
 
-/// See the module's head.
+/// The log of commits.
 pub(crate) struct Redo<M: Medium> {
-    /// `None` in a pool that is read only and has no log.
+    /// `None` in a read-only pool without a log.
     log: Option<Log<M>>,
     pending: Pending,
     interrupted: Mutex<Vec<Recorded>>,
@@ -61,13 +61,13 @@ pub(crate) struct Redo<M: Medium> {
     /// Nothing was committed before.
     is_new: bool,
     pub(crate) kept: Arc<Kept>,
-    /// Bytes of the records of commits since it was opened.
+    /// The bytes of the records of commits since it was opened.
     written: AtomicU64,
     max: usize,
-    /// Words of a record in each entry but the last: all that it holds.
+    /// The words of a record in each entry but the last, which are all that an entry can hold.
     part: AtomicUsize,
     pub(crate) faults: Faults,
-    /// The right to use it, to the last.
+    /// The claim on the log, dropped last.
     root: Option<OpenIndex>,
 }
 
@@ -78,7 +78,7 @@ impl<M: Medium> std::fmt::Debug for Redo<M> {
 }
 
 impl<M: Medium> Redo<M> {
-    /// Opens the log, or makes it.
+    /// Opens the log, or creates it.
     pub(crate) fn open(pool: &Arc<Pool<M>>) -> Result<Self, IndexError> {
         let words = [0, NOT_ALL, 0, 0, 0, 0, 0, 0];
         let init = |root: &Root| pool.pm().stream_words(words_of(root), &words);
@@ -145,7 +145,7 @@ impl<M: Medium> Redo<M> {
         Ok(())
     }
 
-    /// Has all records have parts, in several segments now and then.
+    /// Splits all records into parts, some of them in several segments.
     #[cfg(test)]
     pub(crate) fn cut_records(&self) {
         let part = pmindex_log::LINE_WORDS - pmindex_log::HEADER - 2;
@@ -156,12 +156,12 @@ impl<M: Medium> Redo<M> {
         self.log.as_ref().ok_or(PmError::ReadOnly.into())
     }
 
-    /// The most bytes of a record.
+    /// Returns the maximum bytes of a record.
     pub(crate) fn max(&self) -> usize {
         self.max
     }
 
-    /// Commits have greater numbers from now on, and none before has.
+    /// Returns a number below those of all new commits, and not below that of any earlier one.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
@@ -186,7 +186,7 @@ impl<M: Medium> Redo<M> {
                 let logged = Logged { number, lane: lane.number(), position };
                 let is_late = self.faults.has(Wrong::RegisteredLate);
                 if !is_late {
-                    // Before the tail, which says that segments before it are not needed.
+                    // Before the tail moves, which frees the segments before it.
                     self.pending.insert(logged);
                 }
                 if let Err(error) = lane.commit() {
@@ -194,7 +194,7 @@ impl<M: Medium> Redo<M> {
                     return Err(error.into());
                 }
                 if is_late {
-                    self.release(self.log()?, None)?; // as somebody else may now
+                    self.release(self.log()?, None)?; // another thread may have retired its record
                     self.pending.insert(logged);
                 }
                 self.written.fetch_add(bytes, Relaxed);
@@ -203,21 +203,21 @@ impl<M: Medium> Redo<M> {
         )
     }
 
-    /// Says that all changes of a commit are in their indexes, durably: its record is not needed.
+    /// Says durably that all changes of a commit are in their indexes: its record is no longer needed.
     pub(crate) fn retire(&self, logged: Logged) -> Result<(), IndexError> {
         self.say(logged, APPLIED, &[])?;
         self.pending.remove(logged);
         Ok(())
     }
 
-    /// Says that a commit has not taken place, durably.
+    /// Says durably that a commit did not take place.
     pub(crate) fn cancel(&self, logged: Logged) -> Result<(), IndexError> {
         self.say(logged, NONE, &[])?;
         self.pending.remove(logged);
         Ok(())
     }
 
-    /// Says something of a record, durably.
+    /// Appends an entry about a record, durably.
     fn say(&self, logged: Logged, tag: u64, payload: &[u64]) -> Result<(), IndexError> {
         let elsewhere = usize::from(self.faults.has(Wrong::SaidElsewhere));
         let number = (logged.lane + elsewhere) % LANES;
@@ -230,7 +230,7 @@ impl<M: Medium> Redo<M> {
         )
     }
 
-    /// Appends with a lane. Gives back what is not needed if that took a new segment, or found no room.
+    /// Appends to a lane. Frees unneeded segments if that took a new segment, or found no room.
     fn append<'r, R>(
         &'r self,
         lane: impl Fn(&'r Log<M>) -> Lane<'r, M>,
@@ -244,18 +244,18 @@ impl<M: Medium> Redo<M> {
         }
         let appended = appended?;
         if turned {
-            // It is durable: what cannot be given back now will be later.
+            // The entry is durable: segments that cannot be freed now are freed later.
             let _ = self.release(log, None);
         }
         Ok(appended)
     }
 
-    /// Gives back the segments that have nothing that is needed and are not among the newest ones, of
-    /// which so many bytes are kept, or as many as was said. How many.
+    /// Frees the segments that are not needed and not among the newest ones, of which this many bytes are
+    /// kept, or as many as configured. Returns their number.
     fn release(&self, log: &Log<M>, keep: Option<u64>) -> Result<usize, PmError> {
         let mut needed = self.needed(|| log.tails());
         if let Some(floor) = self.kept.hold(log.segments(), keep, &mut needed) {
-            self.raise_floor(floor)?; // durable before: what it says is gone
+            self.raise_floor(floor)?; // durable before: the records below it are freed
         }
         log.release(&needed)
     }
@@ -266,7 +266,7 @@ impl<M: Medium> Redo<M> {
         Ok((log.pool(), log.pool().get(root.root::<Root>())?))
     }
 
-    /// Of commits up to this one the log does not have all the records.
+    /// Notes that the log lacks records of commits up to this one.
     pub(crate) fn raise_floor(&self, floor: u64) -> Result<(), PmError> {
         if !self.kept.raise(floor) {
             return Ok(());
@@ -278,8 +278,8 @@ impl<M: Medium> Redo<M> {
         Ok(())
     }
 
-    /// Says durably of which commits the log has the records from now on: all that are later than `floor`,
-    /// or [`NOT_ALL`]. Another number is there only while the records of all commits are in the log.
+    /// Says durably that the log has the records of all commits later than `floor`, or [`NOT_ALL`]. The floor
+    /// is another number only while the records of all commits are in the log.
     fn store_floor(&self, floor: u64) -> Result<(), PmError> {
         let (pool, root) = self.root()?;
         let pm = pool.pm();
@@ -289,9 +289,9 @@ impl<M: Medium> Redo<M> {
         Ok(())
     }
 
-    /// Says durably whether all commits will have records, whoever opens the store, until it is opened
-    /// otherwise. Before anything is committed. The commit before the first one that the log then has for
-    /// sure.
+    /// Says durably whether all commits will have records, in all openings until it is set otherwise. Called
+    /// before anything is committed. Returns the commit before the first one that the log is then certain to
+    /// have.
     pub(crate) fn set_all(&self, all: bool) -> Result<u64, PmError> {
         let (pool, root) = self.root()?;
         match (all, pool.pm().load(&root.floor)) {
@@ -307,10 +307,10 @@ impl<M: Medium> Redo<M> {
         Ok(self.last)
     }
 
-    /// The commits after one and up to another one, in their order; `from` is where each lane is read on,
+    /// Returns the commits after one and up to another one, in order; `from` has the position in each lane,
     /// at first its start. All commits up to `until` are finished.
     ///
-    /// `None` if there are not the records of all of them any more.
+    /// `None` if the log no longer has the records of all of them.
     pub(crate) fn commits(
         &self,
         after: u64,
@@ -345,9 +345,9 @@ impl<M: Medium> Redo<M> {
         Ok(Some(commits))
     }
 
-    /// From where on each lane is needed; `tails` says where the lanes end.
+    /// Returns the position from which each lane is needed; `tails` returns the ends of the lanes.
     fn needed(&self, tails: impl FnOnce() -> Positions) -> Positions {
-        let mut needed = tails(); // before: what is committed until then is pending, or not needed
+        let mut needed = tails(); // before: earlier commits are pending, or not needed
         for (needed, pending) in needed.iter_mut().zip(&self.pending.0) {
             for logged in pending.0.lock().values() {
                 *needed = (*needed).min(logged.position);
@@ -356,8 +356,8 @@ impl<M: Medium> Redo<M> {
         needed
     }
 
-    /// What interrupted commits change in a map, of each key the last change: to be made before anything
-    /// else is written to the map.
+    /// Returns the changes of interrupted commits to a map, of each key the last one: to be made before any
+    /// other write to the map.
     pub(crate) fn interrupted<K: Key, V: Value>(
         &self,
         name: &str,
@@ -371,13 +371,13 @@ impl<M: Medium> Redo<M> {
         Ok(all)
     }
 
-    /// Whether interrupted commits have something of a map.
+    /// Returns `true` if interrupted commits have changes to a map.
     pub(crate) fn is_interrupted(&self, name: &str) -> bool {
         let interrupted = self.interrupted.lock();
         interrupted.iter().any(|commit| commit.groups.iter().any(|group| group.name == name))
     }
 
-    /// Forgets the changes of interrupted commits to maps that are not there any more.
+    /// Drops the changes of interrupted commits to maps that no longer exist.
     pub(crate) fn forget_dropped(&self, pool: &Pool<M>) -> Result<(), IndexError> {
         let mut names: Vec<String> = Vec::new();
         for commit in self.interrupted.lock().iter() {
@@ -391,7 +391,7 @@ impl<M: Medium> Redo<M> {
         Ok(())
     }
 
-    /// Says that what interrupted commits change in a map is made, durably, or that the map is gone.
+    /// Says durably that the changes of interrupted commits to a map are made, or that the map was dropped.
     pub(crate) fn settle(&self, name: &str) -> Result<(), IndexError> {
         let words = words_of_name(name);
         let mut interrupted = self.interrupted.lock();
@@ -409,7 +409,7 @@ impl<M: Medium> Redo<M> {
         Ok(())
     }
 
-    /// The offsets of the blocks of the log, for the allocator's audit.
+    /// Returns the offsets of the blocks of the log, for the allocator's audit.
     pub(crate) fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         let mut blocks = self.log.as_ref().map_or(Ok(Vec::new()), Log::blocks)?;
         blocks.extend(self.root.as_ref().map(|root| root.block()));
@@ -428,31 +428,31 @@ impl<M: Medium> Redo<M> {
         Ok(())
     }
 
-    /// Bytes of the records of commits since it was opened.
+    /// Returns the bytes of the records of commits since it was opened.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Relaxed)
     }
 
-    /// Segments of the log, and how many there may be.
+    /// Returns the segments of the log, and their maximum number.
     pub(crate) fn segments(&self) -> (u32, u32) {
         let segments = self.log.as_ref().map(Log::segments);
         segments.map_or((0, 0), |segments| (segments.used(), segments.capacity()))
     }
 
-    /// How many commits have changes that may not be in their indexes.
+    /// Returns the number of commits whose changes may not be in their indexes.
     pub(crate) fn len(&self) -> u64 {
         self.pending.len() as u64
     }
 }
 
-/// Bytes of a name, and the name.
+/// Returns the bytes of a name, and the name.
 fn words_of_name(name: &str) -> Vec<u64> {
     let mut words = vec![name.len() as u64];
     words.extend(words_of_bytes(name.as_bytes()));
     words
 }
 
-/// Whether there is no room.
+/// Returns `true` if the error is a lack of room.
 fn is_full(error: &IndexError) -> bool {
     matches!(error, IndexError::Pool(error) if error.is_full())
 }
@@ -468,7 +468,7 @@ mod tests {
         record
     }
 
-    /// Opened by itself, so that nobody finishes what is pending.
+    /// Opens the log without a store, so that pending commits are not finished.
     fn pending(pool: &Arc<Pool>) -> Vec<u64> {
         let redo = Redo::open(pool).unwrap();
         redo.check().unwrap();
@@ -533,7 +533,7 @@ mod tests {
         large.add("map", changes.iter().map(|(key, value)| (key, value)));
         let first = redo.last() + 1;
         let mut lane = redo.log().unwrap().lane();
-        lane.push(RECORD, [&[first, 4096], &[1; 30]]).unwrap(); // a crash came before its other parts
+        lane.push(RECORD, [&[first, 4096], &[1; 30]]).unwrap(); // a crash before its other parts
         lane.commit().unwrap();
         drop(lane);
         redo.put(first + 1, &large).unwrap();

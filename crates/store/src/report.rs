@@ -1,4 +1,4 @@
-//! What goes on in a store.
+//! Reports on the state of a store.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,69 +7,69 @@ use pmindex_core::{Activity, Durability, Medium};
 
 use crate::core::Core;
 
-/// What goes on in a store, at about one moment: what [`Store::report`](crate::Store::report) returns. To a
-/// person it prints itself.
+/// The state of a store at about one moment, from [`Store::report`](crate::Store::report). `Display` formats
+/// it for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreReport {
     /// The pool's file, or `(memory)`.
     pub path: PathBuf,
-    /// Bytes of the pool now.
+    /// The present size of the pool in bytes.
     pub pool_bytes: u64,
-    /// Bytes of it that are in use.
+    /// The bytes in use.
     pub used_bytes: u64,
-    /// Bytes that it may grow to.
+    /// The maximum size of the pool in bytes.
     pub max_bytes: u64,
     /// How a commit becomes durable.
     pub durability: Durability,
     /// The maps, open or not.
     pub maps: Vec<MapReport>,
-    /// Commits since the store was opened, of transactions and of single writes beside a transaction or a
-    /// snapshot; other single writes are not counted, nor transactions that are one: of one record, without
-    /// reading.
+    /// Commits since the store was opened: of transactions, and of single writes beside a transaction or a
+    /// snapshot. Other single writes are not counted, nor transactions of one record without a read, which
+    /// are such.
     pub commits: u64,
-    /// Transactions that were refused because others changed what they had read; each run of one counts.
+    /// Transactions that were refused because other commits changed what they had read; each try counts.
     pub conflicts: u64,
-    /// Commits under way, and those that wait for room in the pool.
+    /// Commits in progress, and those that wait for room in the pool.
     pub unfinished: u64,
-    /// Commits that are durable in the log and whose changes are not all made, those of before a crash that
-    /// wait for their maps to be opened included.
+    /// Commits that are durable in the log and whose changes are not all made, including commits before a
+    /// crash that wait for their maps to be opened.
     pub waiting: u64,
-    /// Snapshots and transactions alive.
+    /// The present snapshots and transactions.
     pub readers: u64,
-    /// Commits since the oldest of them began.
+    /// The commits since the oldest of them began.
     pub oldest_reader_behind: u64,
-    /// Snapshots and transactions that were ended because they kept too much of the past.
+    /// Snapshots and transactions that were ended because they kept too many old values.
     pub ended_readers: u64,
-    /// Bytes of memory kept for them, about.
+    /// The approximate bytes of memory of old values for them.
     pub past_bytes: u64,
     /// The limit of that.
     pub past_bytes_max: u64,
-    /// Watches alive.
+    /// The present watches.
     pub watches: u32,
-    /// Whether all commits have records in the log for who watches them later
+    /// `true` if all commits have records in the log for later watches
     /// ([`keep_commits`](crate::StoreOptions::keep_commits)).
     pub keeps_commits: bool,
     /// Segments of the log.
     pub log_segments: u32,
-    /// How many there may be.
+    /// The maximum number of segments.
     pub log_segments_max: u32,
-    /// Bytes of the records of commits that were written to it since the store was opened.
+    /// The bytes of commit records that were written to it since the store was opened.
     pub log_bytes: u64,
-    /// What the pool has done since it was opened, other indexes of it included: splits of leaves, and, where
-    /// they wait for a disk, fences, group commits and synchronisations.
+    /// The activity of the pool since it was opened, including other indexes in it: splits of leaves, and,
+    /// where they wait for a disk, fences, group commits and synchronisations.
     pub activity: Activity,
 }
 
-/// A map, as a [`StoreReport`] has it.
+/// A map in a [`StoreReport`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MapReport {
     /// Its name.
     pub name: String,
-    /// The kind of its index, as the pool's directory has it.
+    /// The kind of its index in the pool's directory.
     pub kind: String,
-    /// Whether somebody has opened it since the store was opened.
+    /// `true` if it was opened since the store was opened.
     pub is_open: bool,
 }
 
@@ -105,8 +105,8 @@ impl StoreReport {
 
 #[cfg(feature = "metrics")]
 impl StoreReport {
-    /// Records the figures with the recorder of the `metrics` crate: each time somebody asks for metrics, or
-    /// every few seconds. Feature `metrics`. All have the label `store`, the path.
+    /// Records the figures with the recorder of the `metrics` crate. Call it at each scrape, or every few
+    /// seconds. Feature `metrics`. All have the label `store`, the path.
     ///
     /// Counters: `pmindex_store_commits_total`, `_conflicts_total`, `_readers_ended_total`,
     /// `_log_bytes_total`, `_splits_total`, `_group_commits_total`, `_syncs_total`, `_journal_bytes_total`, and
@@ -184,7 +184,7 @@ impl StoreReport {
     }
 }
 
-/// Bytes as a person reads them.
+/// Bytes, formatted for people.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {
@@ -256,7 +256,7 @@ mod tests {
     use crate::StoreOptions;
     use crate::tests::store::Small;
 
-    /// Keeps what it is told, by name and label.
+    /// Collects metrics by name and label.
     #[derive(Default)]
     struct Figures(Arc<Mutex<BTreeMap<String, f64>>>);
 
@@ -333,7 +333,7 @@ mod tests {
         metrics::with_local_recorder(&figures, || report.record());
         let figures = figures.0.lock();
         let figure = |name: &str| figures[&format!("pmindex_store_{name} store=(memory)")];
-        assert_eq!(figures.len(), 21); // no fences: they wait for nothing here
+        assert_eq!(figures.len(), 21); // no fences, since they wait for nothing here
         assert_eq!([figure("commits_total"), figure("readers"), figure("maps")], [1.0; 3]);
         assert_eq!(figure("pool_bytes"), report.pool_bytes as f64);
         assert_eq!(figure("past_bytes_max"), 256.0 * 1024.0 * 1024.0);

@@ -1,5 +1,5 @@
-//! Histories of real threads: each is strictly serializable, by the order of commits and by a search
-//! for cycles that knows nothing of it; and with a rule taken out, histories are found that are not.
+//! Histories of real threads: each is strictly serializable, by the order of commits and by a search for
+//! cycles that does not use it. With a rule removed, histories that are not serializable are found.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::wrong::Wrong;
 use crate::{Map, Store, StoreError, StoreOptions};
 
 const THREADS: u64 = 4;
-/// Transactions of each thread.
+/// The transactions of each thread.
 const EACH: u64 = 150;
-/// Keys that all threads update.
+/// The keys that all threads update.
 const HOT: u64 = 5;
-/// Keys of a range, and how many transactions read it before the next one comes.
+/// The keys of a range, and the number of transactions that read it before the next range.
 const RANGE: u64 = 12;
 const TURNS: u64 = 12;
-/// The map of ranges; the two before are updated.
+/// The map of ranges; the two before it are updated.
 const RANGES: u32 = 2;
 
-/// What transactions do.
+/// The work of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
     /// Replaces records of both maps.
@@ -37,22 +37,22 @@ enum Does {
     Appends,
     /// Reads everything, through a snapshot.
     Looks,
-    /// A single write or read, of no transaction.
+    /// A single write or read outside of transactions.
     Single,
-    /// Writes blindly, removes, and takes back.
+    /// Writes without reading, removes, and rolls back.
     Blindly,
 }
 
 use Does::{Appends, Blindly, Looks, Single, Skews, Updates};
 
-/// Three maps, and threads that record what they do to them.
+/// Three maps, and threads that record their operations on them.
 struct Recorded {
     store: Store<Small>,
     maps: [Map<u64, u64>; 3],
     clock: Clock,
 }
 
-/// What a thread is about.
+/// The state of a thread.
 struct Thread {
     numbers: u64,
     versions: u64,
@@ -76,7 +76,7 @@ impl Thread {
         self.versions
     }
 
-    /// Lets others come between, now and then.
+    /// Sometimes lets other threads run.
     fn pause(&mut self) {
         if self.below(3) == 0 {
             thread::yield_now();
@@ -88,7 +88,7 @@ impl Thread {
     }
 }
 
-/// A try of a transaction, and what it reads and writes.
+/// A try of a transaction, with its reads and writes.
 struct Try {
     tx: Tx<Mapped>,
     reads: Vec<Read>,
@@ -127,7 +127,7 @@ impl Recorded {
         Ok(())
     }
 
-    /// Reads a range, from either end, up to so many records. Before it writes any of them.
+    /// Reads a range, from either end, up to this number of records. Called before it writes any of them.
     fn read_range(
         &self,
         one: &mut Try,
@@ -230,7 +230,7 @@ impl Recorded {
         }
     }
 
-    /// Looks at everything through a snapshot.
+    /// Reads everything through a snapshot.
     fn look(&self, thread: &mut Thread) -> Result<(), StoreError> {
         let start = self.clock.tick();
         let view = self.store.snapshot()?;
@@ -250,7 +250,7 @@ impl Recorded {
         Ok(())
     }
 
-    /// A single write or read.
+    /// Makes a single write or read.
     fn single(&self, thread: &mut Thread) -> Result<(), StoreError> {
         let item = thread.hot();
         let map = &self.maps[item.0 as usize];
@@ -281,7 +281,7 @@ impl Recorded {
     }
 }
 
-/// A history of threads that do such things.
+/// Records a history of threads that do this work.
 fn history(seed: u64, wrong: Option<Wrong>, all: &[Does]) -> Vec<Transaction> {
     let recorded = Recorded::new(seed, wrong);
     thread::scope(|scope| {
@@ -310,7 +310,7 @@ fn histories_are_strictly_serializable() {
     assert_eq!(transactions as u64, 16 * THREADS * EACH);
 }
 
-/// Both checks find it, or the one that can.
+/// Checks that both checks find the fault, or the one that can.
 fn is_found(wrong: Wrong, all: &[Does]) {
     let both: [Check; 2] = [search_cycle, replay];
     let checks = if all.contains(&Single) { &both[..1] } else { &both[..] };

@@ -15,13 +15,13 @@ use crate::moments::Reader;
 use crate::range::Range;
 use crate::versions::Known;
 
-/// One moment of all maps of a store: everything that was committed before it was taken, and nothing
-/// after. Writers go on meanwhile. See [`Map::at`](crate::Map::at).
+/// One moment of all maps of a store: everything that was committed before it was taken, and nothing after.
+/// Writers continue meanwhile. See [`Map::at`](crate::Map::at).
 ///
 /// # Cost
-/// While it lives, each write keeps in memory what it replaces, up to the limit of the store's options;
-/// beyond it the oldest snapshot ends, and what is read through it is
-/// [`StoreError::SnapshotEnded`] from then on, never wrong. After a crash there are no snapshots.
+/// While it exists, each write keeps the old value in memory, up to the limit of the store's options. Beyond
+/// the limit the oldest snapshot ends, and reads through it return [`StoreError::SnapshotEnded`] from then
+/// on, never wrong values. After a crash there are no snapshots.
 pub struct Snapshot<M: Medium = Mapped> {
     pub(crate) core: Handle<Core<M>>,
     pub(crate) reader: Reader,
@@ -46,18 +46,18 @@ impl<K: Key, V: Value, M: Medium> fmt::Debug for MapAt<'_, K, V, M> {
     }
 }
 
-/// Records of a map at a moment, in order, from both ends.
+/// The records of a map at a moment, in order, from both ends.
 pub type RangeAt<'m, K, V> =
     Box<dyn DoubleEndedIterator<Item = Result<(K, V), StoreError>> + Send + 'm>;
 
-/// What a record of a map was at the moment of a reader.
+/// Returns a record of a map at the moment of a reader.
 pub(crate) fn get_at<K: Key, V: Value, M: Medium>(
     map: &Shared<K, V, M>,
     reader: &Reader,
     key: &K::Ref,
 ) -> Result<Option<V>, StoreError> {
     let now = map.index.get(key)?;
-    // After the index: whoever changed the record since has noted what it was before.
+    // Read after the index: a commit that changed the record since has noted its old value before.
     map.core.pm().yield_point();
     let was = map.versions.at(reader.moment(), key);
     if reader.is_ended() {
@@ -69,7 +69,7 @@ pub(crate) fn get_at<K: Key, V: Value, M: Medium>(
     })
 }
 
-/// As [`get_at`], in the memory of `value`; whether there was a record.
+/// Does the same as [`get_at`], reusing the memory of `value`; returns `true` if the record existed.
 fn get_into_at<K: Key, V: Value, M: Medium>(
     map: &Shared<K, V, M>,
     reader: &Reader,
@@ -77,7 +77,7 @@ fn get_into_at<K: Key, V: Value, M: Medium>(
     value: &mut V,
 ) -> Result<bool, StoreError> {
     let now = map.index.get_into(key, value)?;
-    // After the index: whoever changed the record since has noted what it was before.
+    // Read after the index: a commit that changed the record since has noted its old value before.
     map.core.pm().yield_point();
     let was = map.versions.at(reader.moment(), key);
     if reader.is_ended() {
@@ -101,38 +101,38 @@ impl<'m, K: Key, V: Value, M: Medium> MapAt<'m, K, V, M> {
         Err(StoreError::OtherStore { name: self.map.name.clone() })
     }
 
-    /// The value of `key` then.
+    /// Returns the value of `key` at the moment.
     ///
     /// # Errors
-    /// [`StoreError::SnapshotEnded`], [`StoreError::OtherStore`]; the index's.
+    /// [`StoreError::SnapshotEnded`], [`StoreError::OtherStore`]; those of the index.
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, StoreError> {
         self.check()?;
         get_at(self.map, &self.snapshot.reader, key)
     }
 
-    /// Reads the value of `key` then into `value`, in the memory that it has; `false` if there was none. See
-    /// [`Index::get_into`](pmindex_index::Index::get_into).
+    /// Reads the value of `key` at the moment into `value`, reusing its memory; returns `false` if the key
+    /// was absent. See [`Index::get_into`](pmindex_index::Index::get_into).
     ///
     /// # Cost
-    /// No allocation where `Index::get_into` needs none, but for records that were replaced since.
+    /// No allocation where `Index::get_into` needs none, except for records that were replaced since.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, StoreError> {
         self.check()?;
         get_into_at(self.map, &self.snapshot.reader, key, value)
     }
 
-    /// Whether there was a `key` then.
+    /// Returns `true` if `key` was present at the moment.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, StoreError> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// The records with keys in `range` then, in order, from both ends. An item is an error as
-    /// [`get`](Self::get) has them; it is the last one.
+    /// Returns the records with keys in `range` at the moment, in order, from both ends. An item may be an
+    /// error of [`get`](Self::get); it is the last one.
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
@@ -143,10 +143,10 @@ impl<'m, K: Key, V: Value, M: Medium> MapAt<'m, K, V, M> {
         self.range_bounds(lower, upper)
     }
 
-    /// As [`range`](Self::range).
+    /// Does the same as [`range`](Self::range), for any bounds.
     ///
     /// # Panics
-    /// As [`range`](Self::range).
+    /// Like [`range`](Self::range).
     #[must_use]
     pub fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeAt<'m, K, V> {
         if let Err(error) = self.check() {
@@ -155,7 +155,7 @@ impl<'m, K: Key, V: Value, M: Medium> MapAt<'m, K, V, M> {
         Box::new(Range::new(self.map, &self.snapshot.reader, None, lower, upper))
     }
 
-    /// The records whose keys begin with `prefix` then.
+    /// Returns the records whose keys begin with `prefix` at the moment.
     #[must_use]
     pub fn prefix(&self, prefix: &K::Ref) -> RangeAt<'m, K, V>
     where
@@ -165,29 +165,29 @@ impl<'m, K: Key, V: Value, M: Medium> MapAt<'m, K, V, M> {
         self.range_bounds(Bound::Included(prefix), after.as_ref().map(K::borrowed))
     }
 
-    /// The least record then.
+    /// Returns the least record at the moment.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn first_key_value(&self) -> Result<Option<(K, V)>, StoreError> {
         self.range(..).next().transpose()
     }
 
-    /// The greatest record then.
+    /// Returns the greatest record at the moment.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn last_key_value(&self) -> Result<Option<(K, V)>, StoreError> {
         self.range(..).next_back().transpose()
     }
 
-    /// How many records there were.
+    /// Returns the number of records at the moment.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     ///
     /// # Cost
-    /// Reads them all.
+    /// Reads all records.
     pub fn len(&self) -> Result<u64, StoreError> {
         let mut all = 0;
         for record in self.range(..) {
@@ -197,10 +197,10 @@ impl<'m, K: Key, V: Value, M: Medium> MapAt<'m, K, V, M> {
         Ok(all)
     }
 
-    /// Whether there was none.
+    /// Returns `true` if the map was empty at the moment.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn is_empty(&self) -> Result<bool, StoreError> {
         Ok(self.first_key_value()?.is_none())
     }

@@ -29,7 +29,7 @@ use crate::wait::lock;
 use crate::watch::{Watch, WatchPosition};
 use crate::wrong::Wrong;
 
-/// How a [`Store`] is opened.
+/// Options for opening a [`Store`].
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     pool: PoolOptions,
@@ -38,12 +38,12 @@ pub struct StoreOptions {
     commits: Commits,
 }
 
-/// Which commits are kept in the log for those who watch them.
+/// The commits that are kept in the log for watches.
 #[derive(Clone, Copy, Debug)]
 enum Commits {
-    /// Those after now, while somebody watches: about so many bytes.
+    /// Those that come while a watch exists: about this many bytes.
     Watched(u64),
-    /// All: about so many bytes of the newest.
+    /// All: about this many bytes of the newest.
     All(u64),
 }
 
@@ -59,42 +59,42 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// The defaults.
+    /// Returns the defaults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How the pool is opened or created: its size, its mode of durability.
+    /// Sets how the pool is opened or created: its size, its mode of durability.
     #[must_use]
     pub fn pool(mut self, options: PoolOptions) -> Self {
         self.pool = options;
         self
     }
 
-    /// How many bytes of memory snapshots and transactions may keep of the past, about: 256 MiB
-    /// unless said otherwise. Beyond it the oldest of them ends.
+    /// Sets the approximate bytes of memory for old values that snapshots and transactions need (default 256
+    /// MiB). Beyond it the oldest of them ends.
     #[must_use]
     pub fn past_bytes(mut self, bytes: u64) -> Self {
         self.past_bytes = bytes;
         self
     }
 
-    /// Has every commit write a record to the log, and keeps the newest of them, about so many bytes: so
-    /// that a [`Watch`] can begin where another one, of another process or before a crash, has ended. Each
-    /// single write takes two fences more. Takes hold when the store is opened, and until it is opened
-    /// without this; then later watches cannot go on where earlier ones have ended.
+    /// Makes every commit write a record to the log, and keeps about this many bytes of the newest records,
+    /// so that a [`Watch`] can continue where another one ended, in another process or before a crash. Each
+    /// single write takes two more fences. Takes effect at this opening, and ends when the store is opened
+    /// without this option; then later watches cannot continue where earlier ones ended.
     ///
-    /// At most an eighth of the pool's greatest size. Without this, only while somebody watches records are
-    /// written, and about 16 MiB of them are kept.
+    /// At most an eighth of the pool's maximum size. Without this option, records are written only while a
+    /// watch exists, and about 16 MiB of them are kept.
     #[must_use]
     pub fn keep_commits(mut self, bytes: u64) -> Self {
         self.commits = Commits::All(bytes);
         self
     }
 
-    /// How often [`Store::transaction`] runs a transaction that conflicts with others: 100 times
-    /// unless said otherwise.
+    /// Sets how often [`Store::transaction`] runs a transaction that conflicts with others (default 100
+    /// times).
     #[must_use]
     pub fn tries(mut self, tries: u32) -> Self {
         self.tries = tries.max(1);
@@ -102,14 +102,14 @@ impl StoreOptions {
     }
 }
 
-/// A map that is open, of any type.
+/// An open map of any type.
 pub(crate) trait AnyMap<C: Catalog, M: Medium>: Any + Send + Sync {
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
     fn blocks(&self) -> Result<Vec<u64>, IndexError>;
     fn check(&self) -> Result<u64, IndexError>;
-    /// Closes its index; gives it back if there are other handles.
+    /// Closes its index; returns it if other handles exist.
     fn close(self: Arc<Self>) -> Closed<C, M>;
-    /// Copies what it was to another pool; how many records.
+    /// Copies its state at a moment to another pool; returns the number of records.
     fn copy(
         self: Arc<Self>,
         entry: &IndexEntry,
@@ -141,21 +141,20 @@ impl<C: Catalog, K: Key, V: Value, M: Medium> AnyMap<C, M> for Shared<K, V, M> {
     }
 }
 
-/// What came of closing a map; itself if there are other handles.
+/// The result of closing a map: the map itself if other handles exist.
 type Closed<C, M> = Result<Result<(), IndexError>, Arc<dyn AnyMap<C, M>>>;
-/// The maps of a store that are open, by name.
+/// The open maps of a store, by name.
 type Maps<C, M> = HashMap<String, Arc<dyn AnyMap<C, M>>>;
 
 /// Named typed maps in one pool, with transactions and snapshots over all of them.
 ///
-/// The maps are indexes of the pool, of any kind, and may also be opened one by one as such while no store
-/// is open; but first open them through the store after a crash, which finishes the transactions that it
-/// interrupted.
+/// The maps are indexes of the pool, of any kind. While no store is open, each may also be opened as an
+/// index, but after a crash first open the maps through the store, which finishes interrupted transactions.
 pub struct Store<C: Catalog, M: Medium = Mapped> {
     core: Handles<Core<M>>,
     maps: Mutex<Maps<C, M>>,
     numbers: std::sync::atomic::AtomicU64,
-    /// How many bytes of the log are kept for those who watch.
+    /// The bytes of the log that are kept for watches.
     watched: u64,
     catalog: PhantomData<C>,
 }
@@ -170,7 +169,7 @@ impl<C: Catalog> Store<C, Mapped> {
     /// Opens the store in the pool file at `path`, or creates it, with the default options.
     ///
     /// # Errors
-    /// [`StoreError::Open`]; the pool's.
+    /// [`StoreError::Open`]; those of the pool.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_with(path, &StoreOptions::new())
     }
@@ -178,7 +177,7 @@ impl<C: Catalog> Store<C, Mapped> {
     /// Opens the store in the pool file at `path`, or creates it.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Self, StoreError> {
         let pool = Arc::new(Pool::open_or_create(path, &options.pool)?);
         Self::in_pool(&pool, options)
@@ -186,11 +185,11 @@ impl<C: Catalog> Store<C, Mapped> {
 }
 
 impl<C: Catalog, M: Medium> Store<C, M> {
-    /// The store in a pool that is open. Transactions that a crash interrupted when they were durable are
-    /// finished map by map, when each is opened.
+    /// Opens the store in an open pool. Durable transactions that a crash interrupted are finished map by
+    /// map, when each is opened.
     ///
     /// # Errors
-    /// The pool's.
+    /// Those of the pool.
     pub fn in_pool(pool: &Arc<Pool<M>>, options: &StoreOptions) -> Result<Self, StoreError> {
         let _span = observe::open(pool.path());
         let redo = Redo::open(pool)?;
@@ -218,18 +217,19 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         })
     }
 
-    /// The map `name`: the one that is there, of whatever kind, or a new one of the default kind.
+    /// Opens the map `name`, of any kind, or creates one of the default kind.
     ///
     /// # Errors
-    /// [`StoreError::OpenWithOtherTypes`], [`IndexError::WrongLayout`] if it has other types; the pool's.
+    /// [`StoreError::OpenWithOtherTypes`], [`IndexError::WrongLayout`] if it has other types; those of the
+    /// pool.
     pub fn map<K: Key, V: Value>(&self, name: &str) -> Result<Map<K, V, M>, StoreError> {
         self.map_of_kind(name, C::DEFAULT)
     }
 
-    /// The map `name`: the one that is there, of whatever kind, or a new one of this kind.
+    /// Opens the map `name`, of any kind, or creates one of this kind.
     ///
     /// # Errors
-    /// As [`map`](Self::map).
+    /// Those of [`map`](Self::map).
     pub fn map_of_kind<K: Key, V: Value>(
         &self,
         name: &str,
@@ -244,11 +244,11 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         Ok(self.share(&mut maps, name, index))
     }
 
-    /// The map `name` of records that are over some time, each at its own: the one that is there, of whatever
-    /// kind, or a new one of the default kind. Its types are those of `map::<K, Expiring<V>>`.
+    /// Opens the map `name` of records that expire, each at its own time, of any kind, or creates one of the
+    /// default kind. Its types are those of `map::<K, Expiring<V>>`.
     ///
     /// # Errors
-    /// As [`map`](Self::map).
+    /// Those of [`map`](Self::map).
     pub fn expiring_map<K: Key, V: Value>(
         &self,
         name: &str,
@@ -256,7 +256,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         self.map(name).map(ExpiringMap::new)
     }
 
-    /// The map `name`, if there is one.
+    /// Opens the map `name`, if it exists.
     ///
     /// # Errors
     /// [`IndexError::NoSuchIndex`]; those of [`map`](Self::map).
@@ -306,8 +306,8 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         Ok(map)
     }
 
-    /// Makes what interrupted commits change in a map, before anybody else has it. What finds no room
-    /// waits until there is some.
+    /// Makes the changes of interrupted commits to a map before it is handed out. Changes that find no room
+    /// wait until there is some.
     fn finish<K: Key, V: Value>(
         &self,
         map: &Map<K, V, M>,
@@ -316,7 +316,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         let _span = observe::finish(map.name());
         let _recovery = self.core.pool.recovery();
         match Late::make_now(&map.shared, writes) {
-            Ok(()) => self.core.redo.settle(map.name()), // durable before: anybody has the map
+            Ok(()) => self.core.redo.settle(map.name()), // durable before: the map is handed out
             Err((IndexError::Pool(error), late)) if error.is_full() => {
                 self.core.set_stuck(vec![late], Leave::Map(map.name().into()));
                 Ok(())
@@ -325,24 +325,24 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         }
     }
 
-    /// The maps of the store, open or not, with their kinds and names.
+    /// Returns the maps of the store, open or not, with their kinds and names.
     ///
     /// # Errors
     /// [`PmError::Corrupt`]: the directory of the pool is damaged.
     pub fn maps_in_pool(&self) -> Result<Vec<IndexEntry>, StoreError> {
         let mut maps = backup::maps_of(&self.core.pool)?;
-        maps.retain(|entry| C::kind(entry).is_some()); // a batch's log, files: nothing of a store
+        maps.retain(|entry| C::kind(entry).is_some()); // a batch's log and files are no maps of a store
         Ok(maps)
     }
 
-    /// Removes the map `name` and frees all its blocks; whether there was one. Nobody has a handle of it,
-    /// and no snapshot or transaction reads it.
+    /// Removes the map `name` and frees all its blocks; returns `true` if it existed. It must have no
+    /// handles, and no snapshot or transaction may read it.
     ///
     /// # Errors
     /// [`StoreError::InUse`]; those of [`map`](Self::map); the map stays.
     pub fn drop_map<K: Key, V: Value>(&self, name: &str) -> Result<bool, StoreError> {
         let mut maps = self.maps();
-        // Opened, so that nothing of an interrupted transaction waits for a map of this name.
+        // Opened first, so that no interrupted transaction waits for a map of this name.
         match self.open_map::<K, V>(&mut maps, name) {
             Err(StoreError::Index(IndexError::NoSuchIndex { .. })) => return Ok(false),
             opened => drop(opened?),
@@ -365,28 +365,28 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         }
     }
 
-    /// One moment of all maps: now. Waits for the commits that are under way.
+    /// Takes a snapshot: the present moment of all maps. Waits for commits in progress.
     ///
     /// # Errors
-    /// A transaction that is durable cannot be finished: the pool's.
+    /// Those of the pool, if a durable transaction cannot be finished.
     pub fn snapshot(&self) -> Result<Snapshot<M>, StoreError> {
         let reader = self.core.read()?;
         Ok(Snapshot { core: self.core.handle(), reader })
     }
 
-    /// Writes one moment of all maps, now, to a new pool at `target`, while writers go on: a store to be opened
-    /// as any other. The file has its name when it is complete and durable.
+    /// Writes the present moment of all maps to a new pool at `target`, while writers continue. The result
+    /// can be opened like any store. The file gets its name when it is complete and durable.
     ///
-    /// Whatever writers replace meanwhile is kept in memory, up to [`StoreOptions::past_bytes`]. (`Backup`
-    /// copies a pool of whatever contents, and pauses its writers.)
+    /// The old values of records that writers replace meanwhile are kept in memory, up to
+    /// [`StoreOptions::past_bytes`]. (`Backup` copies a pool with any contents, and pauses its writers.)
     ///
     /// # Errors
-    /// [`StoreError::SnapshotEnded`] if writers replaced more than that; [`StoreError::NotOpen`] if a map has not
-    /// been opened with its types; [`StoreError::Open`], [`StoreError::File`] for the new file; the pool's. There
-    /// is no new file then.
+    /// [`StoreError::SnapshotEnded`] if writers replaced more than that; [`StoreError::NotOpen`] if a map was
+    /// not opened with its types; [`StoreError::Open`], [`StoreError::File`] for the new file; those of the
+    /// pool. Then there is no new file.
     ///
     /// # Cost
-    /// Reads all records, writes them as by a bulk load.
+    /// Reads all records, and writes them as a bulk load does.
     pub fn backup(&self, target: impl AsRef<Path>) -> Result<StoreBackup, StoreError> {
         let _span = observe::backup(target.as_ref());
         let open = self.maps();
@@ -402,14 +402,14 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     }
 
     /// Watches the commits of all maps from now on, in their order: transactions and single writes. Dropping
-    /// a map is none.
+    /// a map is not a commit.
     ///
     /// # Durability
-    /// What is returned is durable as the pool's mode says; what a power failure takes back in mode
-    /// `Periodic`, a watch may have returned.
+    /// A returned commit is durable according to the mode of the pool. In mode `Periodic` a watch may return
+    /// commits that a power failure takes back.
     ///
     /// # Errors
-    /// [`PmError::ReadOnly`](pmindex_core::PmError::ReadOnly); the pool's.
+    /// [`PmError::ReadOnly`](pmindex_core::PmError::ReadOnly); those of the pool.
     pub fn watch(&self) -> Result<Watch<M>, StoreError> {
         Watch::new(&self.core, None, self.watched)
     }
@@ -417,27 +417,28 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// Watches the commits after a position that a watch of this store had.
     ///
     /// # Errors
-    /// [`StoreError::WatchEnded`] if the log does not have all of them: too many came since, or they wrote
-    /// none because nobody watched (see [`StoreOptions::keep_commits`]). Those of [`watch`](Self::watch).
+    /// [`StoreError::WatchEnded`] if the log does not have all of them: too many came since, or no watch
+    /// existed, so they have no records (see [`StoreOptions::keep_commits`]). Those of
+    /// [`watch`](Self::watch).
     pub fn watch_from(&self, position: WatchPosition) -> Result<Watch<M>, StoreError> {
         Watch::new(&self.core, Some(position), self.watched)
     }
 
-    /// Begins a transaction, which whoever has it commits or drops.
+    /// Begins a transaction, which the caller commits or drops.
     ///
     /// # Errors
-    /// As [`snapshot`](Self::snapshot).
+    /// Those of [`snapshot`](Self::snapshot).
     pub fn begin(&self) -> Result<Transaction<M>, StoreError> {
         self.core.finish_stuck()?;
         Ok(Transaction::new(self.core.handle()))
     }
 
-    /// Runs a transaction and commits it: all or nothing, serializable, durable when it returns. If
-    /// another commit changed what it has read, it is run again, so `body` may run several times. If
-    /// `body` fails or panics, nothing is changed.
+    /// Runs a transaction and commits it: all or nothing, serializable, durable when it returns. If another
+    /// commit changed what it has read, it is run again, so `body` may run several times. If `body` fails or
+    /// panics, nothing is changed.
     ///
-    /// `body` may fail with an error of the caller's, which has `From<StoreError>`: a refusal that a rule of
-    /// the caller's asks for leaves as what it is, and nothing is run again.
+    /// `body` may fail with an error type of the caller's that has `From<StoreError>`: the caller's own
+    /// errors are returned unchanged, and nothing is run again.
     ///
     /// # Errors
     /// Those of `body`; [`StoreError::Conflict`] if it conflicted each time; those of
@@ -449,29 +450,29 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         Transaction::run(&self.core.handle(), body)
     }
 
-    /// The pool.
+    /// Returns the pool.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool<M>> {
         &self.core.pool
     }
 
-    /// Has a step go wrong from now on.
+    /// Makes a step go wrong from now on.
     #[cfg(test)]
     pub(crate) fn go_wrong(&self, wrong: Wrong) {
         self.core.moments.faults.set(wrong);
         self.core.redo.faults.set(wrong);
     }
 
-    /// Has the records of commits have parts.
+    /// Splits the records of commits into parts.
     #[cfg(test)]
     pub(crate) fn cut_records(&self) {
         self.core.redo.cut_records();
     }
 
-    /// What goes on in the store: for an operator who looks, or a program that asks now and then.
+    /// Returns the state of the store, for an operator or for monitoring.
     ///
     /// # Cost
-    /// Reads the directory and the tables of pages of the pool; stops nobody for longer than a commit does.
+    /// Reads the directory and the page tables of the pool; blocks no thread for longer than a commit does.
     ///
     /// # Errors
     /// [`PmError::Corrupt`]: the directory of the pool is damaged.
@@ -486,16 +487,16 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         Ok(StoreReport::new(&self.core, maps.collect()))
     }
 
-    /// About how many bytes of memory are kept for snapshots and transactions.
+    /// Returns the approximate bytes of memory of old values for snapshots and transactions.
     #[must_use]
     pub fn past_bytes(&self) -> u64 {
         self.core.moments.kept()
     }
 
-    /// The offsets of the blocks of the log and of the maps that are open, for the allocator's audit.
+    /// Returns the offsets of the blocks of the log and of the open maps, for the allocator's audit.
     ///
     /// # Errors
-    /// The pool's.
+    /// Those of the pool.
     pub fn blocks(&self) -> Result<Vec<u64>, StoreError> {
         let mut blocks = self.core.redo.blocks()?;
         for map in self.maps().values() {
@@ -504,30 +505,30 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         Ok(blocks)
     }
 
-    /// Verifies the log and the maps that are open; the number of records.
+    /// Verifies the log and the open maps; returns the number of records.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault that is found.
     pub fn check(&self) -> Result<u64, StoreError> {
         self.core.redo.check()?;
         let maps = self.maps();
         maps.values().try_fold(0, |records, map| Ok(records + map.check()?))
     }
 
-    /// Commits that are durable, and not all of whose changes are made: those under way, and those that
-    /// a crash has interrupted and that wait for their maps to be opened.
+    /// Returns the number of durable commits whose changes are not all made: those in progress, and those
+    /// that a crash interrupted and that wait for their maps to be opened.
     #[must_use]
     pub fn unfinished_commits(&self) -> u64 {
         self.core.redo.len()
     }
 
     /// Closes the maps and the log, so that the next opening is quick; the pool is closed when its last
-    /// handle is dropped. Before it, drop whatever came from the store: maps (an [`ExpiringMap`] and its
-    /// [`Sweeper`](crate::Sweeper) are handles of theirs), snapshots, transactions, watches.
+    /// handle is dropped. First drop everything that came from the store: maps (an [`ExpiringMap`] and its
+    /// [`Sweeper`](crate::Sweeper) hold one), snapshots, transactions, watches.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] if somebody has one of these: nothing is lost, the next opening recovers. The
-    /// pool's.
+    /// [`StoreError::InUse`] if one of these exists: nothing is lost, the next opening recovers. Those of the
+    /// pool.
     pub fn close(self) -> Result<(), StoreError> {
         let mut maps = self.maps.into_inner();
         for (name, map) in maps.drain() {

@@ -1,4 +1,4 @@
-//! A store crashed in the simulator, with the right steps and with wrong ones.
+//! Crashes a store in the simulator, with the right steps and with wrong ones.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
@@ -10,7 +10,7 @@ use crate::wrong::Wrong;
 
 #[path = "../../../tests/crash/expiring.rs"]
 mod expiring;
-/// What `cargo xtask crash --index store` crashes.
+/// The subjects of `cargo xtask crash --index store`.
 #[allow(dead_code, reason = "the explorer of crashes has all of it")]
 #[path = "../../../tests/crash/store.rs"]
 pub(crate) mod store;
@@ -18,7 +18,7 @@ pub(crate) mod store;
 use expiring::Expires;
 use store::{SmallStore, Stored, Variant};
 
-/// A wrong step; the threads of an exploration that meets it, and the first of the seeds that are tried.
+/// A wrong step; the threads of an exploration that finds it, and the first seed.
 type Step = (Wrong, &'static str, usize, u64);
 
 const WRONG: [Step; 11] = [
@@ -38,12 +38,12 @@ const WRONG: [Step; 11] = [
 const SWEPT: Step =
     (Wrong::SweptBlindly, "a sweeper removes a record whatever has become of it", 2, 1);
 
-/// What goes wrong in the stores of [`Varied`]; see [`Varied::has`].
+/// The wrong step of the stores of [`Varied`]; see [`Varied::has`].
 static GOES: AtomicUsize = AtomicUsize::new(RIGHT);
 const RIGHT: usize = usize::MAX;
 static TURN: Mutex<()> = Mutex::new(());
 
-/// One type for all wrong steps: each further one would have the store and its maps compiled again.
+/// One type for all wrong steps: each further one would compile the store and its maps again.
 struct Varied;
 
 impl Variant for Varied {
@@ -60,7 +60,7 @@ impl Variant for Varied {
 }
 
 impl Varied {
-    /// All stores of this kind have that step, until the result is dropped.
+    /// Makes all stores of this type have that wrong step, until the result is dropped.
     fn has(step: usize) -> MutexGuard<'static, ()> {
         let turn = TURN.lock();
         GOES.store(step, SeqCst);
@@ -68,13 +68,13 @@ impl Varied {
     }
 }
 
-/// Explores one thread or more; the first failure.
+/// Explores one or more threads; returns the first failure.
 fn crash<S: CrashSubject>(threads: usize, seed: u64, states: u64) -> Result<u64, String> {
     let config = Config::new().seed(seed).states(states).threads(threads);
     explore::<S>(&config).map(|report| report.states).map_err(|failure| failure.to_string())
 }
 
-/// The explorer of crashes has more states of it, with records in one part.
+/// The crash explorer covers more states, with records in one part.
 #[test]
 fn a_transaction_happens_wholly_or_not_at_all() {
     let _has = Varied::has(RIGHT);
@@ -112,7 +112,7 @@ fn giving_back_what_is_needed_is_caught() {
     are_caught([9, 10]);
 }
 
-/// The explorer of crashes has states of the right one.
+/// The crash explorer covers the right steps.
 #[test]
 fn a_sweeper_removes_what_is_over_and_nothing_else() {
     is_caught::<Expires<Varied>>(WRONG.len(), SWEPT);

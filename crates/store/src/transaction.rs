@@ -1,8 +1,8 @@
 //! Transactions: optimistic, in DRAM until they commit.
 //!
-//! A transaction reads the moment of its first read, and its own changes over it. It notes the keys and
-//! ranges that it reads. One that has read nothing and changes one record is a single write of its map; to
-//! commit, any other one
+//! A transaction reads the moment of its first read, with its own changes over it. It notes the keys and
+//! ranges that it reads. A transaction that has read nothing and changes one record is a single write of its
+//! map; any other one commits in these steps:
 //!
 //! | step | what | durable before |
 //! |------|------|----------------|
@@ -13,25 +13,25 @@
 //! | 5 | says in the log that they are made | 6 |
 //! | 6 | is finished: moments that begin now have it; unlocks its keys | |
 //!
-//! **Waits.** Where a fence waits for the disk (modes `Msync` and `Journal`), a commit waits in step 3, in step 4
-//! as `put_many` of each map does (once where numbers are replaced in FPTree, twice where records are new; what is
-//! removed, and byte strings that are replaced, go one by one), and in step 5: four times if two maps have their
-//! numbers replaced, and for a segment of the log now and then. These waits cannot be left to the last one. The
-//! record says what records are to be, not what words were. The kernel writes pages of a mapped file back when it
-//! likes, so if a phase of an index's change did not wait, a later one might be on the disk without it: then the
-//! index is broken to which the record's changes would be made again. In mode `Periodic` the kernel has no such
-//! pages: fences keep their order in the twin's log and wait for nothing, and one
-//! [`Pool::sync`](pmindex_core::Pool::sync) after a commit is its one wait.
+//! **Waits.** Where a fence waits for the disk (modes `Msync` and `Journal`), a commit waits in step 3, in
+//! step 4 like `put_many` of each map (once where numbers are replaced in FPTree, twice where records are
+//! new; removals, and replaced byte strings, are made one by one), and in step 5: four times if numbers are
+//! replaced in two maps, and sometimes for a segment of the log. These waits cannot be replaced by the last
+//! one. The record contains the new state of records, not the old contents of words. The kernel writes pages
+//! of a mapped file back at any time, so if a phase of an index's change did not wait, a later phase might
+//! reach the disk without it, and the index to which the changes of the record must be applied again would be
+//! broken. In mode `Periodic` the kernel has no such pages: fences keep their order in the twin's log and
+//! wait for nothing, and one [`Pool::sync`](pmindex_core::Pool::sync) after a commit is its only wait.
 //!
-//! A transaction that changes one record has no steps 3 and 5 unless somebody watches the commits: the
-//! index makes one change wholly or not at all.
+//! A transaction that changes one record has no steps 3 and 5 unless the commits are watched: the index makes
+//! one change atomically.
 //!
-//! **Serializable**, in the order of the numbers: in step 2 whatever commits with a smaller number has noted
-//! its changes, so a transaction that passes would have read the same at its own number. Phantoms are
-//! covered, since ranges are noted as far as they were read. One that changes nothing needs no check: it has
-//! read one moment. **Strictly** so: a moment has every commit that returned before it began, and whoever reads a
-//! map outside of transactions waits for the lock of the key, so that nobody sees one change of a
-//! commit and then misses another.
+//! **Serializable**, in the order of the numbers: in step 2 all commits with smaller numbers have noted their
+//! changes, so a transaction that passes would have read the same at its own number. Phantoms are covered,
+//! since ranges are noted as far as they were read. A transaction that changes nothing needs no check: it has
+//! read one moment. **Strictly** so: a moment has every commit that returned before it began, and a read
+//! outside of transactions waits for the lock of the key, so that no thread sees one change of a commit and
+//! then misses another.
 
 use std::any::Any;
 use std::fmt;
@@ -71,16 +71,16 @@ pub struct Transaction<M: Medium = Mapped> {
     /// From its first read on.
     reader: OnceLock<Reader>,
     parts: Mutex<Parts>,
-    /// Which part each change went to, while a savepoint may take it back.
+    /// The part of each change, as long as a savepoint may take it back.
     changed: Vec<usize>,
-    /// That of its savepoints, if there are any.
+    /// The id of its savepoints, if there are any.
     id: Option<NonZero<u64>>,
 }
 
-/// What a transaction has read and changed, by map.
+/// The reads and changes of a transaction, by map.
 struct Parts(Vec<(u64, Box<dyn AnyPart>)>);
 
-/// A point of a transaction to go back to.
+/// A point that a transaction can roll back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint {
     transaction: NonZero<u64>,
@@ -102,7 +102,7 @@ impl Parts {
         self.0[self.at(map)?].1.as_any().downcast_ref()
     }
 
-    /// The part of a map; made if there is none. A number is that of one map, and so of one type.
+    /// Returns the part of a map, and creates it if needed. A number belongs to one map, and so to one type.
     fn of<K: Key, V: Value, M: Medium>(
         &mut self,
         map: &Map<K, V, M>,
@@ -117,7 +117,7 @@ impl Parts {
     }
 }
 
-/// Refuses what no index takes, before the commit.
+/// Refuses records that no index accepts, before the commit.
 fn check_length<T: Storable>(
     value: &T::Ref,
     max: usize,
@@ -133,7 +133,7 @@ impl<M: Medium> Transaction<M> {
         Self { core, reader, parts, changed: Vec::new(), id: None }
     }
 
-    /// Reads a moment from now on, if it does not yet.
+    /// Begins to read a moment, unless it does already.
     fn reader(&self) -> Result<&Reader, StoreError> {
         if let Some(reader) = self.reader.get() {
             return Ok(reader);
@@ -153,7 +153,7 @@ impl<M: Medium> Transaction<M> {
             let mut transaction = Self::new(core.clone());
             let result = body(&mut transaction);
             if transaction.has_ended() {
-                // Whatever it made of that.
+                // Whatever the body made of that.
             } else {
                 let done = result?;
                 match transaction.commit() {
@@ -166,7 +166,7 @@ impl<M: Medium> Transaction<M> {
                 return Err(StoreError::Conflict { tries }.into());
             }
             observe::runs_again(tries);
-            // The more often, the longer: others come to their end meanwhile.
+            // The pause grows with the tries: other transactions finish meanwhile.
             for _ in 0..1 << tries.min(6) {
                 core.pm().spin();
             }
@@ -187,11 +187,11 @@ impl<M: Medium> Transaction<M> {
         self.core.pm().lock(&self.parts)
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
-    /// [`StoreError::SnapshotEnded`] (`Store::transaction` then runs it again),
-    /// [`StoreError::OtherStore`]; the index's.
+    /// [`StoreError::SnapshotEnded`] (then `Store::transaction` runs it again), [`StoreError::OtherStore`];
+    /// those of the index.
     pub fn get<K: Key, V: Value>(
         &self,
         map: &Map<K, V, M>,
@@ -208,10 +208,10 @@ impl<M: Medium> Transaction<M> {
         Ok(found)
     }
 
-    /// Whether there is a `key`.
+    /// Returns `true` if `key` is present.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn contains_key<K: Key, V: Value>(
         &self,
         map: &Map<K, V, M>,
@@ -220,7 +220,7 @@ impl<M: Medium> Transaction<M> {
         Ok(self.get(map, key)?.is_some())
     }
 
-    /// Adds or replaces, without reading: no commit of others to the same key conflicts with it.
+    /// Adds or replaces a record without reading it: other commits to the same key do not conflict with it.
     ///
     /// # Errors
     /// [`StoreError::OtherStore`]; a key or value is too long.
@@ -253,7 +253,7 @@ impl<M: Medium> Transaction<M> {
         Ok(())
     }
 
-    /// Adds or replaces; returns the value that was there.
+    /// Adds or replaces a record; returns the old value.
     ///
     /// # Errors
     /// Those of [`get`](Self::get) and [`put`](Self::put).
@@ -268,7 +268,7 @@ impl<M: Medium> Transaction<M> {
         Ok(was)
     }
 
-    /// Adds a record; [`Occupied`] (and no change) if the key exists.
+    /// Adds a record; returns [`Occupied`] and changes nothing if the key exists.
     ///
     /// # Errors
     /// Those of [`insert`](Self::insert).
@@ -284,7 +284,7 @@ impl<M: Medium> Transaction<M> {
         self.put(map, key, value).map(Ok)
     }
 
-    /// Replaces a value; [`Missing`] (and no change) if the key does not exist.
+    /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
     ///
     /// # Errors
     /// Those of [`insert`](Self::insert).
@@ -316,9 +316,9 @@ impl<M: Medium> Transaction<M> {
         Ok(was)
     }
 
-    /// The records with keys in `range`, in order, from both ends, with this transaction's changes. An
-    /// item is an error as [`get`](Self::get) has them; it is the last one. What others commit conflicts
-    /// with as much of the range as was read.
+    /// Returns the records with keys in `range`, in order, from both ends, with this transaction's changes.
+    /// An item may be an error of [`get`](Self::get); it is the last one. Commits of others conflict with the
+    /// part of the range that was read.
     ///
     /// # Panics
     /// Like `BTreeMap::range`: if the start is after the end, or both are equal and excluded.
@@ -332,10 +332,10 @@ impl<M: Medium> Transaction<M> {
         self.range_bounds(map, lower, upper)
     }
 
-    /// As [`range`](Self::range).
+    /// Does the same as [`range`](Self::range), for any bounds.
     ///
     /// # Panics
-    /// As [`range`](Self::range).
+    /// Like [`range`](Self::range).
     pub fn range_bounds<'t, K: Key, V: Value>(
         &'t self,
         map: &'t Map<K, V, M>,
@@ -360,7 +360,7 @@ impl<M: Medium> Transaction<M> {
         Box::new(Noting { tx: self, map, records, bounds, read: Read::default() })
     }
 
-    /// The records whose keys begin with `prefix`, as [`range`](Self::range).
+    /// Returns the records whose keys begin with `prefix`, like [`range`](Self::range).
     pub fn prefix<'t, K: PrefixKey, V: Value>(
         &'t self,
         map: &'t Map<K, V, M>,
@@ -370,10 +370,10 @@ impl<M: Medium> Transaction<M> {
         self.range_bounds(map, Bound::Included(prefix), after.as_ref().map(K::borrowed))
     }
 
-    /// The least record.
+    /// Returns the least record.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn first_key_value<K: Key, V: Value>(
         &self,
         map: &Map<K, V, M>,
@@ -381,10 +381,10 @@ impl<M: Medium> Transaction<M> {
         self.range(map, ..).next().transpose()
     }
 
-    /// The greatest record.
+    /// Returns the greatest record.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn last_key_value<K: Key, V: Value>(
         &self,
         map: &Map<K, V, M>,
@@ -392,18 +392,18 @@ impl<M: Medium> Transaction<M> {
         self.range(map, ..).next_back().transpose()
     }
 
-    /// Whether it was ended, so that what it read may be incomplete.
+    /// Returns `true` if its reader was ended, so that its reads may be incomplete.
     pub(crate) fn has_ended(&self) -> bool {
         self.reader.get().is_some_and(Reader::is_ended)
     }
 
-    /// The moment that it reads.
+    /// Returns the moment that it reads.
     #[cfg(test)]
     pub(crate) fn moment(&self) -> u64 {
         self.reader().unwrap().moment()
     }
 
-    /// A point to which [`roll_back`](Self::roll_back) goes back.
+    /// Sets a point that [`roll_back`](Self::roll_back) can return to.
     pub fn savepoint(&mut self) -> Savepoint {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let new = || NonZero::new(NEXT.fetch_add(1, Relaxed)).unwrap_or(NonZero::<u64>::MAX);
@@ -411,8 +411,8 @@ impl<M: Medium> Transaction<M> {
         Savepoint { transaction, changes: self.changed.len() }
     }
 
-    /// Takes back the changes since a savepoint of this transaction. What was read stays read. A
-    /// savepoint that is later than one that was gone back to is that one.
+    /// Takes back the changes since a savepoint of this transaction. Reads stay noted. After a roll-back,
+    /// later savepoints are equal to the one that was rolled back to.
     pub fn roll_back(&mut self, to: Savepoint) {
         if self.id != Some(to.transaction) {
             return;
@@ -427,14 +427,13 @@ impl<M: Medium> Transaction<M> {
     /// Commits: durable when it returns.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`]: others changed what was read; begin again.
-    /// [`StoreError::TooLarge`]; the pool's. Nothing is changed then, but for
-    /// [`StoreError::Unfinished`].
+    /// [`StoreError::Conflict`]: other commits changed what was read; begin again. [`StoreError::TooLarge`];
+    /// those of the pool. Nothing is changed then, except for [`StoreError::Unfinished`].
     pub fn commit(self) -> Result<(), StoreError> {
         self.commit_numbered().map(drop)
     }
 
-    /// Commits; the number of the commit, `None` if there was nothing to change.
+    /// Commits; returns the number of the commit, `None` if there was nothing to change.
     pub(crate) fn commit_numbered(self) -> Result<Option<u64>, StoreError> {
         let Self { core, reader, parts, .. } = self;
         let reader = reader.into_inner();
@@ -474,7 +473,7 @@ impl<M: Medium> Transaction<M> {
             core.redo.retire(logged)?;
         }
         parts.retain(|(_, part)| !part.is_empty());
-        // In tests that take a rule out: somebody else comes.
+        // In tests that remove a rule, another commit comes here.
         let wait = || {
             (0..32).for_each(|_| core.pm().spin());
             std::thread::yield_now();
@@ -493,9 +492,9 @@ impl<M: Medium> Transaction<M> {
         if let (true, Some(logged), Err(_)) = (is_one, logged, &made)
             && core.redo.cancel(logged).is_ok()
         {
-            return Ok(made.map(|()| None)?); // one change, which was not made
+            return Ok(made.map(|()| None)?); // the only change was not made
         }
-        // 5, durable before: anybody else writes the keys
+        // 5, durable before: another commit writes the keys
         let done = made.and_then(|()| logged.map_or(Ok(()), |logged| core.redo.retire(logged)));
         let Err(error) = done else {
             Moments::finish(unfinished, reader); // 6
@@ -504,7 +503,7 @@ impl<M: Medium> Transaction<M> {
             return Ok(Some(number));
         };
         let Some(logged) = logged else {
-            return Err(error.into()); // one change, which was not made
+            return Err(error.into()); // the only change was not made
         };
         let changes = parts.into_iter().map(|(_, part)| part.into_late()).collect();
         let held = unfinished.hold(core.moments.handle());
@@ -515,8 +514,8 @@ impl<M: Medium> Transaction<M> {
     }
 }
 
-/// Takes the number of a commit whose keys are locked, if nothing that it read was changed, and notes what
-/// its records were if anybody reads the past.
+/// Takes the number of a commit whose keys are locked, unless something that it read was changed, and notes
+/// the old values of its records if a reader needs them.
 fn number_of<'c, M: Medium>(
     core: &'c Core<M>,
     reader: Option<&Reader>,
@@ -541,12 +540,12 @@ fn number_of<'c, M: Medium>(
         match core.moments.commit(core.pm(), reader, note) {
             Ok(unfinished) => return Ok(unfinished),
             Err(Refused::Conflicts) => return Err(StoreError::Conflict { tries: 1 }),
-            Err(Refused::NotRead) => is_read = true, // somebody began to read meanwhile
+            Err(Refused::NotRead) => is_read = true, // a reader began meanwhile
         }
     }
 }
 
-/// The record of a commit; `None` if the index makes its one change wholly or not at all.
+/// Returns the record of a commit; `None` if the index makes its only change atomically.
 fn record_of<M: Medium>(
     core: &Core<M>,
     parts: &[(u64, Box<dyn AnyPart>)],
@@ -560,7 +559,7 @@ fn record_of<M: Medium>(
     if bytes > max { Err(StoreError::TooLarge { bytes, max }) } else { Ok(Some(record)) }
 }
 
-/// The record of a commit.
+/// Builds the record of a commit.
 fn write_record(parts: &[(u64, Box<dyn AnyPart>)]) -> Record {
     let mut record = Record::default();
     for (_, part) in parts.iter().filter(|(_, part)| !part.is_empty()) {
@@ -572,11 +571,11 @@ fn write_record(parts: &[(u64, Box<dyn AnyPart>)]) -> Record {
 /// How far a range was read.
 #[derive(Debug)]
 struct Read<K> {
-    /// To this key, from the start.
+    /// Up to this key, from the start.
     front: Option<K>,
-    /// To this key, from the end.
+    /// Down to this key, from the end.
     back: Option<K>,
-    /// All of it.
+    /// Completely.
     all: bool,
 }
 

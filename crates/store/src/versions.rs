@@ -1,19 +1,19 @@
-//! What the records of a map were, for those who read the past.
+//! The old values of the records of a map, for readers of the past.
 //!
-//! A commit notes what each record it changes *was* before it, under its number, and then changes the
-//! index. Who reads moment `m` reads the index first and this after it: the first version of a number
-//! above `m` says what the record was at `m`; if there is none, nobody has changed it since, and what the
-//! index said holds. A version stays as long as somebody may read a moment before it.
+//! A commit notes the old value of each record that it changes, under its number, and then changes the index.
+//! A reader of moment `m` reads the index first and these versions after it: the first version with a number
+//! above `m` has the value at `m`; if there is none, the record has not changed since, and the value of the
+//! index is right. A version is kept as long as a reader may have a moment before it.
 //!
-//! The same table says whether anything that a transaction has read was changed since: each commit that
-//! began after it noted what it changes.
+//! The same table tells whether something that a transaction has read was changed since: each commit that
+//! began after it has noted its changes.
 //!
-//! A record's versions are found by the hash of its key, in one of [`SHARDS`] tables with a lock each. For
-//! ranges the keys are sorted, too, but only when somebody asks for one: a commit adds its keys to the end of
-//! a queue, and who reads a range sorts what came since.
+//! The versions of a record are found by the hash of its key, in one of [`SHARDS`] tables, each with a lock.
+//! For ranges the keys are also sorted, but only when a range is read: a commit appends its keys to a queue,
+//! and the reader of a range sorts the new ones.
 //!
-//! The locks are held for moments without a wait in between, also under that of the moments; so they need
-//! no medium. That of a table may be taken under that of the queue.
+//! The locks are held briefly and without waiting, also under the lock of the moments, so they need no
+//! medium. The lock of a table may be taken under that of the queue.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -27,31 +27,31 @@ use pmindex_index::{Key, Shape, Storable, Value, hash_of, same_encoding};
 
 use crate::moments::{Commit, Past};
 
-/// Bytes of a version beside its key and value, about.
+/// The approximate bytes of a version besides its key and value.
 const OVERHEAD: usize = 144;
-/// Tables of versions.
+/// The number of tables of versions.
 const SHARDS: usize = 64;
 
-/// See the module's head.
+/// The old values of a map.
 #[derive(Debug)]
 pub(crate) struct Versions<K, V> {
     shards: Box<[Shard<K, V>]>,
     order: Mutex<Order<K>>,
-    /// The map was empty until this commit loaded it. Read after the versions of a record: those of later
-    /// commits come with it.
+    /// The map was empty until this commit loaded it. Read after the versions of a record, since those of
+    /// later commits depend on it.
     loaded: AtomicU64,
-    /// Whether there are any.
+    /// `true` if there are any.
     any: AtomicBool,
 }
 
-/// Records whose keys have some bits of their hash in common; on a line of its own.
+/// The records whose keys share some bits of their hash; on a line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Shard<K, V>(Mutex<ByHash<K, V>>);
 
 type ByHash<K, V> = HashMap<u64, SameHash<K, V>, BuildHasherDefault<AsItIs>>;
 
-/// A hash is its own.
+/// The hash of a hash is itself.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -69,14 +69,14 @@ impl Hasher for AsItIs {
     }
 }
 
-/// The records whose keys have one hash: but for the rarest of cases one.
+/// The records whose keys have the same hash, almost always one.
 #[derive(Debug)]
 struct SameHash<K, V> {
     first: Changed<K, V>,
     others: Vec<Changed<K, V>>,
 }
 
-/// A record that was changed: what it was before each commit, by number.
+/// A changed record: its value before each commit, by number.
 #[derive(Debug)]
 struct Changed<K, V> {
     key: K,
@@ -87,11 +87,11 @@ struct Changed<K, V> {
 /// The keys in other orders than by hash.
 #[derive(Debug)]
 struct Order<K> {
-    /// One for each version, by number.
+    /// A key for each version, by number.
     by_number: VecDeque<(u64, K)>,
-    /// The keys of all but the last ones of these.
+    /// The keys of all but the last of these.
     sorted: BTreeSet<K>,
-    /// How many of the last ones are not sorted.
+    /// The number of the last ones that are not sorted.
     unsorted: usize,
 }
 
@@ -101,12 +101,12 @@ struct Version<V> {
     was: Option<V>,
 }
 
-/// What is known of a record.
+/// The knowledge about a record at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known<V> {
-    /// Nothing.
+    /// It has not changed since.
     Not,
-    /// It was this, or was not there.
+    /// It had this value, or was absent.
     Was(Option<V>),
 }
 
@@ -130,20 +130,20 @@ impl<K: Key, V: Value> Changed<K, V> {
         self.later.last().unwrap_or(&self.first)
     }
 
-    /// What the record was before the first change since a moment.
+    /// Returns the value of the record before the first change since a moment.
     fn since(&self, moment: u64) -> Option<&Version<V>> {
         std::iter::once(&self.first).chain(&self.later).find(|version| version.number > moment)
     }
 }
 
 impl<V: Storable> Version<V> {
-    /// The bytes that it takes, about.
+    /// Returns its approximate bytes.
     fn bytes<K: Storable>(&self, key: &K) -> u64 {
         (OVERHEAD + 3 * bytes_of(key) + self.was.as_ref().map_or(0, bytes_of)) as u64
     }
 }
 
-/// Whether no key can be between the bounds.
+/// Returns `true` if no key can be between the bounds.
 pub(crate) fn is_empty<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
     match (lower, upper) {
         (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
@@ -174,7 +174,7 @@ impl<K: Key> Order<K> {
         Self { by_number: VecDeque::new(), sorted: BTreeSet::new(), unsorted: 0 }
     }
 
-    /// The keys between the bounds that have versions, and perhaps some that had.
+    /// Returns the keys between the bounds that have, and perhaps some that had, versions.
     fn between(&mut self, lower: &Bound<K>, upper: &Bound<K>) -> Vec<K> {
         let sorted = self.by_number.len() - self.unsorted;
         self.sorted.extend(self.by_number.range(sorted..).map(|(_, key)| key.clone()));
@@ -193,19 +193,19 @@ impl<K: Key, V: Value> Versions<K, V> {
         }
     }
 
-    /// The table of a hash. The bits are none of those that its map looks at first.
+    /// Returns the table of a hash. It uses other bits than the table itself uses first.
     fn shard(&self, hash: u64) -> &Mutex<ByHash<K, V>> {
         &self.shards[(hash >> 40) as usize % SHARDS].0
     }
 
-    /// Notes what a record was before a commit that is about to change it; the bytes that it takes.
-    /// Nobody else changes the record meanwhile, and commits do this one after another.
+    /// Notes the old value of a record before a commit that is about to change it; returns its bytes. No
+    /// other thread changes the record meanwhile, and commits call this one after another.
     pub(crate) fn note(&self, commit: Commit, key: &K, was: Option<V>) -> u64 {
         let Some(newest) = commit.newest_reader else { return 0 };
         let version = Version { number: commit.number, was };
         let bytes = version.bytes(key);
         if !self.add(newest, key, version) {
-            return 0; // nobody reads a moment between the last change of the record and this one
+            return 0; // no reader has a moment between the last change of the record and this one
         }
         let mut order = self.order.lock();
         order.by_number.push_back((commit.number, key.clone()));
@@ -214,7 +214,7 @@ impl<K: Key, V: Value> Versions<K, V> {
         bytes
     }
 
-    /// Adds a version if its record has none that is later than a moment.
+    /// Adds a version unless its record has one that is later than a moment.
     fn add(&self, moment: u64, key: &K, version: Version<V>) -> bool {
         let hash = hash_of::<K>(key.borrowed());
         match self.shard(hash).lock().entry(hash) {
@@ -244,7 +244,7 @@ impl<K: Key, V: Value> Versions<K, V> {
         self.any.store(true, Release);
     }
 
-    /// Reads what a record was before the first change since a moment, if there was one.
+    /// Reads the value of a record before the first change since a moment, if there was one.
     fn look<R>(&self, moment: u64, key: &K::Ref, read: impl FnOnce(Option<&Version<V>>) -> R) -> R {
         let hash = hash_of::<K>(key);
         let shard = self.shard(hash).lock();
@@ -253,7 +253,7 @@ impl<K: Key, V: Value> Versions<K, V> {
         read(changed.and_then(|changed| changed.since(moment)))
     }
 
-    /// What a record was at a moment, if it was changed since: asked after the index.
+    /// Returns the value of a record at a moment, if it was changed since. Called after reading the index.
     pub(crate) fn at(&self, moment: u64, key: &K::Ref) -> Known<V> {
         if !self.any.load(Acquire) {
             return Known::Not;
@@ -270,12 +270,12 @@ impl<K: Key, V: Value> Versions<K, V> {
         })
     }
 
-    /// Whether what the index has is to be left out: the map was empty at the moment.
+    /// Returns `true` if the records of the index must be ignored: the map was empty at the moment.
     pub(crate) fn was_empty(&self, moment: u64) -> bool {
         self.loaded.load(Acquire) > moment
     }
 
-    /// What the records between the bounds that were changed since a moment were then, by key.
+    /// Returns the values at a moment of the records between the bounds that were changed since, by key.
     pub(crate) fn between(
         &self,
         moment: u64,
@@ -293,12 +293,12 @@ impl<K: Key, V: Value> Versions<K, V> {
         keys.into_iter().filter_map(was).collect()
     }
 
-    /// Whether a record was changed since a moment.
+    /// Returns `true` if a record was changed since a moment.
     pub(crate) fn is_changed(&self, moment: u64, key: &K) -> bool {
         matches!(self.at(moment, key.borrowed()), Known::Was(_))
     }
 
-    /// Whether any record between the bounds was changed since a moment.
+    /// Returns `true` if any record between the bounds was changed since a moment.
     pub(crate) fn is_range_changed(
         &self,
         moment: u64,
@@ -312,7 +312,7 @@ impl<K: Key, V: Value> Versions<K, V> {
         self.was_empty(moment) || keys.iter().any(is_changed)
     }
 
-    /// Forgets the oldest version of a record; the bytes that were, and whether it was the last one.
+    /// Drops the oldest version of a record; returns its bytes, and `true` if it was the last one.
     fn forget_version(&self, key: &K) -> (u64, bool) {
         let hash = hash_of::<K>(key.borrowed());
         let mut shard = self.shard(hash).lock();
@@ -339,7 +339,7 @@ impl<K: Key, V: Value> Past for Versions<K, V> {
         let (mut bytes, mut is_done) = (0, !self.any.load(Acquire));
         while !is_done {
             let mut order = self.order.lock();
-            // A few at a time: commits want the lock.
+            // A few at a time: commits need the lock.
             for _ in 0..64 {
                 let Some((_, key)) = order.by_number.pop_front_if(|(number, _)| *number <= oldest)
                 else {
@@ -347,8 +347,8 @@ impl<K: Key, V: Value> Past for Versions<K, V> {
                     break;
                 };
                 order.unsorted = order.unsorted.min(order.by_number.len());
-                // The oldest of the key is the oldest in the order. Under the lock: a commit that notes
-                // the key meanwhile adds it to the queue after this.
+                // The oldest version of the key is the oldest in the queue. Under the lock: a commit that
+                // notes the key meanwhile adds it to the queue afterwards.
                 let (forgotten, was_last) = self.forget_version(&key);
                 bytes += forgotten;
                 if was_last {

@@ -5,12 +5,12 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use pmindex_core::Medium;
 
-/// Turns without sleep.
+/// The number of turns without sleep.
 const AWAKE: u32 = 2_000;
-/// How long a turn sleeps after those.
+/// The duration of the sleep in each later turn.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Waits until something is so.
+/// Waits until `is_so` returns `true`.
 pub(crate) fn wait_until(pm: &impl Medium, mut is_so: impl FnMut() -> bool) {
     let mut turns = 0;
     loop {

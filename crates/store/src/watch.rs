@@ -1,4 +1,4 @@
-//! Watching commits: a stream of what they changed, in their order.
+//! Watching commits: a stream of their changes, in their order.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,43 +16,43 @@ use crate::moments::{Logging, Moments};
 use crate::observe;
 use crate::record::Group;
 
-/// Which commits a [`Watch`] has seen: all up to one. Positions ascend with the commits, and are never used
-/// again, crashes included; a number that can be kept anywhere.
+/// A position in the order of commits: a [`Watch`] at it has seen all commits up to one. Positions ascend
+/// with the commits, and are never reused, also after crashes; a number that can be stored anywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchPosition(u64);
 
 impl WatchPosition {
-    /// Before all commits: of a store that has kept them from the first one on.
+    /// Before all commits, for a store that has kept them from the first one on.
     pub const START: Self = Self(0);
 
-    /// The position that [`into_u64`](Self::into_u64) gave.
+    /// Returns the position of a number from [`into_u64`](Self::into_u64).
     #[must_use]
     pub const fn from_u64(position: u64) -> Self {
         Self(position)
     }
 
-    /// A number to keep.
+    /// Returns a number to store.
     #[must_use]
     pub const fn into_u64(self) -> u64 {
         self.0
     }
 }
 
-/// A stream of what commits to the maps of a store changed: transactions and single writes, in the order
-/// of their commits. See [`Store::watch`](crate::Store::watch).
+/// A stream of the changes of commits to the maps of a store: transactions and single writes, in the order of
+/// their commits. See [`Store::watch`](crate::Store::watch).
 ///
-/// While one is alive, each single write takes two fences more, for its record in the store's log. Of the
-/// log only so much is kept as the options say: a watch that falls further behind ends with
-/// [`StoreError::WatchEnded`], and holds nobody up.
+/// While a watch exists, each single write takes two more fences, for its record in the store's log. The
+/// options limit the part of the log that is kept: a watch that falls further behind ends with
+/// [`StoreError::WatchEnded`], and blocks no writer.
 pub struct Watch<M: Medium = Mapped> {
     core: Handle<Core<M>>,
-    /// What is read of the log, and not returned yet.
+    /// Commits that were read from the log and not returned yet.
     read: VecDeque<Committed>,
     /// The log is read up to this commit.
     up_to: u64,
-    /// Up to this commit, commits were returned.
+    /// Commits up to this one were returned.
     returned: u64,
-    /// Where each lane of the log is read on.
+    /// The position in each lane of the log.
     from: Positions,
     _logging: Logging,
 }
@@ -63,7 +63,7 @@ impl<M: Medium> fmt::Debug for Watch<M> {
     }
 }
 
-/// What one commit changed.
+/// The changes of one commit.
 #[derive(Clone, Debug)]
 pub struct Committed {
     number: u64,
@@ -71,18 +71,19 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// The position behind this commit.
+    /// Returns the position after this commit.
     #[must_use]
     pub fn position(&self) -> WatchPosition {
         WatchPosition(self.number)
     }
 
-    /// The names of the maps that it changed.
+    /// Returns the names of the maps that it changed.
     pub fn maps(&self) -> impl Iterator<Item = &str> {
         self.groups.iter().map(|group| group.name.as_str())
     }
 
-    /// The records of a map that it changed, by key: what they are since, or `None` if they are gone.
+    /// Returns the records of a map that it changed, by key, with their new values; `None` if they were
+    /// removed.
     ///
     /// # Errors
     /// [`PmError::Corrupt`](pmindex_core::PmError::Corrupt): the map had other types then.
@@ -94,8 +95,7 @@ impl Committed {
         Ok(group.map_or(Ok(Vec::new()), Group::changes)?)
     }
 
-    /// Whether a map, which was empty, was loaded: whatever it had then came at once and stands in no
-    /// commit.
+    /// Returns `true` if a map, which was empty, was loaded: its records came at once and are in no commit.
     #[must_use]
     pub fn is_loaded(&self, map: &str) -> bool {
         self.groups.iter().any(|group| group.name == map && group.is_loaded)
@@ -124,17 +124,17 @@ impl<M: Medium> Watch<M> {
             from: [Position::START; LANES],
             _logging: logging,
         };
-        watch.read_on()?; // or says at once that this is too far behind
+        watch.read_on()?; // or reports at once that this is too far behind
         Ok(watch)
     }
 
-    /// Behind the commit that was returned last: whoever keeps it goes on there.
+    /// Returns the position after the last returned commit; a watch from there continues with the next one.
     #[must_use]
     pub fn position(&self) -> WatchPosition {
         WatchPosition(if self.read.is_empty() { self.up_to } else { self.returned })
     }
 
-    /// Reads what the log has of finished commits; whether there was anything.
+    /// Reads the records of finished commits from the log; returns `true` if there were any.
     fn read_on(&mut self) -> Result<bool, StoreError> {
         let core = &*self.core;
         let finished = core.moments.finished(core.pm());
@@ -149,10 +149,10 @@ impl<M: Medium> Watch<M> {
         Ok(!self.read.is_empty())
     }
 
-    /// The next commit, if there is one: durable, and seen by everybody who reads.
+    /// Returns the next commit, if there is one: durable, and visible to all readers.
     ///
     /// # Errors
-    /// [`StoreError::WatchEnded`]; the pool's.
+    /// [`StoreError::WatchEnded`]; those of the pool.
     pub fn try_next(&mut self) -> Result<Option<Committed>, StoreError> {
         if self.read.is_empty() {
             self.read_on()?;
@@ -164,11 +164,12 @@ impl<M: Medium> Watch<M> {
         Ok(next)
     }
 
-    /// The next commit; waits for it, so long, on the thread that calls: in an async service on one for what
-    /// blocks. Nothing ends the wait early, so wait a little at a time if something else may end it.
+    /// Returns the next commit; waits for it up to this time, blocking the calling thread: an async service
+    /// calls it on a thread for blocking work. Nothing ends the wait early, so wait briefly if something else
+    /// may end it.
     ///
     /// # Errors
-    /// As [`try_next`](Self::try_next).
+    /// Those of [`try_next`](Self::try_next).
     pub fn next_within(&mut self, time: Duration) -> Result<Option<Committed>, StoreError> {
         let until = Instant::now() + time.min(Duration::from_secs(u64::from(u32::MAX)));
         loop {

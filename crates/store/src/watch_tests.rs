@@ -1,4 +1,4 @@
-//! What who watches the commits can rely on.
+//! The guarantees of watches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn apply(records: &mut Records, map: &Map<u64, u64>, commit: &Committed) {
     }
 }
 
-/// Follows a map to the end of the commits there are; how many there were.
+/// Follows a map to the last commit; returns the number of commits.
 fn follow(watch: &mut Watch, map: &Map<u64, u64>, records: &mut Records) -> usize {
     let mut commits = 0;
     while let Some(commit) = watch.try_next().unwrap() {
@@ -91,7 +91,7 @@ fn who_watches_sees_each_commit_once_and_nothing_else() {
     assert_eq!(of_one, [(3, Some(30)), (4, Some(40))]);
     assert_eq!(rest[0].changes(&two).unwrap(), [("b".to_owned(), Some(Vec::new()))]);
     assert!(rest.is_sorted_by_key(Committed::position) && rest.len() == 3);
-    // Nobody watches: no record, so nobody can go on.
+    // Without a watch there are no records, so no watch can continue.
     let end = watch.position();
     drop(watch);
     one.put(&6, &60).unwrap();
@@ -108,7 +108,7 @@ fn a_position_outlives_the_store_that_keeps_its_commits() {
     for round in 0..6u64 {
         let store = store(&pool, &kept());
         let map = store.map::<u64, u64>("map").unwrap();
-        // Some of it is seen in this round, some in the next one.
+        // A part of it is seen in this round, the rest in the next one.
         for key in 0..20 {
             map.put(&(round * 7 + key), &round).unwrap();
         }
@@ -218,8 +218,8 @@ fn waiting_ends_with_a_commit_or_with_the_time() {
     });
 }
 
-/// Money moves between accounts of two maps; whoever follows has the same sum after each commit, and in
-/// the end what the maps have.
+/// Money moves between accounts of two maps; a watch has the same sum after each commit, and in the end the
+/// contents of the maps.
 #[test]
 fn who_follows_threads_has_a_moment_after_each_commit() {
     const ACCOUNTS: u64 = 8;

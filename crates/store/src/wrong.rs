@@ -1,41 +1,41 @@
-//! Steps that a test has go wrong, to see that it is noticed.
+//! Wrong steps, which tests use to check that each is noticed.
 
-/// What goes wrong.
+/// The wrong step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Wrong {
     /// The changes are made before the record is in the log.
     ChangesFirst = 1,
-    /// The record is gone before the changes are made.
+    /// The record is retired before the changes are made.
     RetiredFirst,
-    /// There is no record.
+    /// No record is written.
     NoRecord,
-    /// The keys are unlocked before the record is gone.
+    /// The keys are unlocked before the record is retired.
     UnlockedFirst,
-    /// What was read is not checked.
+    /// Reads are not checked.
     NotChecked,
-    /// Of the records that were read only those are checked that are changed, too.
+    /// Of the records that were read, only those that are also changed are checked.
     OnlyChangedChecked,
     /// The ranges that were read are not checked.
     RangesNotChecked,
-    /// What records were is noted after they are changed.
+    /// Old values are noted after the changes.
     NotedLate,
-    /// A moment begins with commits unfinished.
+    /// A moment begins while commits are unfinished.
     NotAwaited,
-    /// A read does not wait for a commit that has the key.
+    /// A read does not wait for a commit that holds the key.
     ReadInBetween,
-    /// What interrupted commits left to do is not done.
+    /// The changes of interrupted commits are not made.
     NotFinished,
-    /// A record is needed only after it may be given back.
+    /// A record is registered as needed only after it may have been freed.
     RegisteredLate,
-    /// What is said of a record is not in its lane.
+    /// The entries about a record are not in its lane.
     SaidElsewhere,
-    /// A sweeper removes a record whatever has become of it.
+    /// A sweeper removes a record even if it has changed.
     #[cfg(test)]
     SweptBlindly,
 }
 
-/// What goes wrong in a store, if anything does.
+/// The wrong step of a store, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(#[cfg(test)] std::sync::atomic::AtomicU8);
 
@@ -45,7 +45,7 @@ impl Faults {
         self.0.store(wrong as u8, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Whether this goes wrong: never, but in tests.
+    /// Returns `true` if this step goes wrong: only in tests.
     #[inline(always)]
     pub(crate) fn has(&self, wrong: Wrong) -> bool {
         #[cfg(test)]
