@@ -1,11 +1,10 @@
 //! Mixing words: hashes and checksums.
 //!
-//! None of it withstands an enemy who chooses what is hashed; the ids of blocks are numbers of an
-//! engine.
+//! These do not resist an adversary who chooses the input; the ids of blocks are numbers of an engine.
 
 use std::hash::Hasher;
 
-/// A bijection of words that spreads every bit over all of them.
+/// Maps words to words one to one, spreading every bit over all bits.
 #[inline]
 pub(crate) const fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 32)).wrapping_mul(0xbea2_25f9_eb34_556d);
@@ -13,7 +12,7 @@ pub(crate) const fn mix(mut x: u64) -> u64 {
     x ^ (x >> 32)
 }
 
-/// Hashes what is made of words.
+/// Hashes values that consist of words.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mixer(u64);
 
@@ -33,7 +32,7 @@ impl Hasher for Mixer {
 
     #[inline]
     fn write_u64(&mut self, word: u64) {
-        // Both halves of a product: each bit of a word reaches low bits and high ones.
+        // Both halves of a product: each bit of a word affects low and high bits.
         let product = u128::from(self.0 ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xbea2_25f9_eb34_556d;
         self.0 = product as u64 ^ (product >> 64) as u64;
     }

@@ -1,4 +1,4 @@
-//! What is hot, in DRAM, above a level that holds everything.
+//! Hot values in DRAM, above a level that holds all values.
 
 use std::hash::Hash;
 use std::marker::PhantomData;
@@ -7,15 +7,15 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::policy::{Access, Hashed, Keeper, Policy, TinyLfu};
 
-/// Values in DRAM, as many as a policy keeps, for threads at once.
+/// Values in DRAM, as many as a policy keeps, for several threads.
 ///
 /// Each shard has a policy and a lock of its own; capacity and remembered ids are counted in values, per
-/// shard. A value is cloned out: take an `Arc` of a block.
+/// shard. A lookup clones the value: use an `Arc` of a block.
 ///
-/// Its policy decides about misses as well. One with [`TwoQ`](crate::policy::TwoQ) is for a level below that
-/// can be read in place, a [`BlockCache`](crate::BlockCache) or a file of a pool: of a block that is asked
-/// for once no copy is made. With [`TinyLfu`], the default, and [`S3Fifo`](crate::policy::S3Fifo) every miss is
-/// admitted, and a hit takes no lock that keeps other hits out.
+/// The policy also decides about misses. [`TwoQ`](crate::policy::TwoQ) is for a level below that can be read
+/// in place, a [`BlockCache`](crate::BlockCache) or a file of a pool: a block that is read once is not
+/// copied. With [`TinyLfu`], the default, and [`S3Fifo`](crate::policy::S3Fifo) every miss is admitted, and
+/// hits do not exclude each other.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -34,26 +34,26 @@ pub struct Hot<K, V, P = TinyLfu<K, V>> {
     values: PhantomData<V>,
 }
 
-/// On lines of its own: threads write the locks.
+/// A shard, on lines of its own, since threads write the locks.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard<K, P> {
     state: RwLock<State<K, P>>,
-    /// Who waits for a value that somebody else fills in holds this before the lock is let go.
+    /// A thread that waits for a value of another one takes this before it releases the lock.
     waits: Mutex<()>,
-    /// A value came, or will not come.
+    /// Notified when a value was filled in, or was given up.
     filled: Condvar,
 }
 
 #[derive(Debug)]
-#[repr(C)] // what a hit needs is beside the lock
+#[repr(C)] // the fields of a hit are beside the lock
 struct State<K, P> {
     policy: P,
-    /// Ids whose values are being filled in, pinned meanwhile, each with a number of its own.
+    /// The ids whose values are being filled in, pinned meanwhile, each with a number of its own.
     filling: Vec<(K, u64)>,
     /// The next number.
     next: u64,
-    /// How many threads wait.
+    /// The number of waiting threads.
     waiting: usize,
 }
 
@@ -68,7 +68,7 @@ impl<K: Copy + Eq + Hash, P: Policy<K>> State<K, P> {
         Some(self.next)
     }
 
-    /// Ends the filling in of an id; `false` if it was removed meanwhile.
+    /// Ends the filling of an id; returns `false` if it was removed meanwhile.
     fn end(&mut self, id: K, number: u64) -> bool {
         let at = self.filling.iter().position(|&filling| filling == (id, number));
         at.map(|at| self.filling.swap_remove(at)).is_some()
@@ -76,7 +76,7 @@ impl<K: Copy + Eq + Hash, P: Policy<K>> State<K, P> {
 }
 
 impl<K, P> Shard<K, P> {
-    /// Wakes who waits, if it is said that somebody does; with the lock of the state let go.
+    /// Wakes the waiting threads, if there are any; called after the lock of the state is released.
     fn wake(&self, waiting: usize) {
         if waiting > 0 {
             drop(self.waits.lock());
@@ -85,18 +85,18 @@ impl<K, P> Shard<K, P> {
     }
 }
 
-/// What asking for a value comes to.
+/// The result of asking for a place.
 #[derive(Debug)]
 pub enum Placed<'h, K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V> = TinyLfu<K, V>> {
-    /// It is here.
+    /// The value is in the cache.
     Hit(V),
-    /// It is kept from now on: the caller [fills](Vacant::fill) it.
+    /// The value is kept from now on: the caller [fills](Vacant::fill) it in.
     Admitted(Vacant<'h, K, V, P>),
-    /// It is not kept, or not yet: the caller reads the level below.
+    /// The value is not kept, or not yet: the caller reads the level below.
     Below,
 }
 
-/// The place of a value that is kept from now on. Dropped, it is no longer.
+/// The place of a value that is kept from now on. Dropping it gives the place up.
 #[derive(Debug)]
 #[must_use = "the value is kept when it is filled in"]
 pub struct Vacant<'h, K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> {
@@ -106,7 +106,7 @@ pub struct Vacant<'h, K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> {
 }
 
 impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
-    /// At most so many values, in so many shards (rounded up to a power of two).
+    /// Keeps at most this many values, in this many shards (rounded up to a power of two).
     #[must_use]
     pub fn new(capacity: usize, shards: usize) -> Self {
         let shards = shards.clamp(1, 1 << 16).next_power_of_two();
@@ -124,11 +124,11 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
         &self.shards[(id.hash >> 48) as usize & (self.shards.len() - 1)]
     }
 
-    /// The value, if it is here; a miss is not noted.
+    /// Returns the value, if it is in the cache; a miss is not noted.
     ///
     /// # Cost
-    /// The lock of a shard, which a policy that [counts](Keeper::COUNTS) takes for reading; the lines of an id
-    /// and its value.
+    /// The lock of a shard, which a policy that [counts](Keeper::COUNTS) takes for reading; the lines of an
+    /// id and its value.
     #[inline]
     #[must_use]
     pub fn get(&self, id: K) -> Option<V> {
@@ -141,11 +141,12 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
         }
     }
 
-    /// Gives an id a value, if the policy keeps it; one that is being filled in gets this one instead. Returns
-    /// whether it is kept.
+    /// Sets the value of an id, if the policy keeps it, also if it is being filled in. Returns `true` if it
+    /// is kept.
     ///
     /// # Cost
-    /// The lock of a shard, once; a miss of the policy. What is evicted is dropped after it.
+    /// The lock of a shard, once; a miss of the policy. Evicted values are dropped after the lock is
+    /// released.
     pub fn insert(&self, id: K, value: V) -> bool {
         let hashed = Hashed::of(id);
         let shard = self.shard(hashed);
@@ -162,11 +163,11 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
         gone.is_ok()
     }
 
-    /// Asks for a value: it is here, or is to be filled in, or is not kept. Never waits: while somebody
-    /// else is filling it in it is [`Placed::Below`].
+    /// Looks a value up: it is in the cache, or must be filled in, or is not kept. Never waits: while another
+    /// caller fills it in, it is [`Placed::Below`].
     ///
     /// # Cost
-    /// That of [`get`](Self::get); a miss that of the policy's.
+    /// That of [`get`](Self::get); for a miss that of the policy.
     pub fn place(&self, id: K) -> Placed<'_, K, V, P> {
         let hashed = Hashed::of(id);
         let mut state = self.shard(hashed).state.write();
@@ -180,11 +181,11 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
         number.map_or(Placed::Below, |number| Placed::Admitted(Vacant { hot: self, id, number }))
     }
 
-    /// The value, which `load` gives if it is not here: once, however many ask, if the policy admits it;
-    /// each for itself if it is not kept.
+    /// Returns the value; if it is not in the cache, calls `load`: once for all callers if the policy admits
+    /// it, for each caller if it is not kept.
     ///
     /// # Errors
-    /// Those of `load`; others who wait then try for themselves.
+    /// Those of `load`; waiting callers then try themselves.
     pub fn get_or_load<E>(&self, id: K, load: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
         let hashed = Hashed::of(id);
         if P::COUNTS
@@ -219,7 +220,7 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
         Ok(value)
     }
 
-    /// Forgets a value. One that is being filled in is forgotten as well. Returns whether it was here.
+    /// Forgets a value, also one that is being filled in. Returns `true` if it was in the cache.
     pub fn remove(&self, id: K) -> bool {
         let shard = self.shard(Hashed::of(id));
         let mut state = shard.state.write();
@@ -231,13 +232,13 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Hot<K, V, P> {
         removed
     }
 
-    /// How many values there are, those included that are being filled in.
+    /// Returns the number of values, including those that are being filled in.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.state.read().policy.len()).sum()
     }
 
-    /// Returns whether there are none.
+    /// Returns `true` if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -255,7 +256,7 @@ impl<K: Copy + Eq + Hash, V: Clone, P: Keeper<K, V>> Vacant<'_, K, V, P> {
             }
             state.policy.unpin(self.id);
         }
-        // What waits is woken when this is dropped.
+        // Dropping this wakes the waiting threads.
     }
 }
 

@@ -1,8 +1,8 @@
 //! A cache of blocks in persistent memory that is warm after a crash, and policies of placement.
 //!
 //! * [`BlockCache`]: keeps blocks of slow files in a pool, across crashes.
-//! * [`policy`]: which blocks are worth a copy in DRAM as well: W-TinyLFU, 2Q, S3-FIFO, LRU.
-//! * [`Hot`]: values in DRAM by one of these policies, for threads at once.
+//! * [`policy`]: decides which blocks are worth a copy in DRAM as well: W-TinyLFU, 2Q, S3-FIFO, LRU.
+//! * [`Hot`]: values in DRAM by one of these policies, for several threads.
 
 #![forbid(unsafe_code)]
 

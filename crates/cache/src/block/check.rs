@@ -1,4 +1,4 @@
-//! Verifying a cache.
+//! Verification of a cache.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -10,32 +10,32 @@ use super::index::{Location, Slot};
 use super::key::Prefix;
 use super::summary::Record;
 
-/// What a check found.
+/// The results of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Checked {
-    /// Entries that the index has and that are whole.
+    /// The entries in the index that are intact.
     pub entries: u64,
-    /// Entries that the index has and that ended before it was opened: the first who asks finds so.
+    /// The entries in the index that ended before the cache was opened; their next lookup removes them.
     pub ended: u64,
-    /// Entries that the index has and that are damaged, or that a crash took a part of: as well.
+    /// The entries in the index that are damaged or were cut by a crash; their next lookup removes them.
     pub damaged: u64,
-    /// Segments.
+    /// The number of segments.
     pub segments: u64,
-    /// Segments whose place in the table is damaged: they are not used.
+    /// The segments whose place in the table is damaged; they are not used.
     pub unusable: u64,
 }
 
 impl<M: Medium> BlockCache<M> {
-    /// Verifies all of it: that what the index has lies in segments, in the order of their summaries,
-    /// and which of it is whole. Inserts wait meanwhile.
+    /// Verifies the whole cache: that the entries of the index are in segments, in the order of their
+    /// summaries, and which of them are intact. Inserts wait meanwhile.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if the index or the lists of segments contradict themselves or the summaries:
-    /// not for what a crash or a damaged medium may leave.
+    /// [`PmError::Corrupt`] if the index or the lists of segments contradict themselves or the summaries; not
+    /// for the effects of a crash or of a damaged medium.
     ///
     /// # Cost
-    /// Reads all of it. No flush, no fence.
+    /// Reads everything. No flush, no fence.
     pub fn check(&self) -> Result<Checked, PmError> {
         let pm = self.pool.pm();
         let log = pm.lock(&self.log);
@@ -50,7 +50,7 @@ impl<M: Medium> BlockCache<M> {
             checked.segments += u64::from(offset != 0);
             let is_made = pm.load(&self.cell(place)?.block) != 0;
             checked.unusable += u64::from(offset == 0 && is_made);
-            // One that is in no list is damaged.
+            // A segment that is in no list is damaged.
             if lists > 1 || (lists == 0 && offset != 0) {
                 return Err(PmError::Corrupt { what: "a segment in two lists of a cache", offset });
             }
@@ -99,7 +99,8 @@ impl<M: Medium> BlockCache<M> {
         }
     }
 
-    /// The offsets of all blocks of this cache, for the allocator's audit. While nobody inserts.
+    /// Returns the offsets of all blocks of this cache, for the allocator's audit. No insert may be in
+    /// progress.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].

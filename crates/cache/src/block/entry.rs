@@ -14,32 +14,32 @@ pub(super) const LINE_BYTES: usize = 8 * LINE_WORDS;
 pub(super) type Words = [u64; LINE_WORDS];
 
 const SUM: usize = 0;
-/// The word that says whether the entry is live.
+/// The word that marks the entry as live.
 pub(super) const LIVE: usize = 1;
 const KEY: usize = 2;
 const SIZE: usize = KEY + KEY_WORDS;
 const SEQUENCE: usize = SIZE + 1;
-/// The bit beside kind and length.
+/// The flag beside kind and length.
 const PACKED: u32 = 40;
 
-/// Lines of an entry whose block has so many bytes.
+/// Returns the lines of an entry whose block has this number of bytes.
 pub(super) const fn lines_for(len: u32) -> u32 {
     1 + len.div_ceil(LINE_BYTES as u32)
 }
 
-/// What an entry is about.
+/// The name and the properties of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) key: Key,
     pub(super) kind: u8,
-    /// Whether the bytes are compressed.
+    /// `true` if the bytes are compressed.
     pub(super) packed: bool,
     pub(super) len: u32,
     pub(super) sequence: u64,
 }
 
 impl Header {
-    /// The header as it is stored, for a segment of this seed and a line.
+    /// Returns the header as it is stored in a segment with this seed, at this line.
     pub(super) fn encode(&self, seed: u64, line: u32, payload: u64) -> Words {
         let mut words = [0; LINE_WORDS];
         words[KEY..SIZE].copy_from_slice(&self.key.words());
@@ -52,7 +52,7 @@ impl Header {
     }
 }
 
-/// A header as it was found: nothing in it is certain.
+/// A header that was read and may be invalid.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored(Words);
 
@@ -76,34 +76,35 @@ impl Stored {
         Header { key: self.key(), kind, packed, len, sequence: words[SEQUENCE] }
     }
 
-    /// Whether the entry was not killed.
+    /// Returns `true` if the entry was not killed.
     pub(super) fn is_live(&self) -> bool {
         self.0[LIVE] != 0
     }
 
-    /// Whether this is a whole entry of a segment of this seed, at this line, its block having this sum.
+    /// Returns `true` if this is an intact entry of a segment with this seed, at this line, with this sum of
+    /// its block.
     pub(super) fn is_whole(&self, seed: u64, line: u32, payload: u64) -> bool {
         self.0[SUM] == sum(seed, line, &self.0, payload)
     }
 
-    /// Whether it is whole, and live.
+    /// Returns `true` if it is intact and live.
     pub(super) fn holds(&self, seed: u64, line: u32, payload: u64) -> bool {
         self.0[LIVE] == live(self.0[SUM]) && self.is_whole(seed, line, payload)
     }
 }
 
-/// The sum of an entry: its header but for the first two words, and its block.
+/// Returns the sum of an entry: of its header except the first two words, and of its block.
 fn sum(seed: u64, line: u32, words: &Words, payload: u64) -> u64 {
     let start = mix(seed ^ u64::from(line)) ^ payload;
     words[KEY..].iter().fold(mix(start), |sum, &word| mix(sum ^ word).wrapping_add(seed))
 }
 
-/// What says that the entry of this sum is live.
+/// Returns the word of a live entry with this sum.
 fn live(sum: u64) -> u64 {
     mix(!sum) | 1
 }
 
-/// The sum of a block's bytes. Any change within one word of 8 bytes changes it.
+/// Returns the sum of a block's bytes. Any change within one word of 8 bytes changes it.
 pub(super) fn payload_sum(bytes: &[u8]) -> u64 {
     const ODD: u64 = 0xd6e8_feb8_6659_fd93;
     let step = |state: u64, word: u64| {

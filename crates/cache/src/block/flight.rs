@@ -1,8 +1,8 @@
-//! One load for all who miss a block at once.
+//! One load for all callers that miss the same block at the same time.
 //!
-//! Who misses first gets a [`Ticket`] and loads, in whatever way it has: this module starts no thread and
-//! waits for nothing by itself. The others get a [`Waiting`], which is a future, and can be waited for
-//! by a thread, too. A ticket that is dropped lets one of them try.
+//! The first caller gets a [`Ticket`] and loads the block: this module starts no thread and waits for nothing
+//! by itself. The others get a [`Waiting`], a future, for which a thread can also block. When a ticket is
+//! dropped, one of them tries.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,30 +17,30 @@ use pmindex_core::{Mapped, Medium, PmError};
 
 use super::{Block, BlockCache, Inserted, Key};
 
-/// Loads under way.
+/// The loads in progress.
 #[derive(Debug, Default)]
 pub(super) struct Flights(Mutex<HashMap<Key, Arc<Flight>>>);
 
 #[derive(Debug, Default)]
 struct Flight {
-    /// Whether the block was invalidated meanwhile, so that nothing is stored.
+    /// `true` if the block was invalidated meanwhile, so that it is not stored.
     disowned: AtomicBool,
     end: Mutex<End>,
     ended: Condvar,
 }
 
-/// What a load came to: a block, or none.
+/// The result of a load: a block, or none.
 type Loaded = Option<Arc<Block>>;
 
 #[derive(Debug, Default)]
 struct End {
-    /// What it ended with: a block, or none.
+    /// The result: a block, or none.
     ended: Option<Loaded>,
     wakers: Vec<Waker>,
 }
 
 impl Flights {
-    /// What is loaded now for these blocks is not stored.
+    /// Marks the loads of these blocks, so that their results are not stored.
     pub(super) fn disown(&self, are: impl Fn(&Key) -> bool) {
         let flights = self.0.lock();
         flights
@@ -61,18 +61,18 @@ impl Flight {
     }
 }
 
-/// What asking for a block comes to.
+/// The result of a fetch.
 #[derive(Debug)]
 pub enum Fetch<'c, M: Medium = Mapped> {
-    /// It is here.
+    /// The block is in the cache.
     Hit(Block),
-    /// The caller loads it.
+    /// The caller must load it.
     Load(Ticket<'c, M>),
-    /// Somebody loads it.
+    /// Another caller loads it.
     Wait(Waiting),
 }
 
-/// The right to load a block, which nobody else does meanwhile.
+/// The exclusive right to load a block.
 #[derive(Debug)]
 #[must_use = "others wait for this block"]
 pub struct Ticket<'c, M: Medium = Mapped> {
@@ -81,13 +81,13 @@ pub struct Ticket<'c, M: Medium = Mapped> {
     flight: Arc<Flight>,
 }
 
-/// Waits for a block that somebody loads: a future. `None`: that one gave up, so ask again.
+/// A future of a block that another caller loads. `None`: that caller gave up, so ask again.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Waiting(Arc<Flight>);
 
 impl<M: Medium> BlockCache<M> {
-    /// Asks for a block: it is here, or the caller is to load it, or somebody does.
+    /// Looks up a block: it is in the cache, or the caller must load it, or another caller does.
     ///
     /// # Cost
     /// That of [`get`](Self::get); a miss takes a lock and a node of a hash table.
@@ -115,11 +115,11 @@ impl<M: Medium> BlockCache<M> {
         }
     }
 
-    /// The block of this name, which `load` gives if it is not here: once, however many ask. Whether it
-    /// could be stored is in the [metrics](Self::metrics) alone.
+    /// Returns the block with this name; if it is not in the cache, `load` is called, once for all callers.
+    /// Only the [metrics](Self::metrics) tell whether it could be stored.
     ///
     /// # Errors
-    /// Those of `load`; others who wait then try for themselves.
+    /// Those of `load`; waiting callers then try themselves.
     pub fn get_or_load<E>(
         &self,
         key: &Key,
@@ -146,17 +146,17 @@ impl<M: Medium> BlockCache<M> {
 }
 
 impl<M: Medium> Ticket<'_, M> {
-    /// Which block is to be loaded.
+    /// Returns the name of the block to load.
     #[must_use]
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// Stores the block and gives it to all who wait. A block that was invalidated since the ticket was
-    /// given is not stored.
+    /// Stores the block and passes it to all waiting callers. A block that was invalidated since the ticket
+    /// was given is not stored.
     ///
     /// # Errors
-    /// Those of [`BlockCache::insert`]; who waits has the block all the same.
+    /// Those of [`BlockCache::insert`]; waiting callers get the block nevertheless.
     pub fn fulfil(self, kind: u8, bytes: &[u8]) -> Result<Inserted, PmError> {
         let disowned = || self.flight.disowned.load(Acquire);
         let inserted = self.cache.insert_unless(&self.key, kind, bytes, disowned);
@@ -164,10 +164,10 @@ impl<M: Medium> Ticket<'_, M> {
         inserted
     }
 
-    /// Ends the flight with a block, which is made only if somebody waits.
+    /// Ends the flight with a block, which is built only if a caller waits.
     fn serve(&self, block: impl FnOnce() -> Arc<Block>) {
         self.land();
-        // Nobody joins any more.
+        // No caller joins after this.
         let waited_for = Arc::strong_count(&self.flight) > 1;
         self.flight.end(waited_for.then(block));
     }

@@ -1,14 +1,14 @@
-//! Where the entries are: hash tables in DRAM, 8 bytes a slot.
+//! The index of the entries: hash tables in DRAM, with 8 bytes a slot.
 //!
-//! A slot has 30 bits of the key's hash, and where the entry is; the key itself is in the entry, which
-//! a hit reads anyhow. Slots are found by linear probing, the place where a probe begins follows from the
-//! 30 bits: so a table grows, and closes the gap that a removal leaves, without looking at entries. A
-//! table is between 7/16 and 7/8 full: 9 to 18 bytes an entry.
+//! A slot has 30 bits of the key's hash, and the location of the entry; the key itself is in the entry, which
+//! a hit reads anyway. Slots are found by linear probing, which starts at a position that follows from the 30
+//! bits, so a table can grow, and close the gap of a removal, without reading entries. A table is between
+//! 7/16 and 7/8 full: 9 to 18 bytes an entry.
 
 use parking_lot::{Mutex, MutexGuard};
 use pmindex_core::Medium;
 
-/// Where an entry is: which place, and which line of its segment.
+/// The location of an entry: its place, and the line in its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Location(u32);
 
@@ -50,12 +50,12 @@ impl Slot {
         Location(self.0 as u32)
     }
 
-    /// Whether the entry was hit since it was written, or copied on.
+    /// Returns `true` if the entry was hit since it was written or copied.
     pub(super) fn is_referenced(self) -> bool {
         self.0 & REFERENCED != 0
     }
 
-    /// Whether its checksum was found to be right since the cache was opened.
+    /// Returns `true` if its checksum was verified since the cache was opened.
     pub(super) fn is_verified(self) -> bool {
         self.0 & VERIFIED != 0
     }
@@ -65,7 +65,7 @@ fn tag_of(hash: u64) -> u64 {
     hash & ((1 << TAG_BITS) - 1)
 }
 
-/// The entries whose hashes begin alike.
+/// The entries whose hashes have the same first bits.
 #[derive(Debug)]
 pub(super) struct Shard {
     slots: Vec<Slot>,
@@ -85,7 +85,7 @@ impl Shard {
         (at + 1) & (self.slots.len() - 1)
     }
 
-    /// The first slot of this hash whose location satisfies `is_it`.
+    /// Returns the first slot with this hash whose location satisfies `is_it`.
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(Location) -> bool) -> Option<usize> {
         let tag = tag_of(hash);
         let mut at = self.home(tag);
@@ -140,7 +140,7 @@ impl Shard {
             if slot == Slot::EMPTY {
                 break;
             }
-            // It may move to the gap if the gap is not before its home.
+            // It may move to the gap unless the gap is before its home.
             let mask = self.slots.len() - 1;
             let from_home = at.wrapping_sub(self.home(slot.tag())) & mask;
             if from_home >= at.wrapping_sub(gap) & mask {
@@ -153,7 +153,7 @@ impl Shard {
         removed
     }
 
-    /// All slots that are used.
+    /// Returns all used slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = Slot> {
         self.slots.iter().copied().filter(|&slot| slot != Slot::EMPTY)
     }
@@ -179,7 +179,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// With so many shards, rounded up to a power of two.
+    /// Makes an index with this number of shards, rounded up to a power of two.
     pub(super) fn new(shards: usize) -> Self {
         let shards = shards.clamp(1, 1024).next_power_of_two();
         Self { shards: (0..shards).map(|_| Mutex::new(Shard::new())).collect() }
@@ -195,7 +195,7 @@ impl Index {
         self.shards.iter().for_each(|shard| visit(&mut pm.lock(shard)));
     }
 
-    /// How many entries there are, and how many bytes the tables have.
+    /// Returns the number of entries, and the bytes of the tables.
     pub(super) fn size<M: Medium>(&self, pm: &M) -> (u64, u64) {
         let mut size = (0, 0);
         self.for_each(pm, |shard| {
@@ -216,13 +216,13 @@ mod tests {
     use crate::hash::mix;
 
     proptest! {
-        /// A shard beside a map: insertions, removals, growth; tags that are near each other.
+        /// Compares a shard with a map: insertions, removals, growth, and tags that are close to each other.
         #[test]
         fn a_shard_is_a_map(ops in proptest::collection::vec((0..200u64, any::<bool>()), 1..400)) {
             let mut shard = Shard::new();
             let mut map: HashMap<u64, Location> = HashMap::new();
             for (number, (key, insert)) in ops.into_iter().enumerate() {
-                // Most in one run of slots, that goes round the end of the table.
+                // Most are in one run of slots that wraps around the end of the table.
                 let hash = if key < 100 { (1 << 30) - 3 - key % 5 } else { mix(key) };
                 let known = map.get(&key).copied();
                 let found = known.map(|known| shard.find(hash, |at| at == known).unwrap());

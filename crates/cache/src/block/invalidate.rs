@@ -1,4 +1,4 @@
-//! Ending all blocks of a file, or of an instance.
+//! Invalidation of all blocks of a file or of an instance.
 
 use pmindex_core::{Flushed, Medium, PmError};
 
@@ -9,13 +9,12 @@ use super::metrics::count;
 use super::summary::{self, Record};
 
 impl<M: Medium> BlockCache<M> {
-    /// Ends all blocks of a file or an instance: when this returns none of them is ever found again,
-    /// after whatever crash, and loads that are under way store nothing. The number may be given to
-    /// another file then. Returns how many blocks there were.
+    /// Invalidates all blocks of a file or an instance: after it returns none of them is ever found again,
+    /// after any crash, and loads in progress store nothing. The number of the file can then be reused.
+    /// Returns the number of blocks.
     ///
     /// # Errors
-    /// Those of [`insert`](Self::insert). The blocks are not found any more then, but may be after a
-    /// restart.
+    /// Those of [`insert`](Self::insert). Then the blocks are not found either, but may be after a restart.
     ///
     /// # Cost
     /// A line of DRAM for each segment; the summaries of those that may have such a block; a line for
@@ -40,20 +39,20 @@ impl<M: Medium> BlockCache<M> {
             }
         }
         if let Some(voided) = voided {
-            self.pool.pm().fence(voided)?; // DUR: of blocks whose summary is damaged
+            self.pool.pm().fence(voided)?; // DUR: for blocks whose summary is damaged
         }
         let killed = self.kill(&mut log, doomed)?;
         (0..killed).for_each(|_| count(&self.counters.invalidated));
         Ok(killed)
     }
 
-    /// Ends one block: as [`invalidate`](Self::invalidate). Returns whether it was here.
+    /// Invalidates one block, like [`invalidate`](Self::invalidate). Returns `true` if it was in the cache.
     ///
     /// # Errors
     /// Those of [`insert`](Self::insert).
     ///
     /// # Cost
-    /// A line, 1 fence; nothing if the block is not here.
+    /// A line and 1 fence; nothing if the block is absent.
     ///
     /// # Durability
     /// Durable on return.
@@ -67,7 +66,7 @@ impl<M: Medium> BlockCache<M> {
         Ok(killed > 0)
     }
 
-    /// The entries of a place; `None` if its summary is damaged.
+    /// Returns the entries of a place; `None` if its summary is damaged.
     pub(super) fn records_of(&self, log: &Log, place: u16) -> Result<Option<Vec<Record>>, PmError> {
         let mut unsealed = log.open.iter().chain(&log.leftovers);
         if let Some(segment) = unsealed.find(|segment| segment.place == place) {

@@ -1,12 +1,13 @@
-//! What blocks are called, and groups of them.
+//! The names of blocks, and of groups of blocks.
 
 use crate::hash::mix;
 
-/// Names a block: which database, which of its files, where in the file.
+/// Names a block: its database, its file, and its offset in the file.
 ///
-/// `instance` is a number that no other database has or had, 128 random bits say. A database that is
-/// restored from a backup, or copied, draws a new one: then it never reads blocks of its other life.
-/// Within an instance a file number is not given to another file before
+/// `instance` is a number that no other database has or had, for example 128 random bits. A database that is
+/// restored from a backup, or copied, draws a new one, so it never reads blocks of its former life. Within an
+/// instance a file number is not reused before [`invalidate`](super::BlockCache::invalidate) has returned for
+/// it.
 /// [`invalidate`](super::BlockCache::invalidate) has returned for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -14,7 +15,7 @@ pub struct Key {
     pub instance: u128,
     /// The file.
     pub file: u64,
-    /// Where the block begins in the file.
+    /// The offset of the block in the file.
     pub offset: u64,
 }
 
@@ -39,14 +40,14 @@ impl Key {
 /// All blocks of an instance, or of one of its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Prefix {
-    /// Of the instance.
+    /// All blocks of this instance.
     Instance(u128),
-    /// Of a file: instance and number.
+    /// All blocks of a file: instance and number.
     File(u128, u64),
 }
 
 impl Prefix {
-    /// Returns whether a block is one of these.
+    /// Returns `true` if a block is one of these.
     #[must_use]
     pub fn covers(&self, key: &Key) -> bool {
         match *self {
@@ -67,7 +68,7 @@ fn hash(words: &[u64]) -> u64 {
     words.iter().fold(words.len() as u64, |hash, &word| mix(hash ^ word))
 }
 
-/// Which instances and files may have blocks in a segment: a Bloom filter of one line.
+/// The instances and files that may have blocks in a segment: a Bloom filter of one line.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filter([u64; 8]);
 

@@ -1,4 +1,4 @@
-//! What a block cache keeps in a pool.
+//! The layout of a block cache in a pool.
 //!
 //! ```text
 //! root       | identity | bytes of a segment | places | checksum | table | reserved |
@@ -12,15 +12,15 @@
 //!            in the last line: | checksum | entries | zeros |
 //! ```
 //!
-//! A segment's *generation* is a number that no segment of this cache had before: the pool's generation
-//! and a counter. Every checksum of an entry and of a summary begins with it and the identity of the cache,
-//! so that what earlier generations left in the same memory counts as nothing. A place has its
-//! generation from before its first entry until it is used anew.
+//! A segment's *generation* is a number that no segment of this cache had before: the pool's generation and a
+//! counter. Every checksum of an entry and of a summary starts with it and with the identity of the cache, so
+//! that remains of earlier generations in the same memory are invalid. A place has its generation from before
+//! its first entry until it is reused.
 //!
-//! Of a block that is *packed* the bytes are its length (4 of them, the lowest first) and an LZ4 block.
+//! A *packed* block is stored as its length (4 bytes, little-endian) and an LZ4 block.
 //!
-//! An entry is *live* if its word `live` follows from its checksum. It dies by a store of 0 there; a
-//! place dies with its generation.
+//! An entry is *live* if its word `live` follows from its checksum. A store of 0 there kills it; all entries
+//! of a place die with its generation.
 
 use pmindex_core::{PmPtr, PmU64, pm_struct};
 
@@ -35,15 +35,15 @@ pm_struct! {
     /// The root block.
     #[align(64)]
     pub struct Root: size 64 {
-        /// A number that other caches hardly have: part of every checksum.
+        /// A number that distinguishes this cache from others: part of every checksum.
         pub identity @ 0: PmU64,
         /// Bytes of a segment.
         pub segment_bytes @ 8: PmU64,
-        /// How many segments there may be.
+        /// The maximum number of segments.
         pub places @ 16: PmU64,
-        /// Of the three.
+        /// The checksum of these three.
         pub checksum @ 24: PmU64,
-        /// The table, or null if the creation did not come so far.
+        /// The table, or null if the creation was interrupted.
         pub table @ 32: PmPtr<Table>,
         /// Zero.
         pub reserved @ 40: [PmU64; 3],
@@ -52,7 +52,7 @@ pm_struct! {
     /// The first line of the table.
     #[align(64)]
     pub struct Table: size 64 {
-        /// Of the identity and of where the table is.
+        /// The checksum of the identity and of the table's offset.
         pub checksum @ 0: PmU64,
         /// Zero.
         pub reserved @ 8: [PmU64; 7],
@@ -63,16 +63,16 @@ pm_struct! {
     pub struct Place: size 32 {
         /// The segment, or null.
         pub block @ 0: PmU64,
-        /// Of `block` and of which place it is; written before `block`.
+        /// The checksum of `block` and of the number of the place; written before `block`.
         pub block_checksum @ 8: PmU64,
-        /// The generation. If the checksum does not match, the segment has nothing.
+        /// The generation. If the checksum does not match, the segment is empty.
         pub generation @ 16: PmU64,
-        /// Of the generation, the segment and the place.
+        /// The checksum of the generation, the segment and the number of the place.
         pub generation_checksum @ 24: PmU64,
     }
 }
 
-/// A checksum of a few words, never 0. What it is of stands first.
+/// Returns a checksum of a few words, never 0. `of` distinguishes its uses.
 pub(super) fn checksum(of: [u8; 4], words: &[u64]) -> u64 {
     let start = u64::from(u32::from_le_bytes(of));
     words.iter().fold(mix(start), |sum, &word| mix(sum ^ word).wrapping_add(start)) | 1

@@ -1,4 +1,4 @@
-//! Appending: one segment is being filled, until it is sealed.
+//! Appending: one segment is filled until it is sealed.
 //!
 //! ```text
 //! insert
@@ -15,14 +15,14 @@
 //!                                                                 entry of the same name
 //! ```
 //!
-//! An insert waits for no fence: entries say by their checksums whether they are whole, and one that a
-//! crash took is a miss. What must not come back is what was killed. It cannot: a kill is durable when it
-//! returns, and there is one live copy of an entry on the medium, since those of a segment that is used
-//! anew end with its generation, under a fence, before any of them is copied on.
+//! An insert waits for no fence: the checksum of an entry shows whether it is intact, and an entry that a
+//! crash took is a miss. Killed entries must never return. They cannot: a kill is durable on return, and the
+//! medium has one live copy of an entry, since the entries of a segment that is reused die with its
+//! generation, under a fence, before any of them is copied.
 //!
-//! An entry is stored, not streamed: what a thread streamed only its own fence makes durable, and the
-//! fence is that of the thread which seals. It flushes what other threads appended once more, for a fence
-//! waits only for its own thread's flushes.
+//! Entries are stored, not streamed: only a thread's own fence makes its streamed data durable, and the fence
+//! is that of the sealing thread. That thread also flushes the lines that other threads appended, since a
+//! fence waits only for its own thread's flushes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,25 +38,25 @@ use super::metrics::count;
 use super::quota::Account;
 use super::summary::{self, Record};
 
-/// What is under the lock of the log.
+/// The state under the lock of the log.
 #[derive(Debug)]
 pub(super) struct Log {
-    /// The segment that is being filled.
+    /// The segment that is filled.
     pub(super) open: Option<Segment>,
-    /// Segments that earlier openings left without a summary; they are in `sealed`, too.
+    /// Segments that earlier openings left without a summary; they are in `sealed` too.
     pub(super) leftovers: Vec<Segment>,
-    /// Places with entries, by age of their generations, the oldest first.
+    /// Places with entries, ordered by generation, the oldest first.
     pub(super) sealed: VecDeque<u16>,
-    /// Places with a segment and nothing in it.
+    /// Places with an empty segment.
     pub(super) free: Vec<u16>,
     /// Places without a segment.
     pub(super) unused: Vec<u16>,
-    /// By place.
+    /// The filter of each place.
     pub(super) filters: Vec<Filter>,
     pub(super) accounts: HashMap<u128, Account>,
-    /// Of the next entry.
+    /// The sequence of the next entry.
     pub(super) sequence: u64,
-    /// Of the next segment.
+    /// The generation of the next segment.
     pub(super) generation: u64,
 }
 
@@ -65,10 +65,10 @@ pub(super) struct Log {
 pub(super) struct Segment {
     pub(super) place: u16,
     pub(super) seed: u64,
-    /// Where the next entry will be.
+    /// The line of the next entry.
     pub(super) line: u32,
     pub(super) records: Vec<Record>,
-    /// Which lines were appended by whom; by nobody: by an earlier opening.
+    /// The lines that each thread appended; `None`: an earlier opening.
     pub(super) runs: Vec<(Option<ThreadId>, std::ops::Range<u32>)>,
 }
 
@@ -77,7 +77,8 @@ impl Segment {
         Self { place, seed, line: 0, records: Vec::new(), runs: Vec::new() }
     }
 
-    /// Whether an entry of so many lines, and the summary, fit into a segment of `all`.
+    /// Returns `true` if an entry of this number of lines, and the summary, fit into a segment of `all`
+    /// lines.
     fn has_room(&self, lines: u32, all: u32) -> bool {
         self.line + lines + summary::lines(self.records.len() + 1) <= all
     }
@@ -93,7 +94,7 @@ impl Segment {
     }
 }
 
-/// A block to be appended.
+/// A block to append.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Append<'b> {
     pub(super) key: Key,
@@ -104,7 +105,7 @@ pub(super) struct Append<'b> {
     pub(super) payload: u64,
 }
 
-/// What is copied on.
+/// An entry to copy.
 #[derive(Debug)]
 struct Hot {
     header: Header,
@@ -113,17 +114,17 @@ struct Hot {
 }
 
 impl<M: Medium> BlockCache<M> {
-    /// The one fence of a rotation, and of sealing.
+    /// Executes the only fence of a rotation or a sealing.
     fn close(&self, flushed: Flushed) -> Result<(), PmError> {
         self.pool.pm().fence(flushed)?;
         count(&self.counters.fences);
         Ok(())
     }
 
-    /// Seals what is being filled: returns when all that was inserted before is durable.
+    /// Seals the segment that is filled: on return all earlier inserts are durable.
     ///
-    /// Nothing needs it: after a crash a cache has what it had but for some of the last blocks, and after
-    /// the death of its process all. The next insert begins another segment.
+    /// This is never necessary: after a crash a cache lacks at most some of the last blocks, and after the
+    /// death of its process none. The next insert begins another segment.
     ///
     /// # Errors
     /// Those of [`insert`](Self::insert).
@@ -139,7 +140,7 @@ impl<M: Medium> BlockCache<M> {
         }
     }
 
-    /// Writes the summaries that are missing; `None` if none is.
+    /// Writes the missing summaries; returns `None` if none is missing.
     fn write_summaries(&self, log: &mut Log) -> Result<Option<Flushed>, PmError> {
         let mut all = None;
         if let Some(open) = log.open.take() {
@@ -165,15 +166,15 @@ impl<M: Medium> BlockCache<M> {
         Ok(all)
     }
 
-    /// Goes on to another segment; `false` if there is none that may be used.
+    /// Begins another segment; returns `false` if none can be used.
     fn rotate(&self, log: &mut Log) -> Result<bool, PmError> {
         let sealed = self.write_summaries(log)?.unwrap_or(Flushed::nothing());
         let Some((place, hot)) = self.choose(log)? else {
             self.close(sealed)?;
             return Ok(false);
         };
-        // Before the fence, and so before the first store to the segment: who copies an entry from it
-        // finds that it was used anew.
+        // Before the fence, and so before the first store to the segment: a thread that copies an entry from
+        // it sees that it is reused.
         self.place(place).generation.store(0, std::sync::atomic::Ordering::SeqCst);
         let generation = log.generation;
         log.generation += 1;
@@ -185,14 +186,14 @@ impl<M: Medium> BlockCache<M> {
         for Hot { header, bytes, payload } in &hot {
             let Header { key, kind, packed, .. } = *header;
             let block = Append { key, kind, packed, bytes, payload: *payload };
-            self.write(log, &block)?; // P2; there is room, for all of them have half a segment
+            self.write(log, &block)?; // P2; there is room, since all of them take at most half a segment
             count(&self.counters.copied);
         }
         Ok(true)
     }
 
-    /// A place to be filled: an empty one, a new one, or the oldest whose entries nobody has pinned; and
-    /// what of its entries is copied on.
+    /// Chooses the next place: an empty one, a new one, or the oldest one without pinned entries. Returns it
+    /// with the entries to copy.
     fn choose(&self, log: &mut Log) -> Result<Option<(u16, Vec<Hot>)>, PmError> {
         let is_loose = |&place: &u16| self.place(place).pins.load(Relaxed) == 0;
         if let Some(at) = log.free.iter().rposition(is_loose) {
@@ -214,8 +215,8 @@ impl<M: Medium> BlockCache<M> {
         Ok(Some((victim, self.evict(log, victim)?)))
     }
 
-    /// Takes the entries of a place out of the index, and returns those that were hit since they were
-    /// written: up to half a segment of them.
+    /// Removes the entries of a place from the index; returns those that were hit since they were written, up
+    /// to half a segment.
     fn evict(&self, log: &mut Log, place: u16) -> Result<Vec<Hot>, PmError> {
         let (pm, seed) = (self.pool.pm(), self.seed(self.generation_of(place)));
         let Some(records) = summary::read(pm, self.segment(place)?, seed) else {
@@ -239,7 +240,7 @@ impl<M: Medium> BlockCache<M> {
         Ok(hot)
     }
 
-    /// Takes an entry out of the index.
+    /// Removes an entry from the index.
     pub(super) fn unlist(&self, log: &mut Log, record: &Record, at: Location) -> Option<Slot> {
         let hash = record.key.hash();
         let mut shard = self.index.shard(self.pool.pm(), hash);
@@ -249,7 +250,7 @@ impl<M: Medium> BlockCache<M> {
         Some(slot)
     }
 
-    /// Takes all entries of a place out of the index, whose summary is damaged.
+    /// Removes all entries of a place with a damaged summary from the index.
     pub(super) fn forget(&self, log: &mut Log, place: u16) {
         count(&self.counters.corrupt);
         let pm = self.pool.pm();
@@ -275,7 +276,7 @@ impl<M: Medium> BlockCache<M> {
         stored.holds(seed, at.line(), payload).then_some(Hot { header, bytes, payload })
     }
 
-    /// Appends a block; `false` if there is no segment for it.
+    /// Appends a block; returns `false` if no segment can be used.
     pub(super) fn append(&self, log: &mut Log, block: &Append<'_>) -> Result<bool, PmError> {
         let lines = lines_for(block.bytes.len() as u32);
         let has_room =
@@ -288,7 +289,7 @@ impl<M: Medium> BlockCache<M> {
         Ok(true)
     }
 
-    /// Writes an entry to the segment that is being filled, where there is room.
+    /// Writes an entry to the segment that is filled, which has room for it.
     fn write(&self, log: &mut Log, block: &Append<'_>) -> Result<(), PmError> {
         let Append { key, kind, packed, bytes, payload } = *block;
         let (sequence, Some(open)) = (log.sequence, &mut log.open) else { return Ok(()) };
@@ -323,8 +324,7 @@ impl<M: Medium> BlockCache<M> {
         Ok(())
     }
 
-    /// Ends entries, durably; those that have ended already cost nothing. Returns how many were in the
-    /// index.
+    /// Kills entries durably; those that are dead cost nothing. Returns the number of those in the index.
     pub(super) fn kill(
         &self,
         log: &mut Log,
@@ -349,7 +349,7 @@ impl<M: Medium> BlockCache<M> {
         Ok(killed)
     }
 
-    /// Ends a place whose summary is damaged: durable after the next fence of the caller.
+    /// Voids a place with a damaged summary: durable after the caller's next fence.
     pub(super) fn void(&self, log: &mut Log, place: u16) -> Result<Flushed, PmError> {
         self.forget(log, place);
         let generation = log.generation;

@@ -1,12 +1,12 @@
-//! What a cache did, counted since it was opened.
+//! The metrics of a cache, counted since it was opened.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Declares the counters and what is shown of them.
+/// Declares the counters and their public snapshot.
 macro_rules! counters {
     ($($(#[doc = $doc:expr])* $name:ident,)*) => {
-        /// What a cache did since it was opened.
+        /// The metrics of a cache since it was opened.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Metrics {
@@ -27,36 +27,36 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Blocks that were asked for and found.
+    /// Lookups that found their block.
     hits,
-    /// Blocks that were asked for and not found.
+    /// Lookups that did not find their block.
     misses,
     /// Blocks that were stored.
     admitted,
-    /// Of these, blocks that were compressed.
+    /// Blocks that were compressed when they were stored.
     packed,
     /// Blocks that were not stored: see [`Refusal`](super::Refusal).
     refused,
-    /// Segments that were used anew.
+    /// Segments that were reused.
     reclaimed,
-    /// Entries that were copied on when their segment was used anew.
+    /// Entries that were copied when their segment was reused.
     copied,
-    /// Entries that were given up when their segment was used anew, or for a quota.
+    /// Entries that were evicted when their segment was reused, or for a quota.
     evicted,
-    /// Entries that an invalidation or another block of the same name ended.
+    /// Entries that an invalidation or a replacement killed.
     invalidated,
-    /// Entries whose checksum was found to be right, at their first hit.
+    /// Entries whose checksum was verified, at their first hit.
     verified,
-    /// Entries and summaries whose checksum was found to be wrong, and damaged places of the table.
+    /// Entries and summaries with a wrong checksum, and damaged places of the table.
     corrupt,
     /// Fences.
     fences,
-    /// Segments without a summary that had entries when the cache was opened: the one that was being
-    /// filled when a crash came.
+    /// Segments with entries and without a summary when the cache was opened: those that were filled when a
+    /// crash came.
     unsealed,
 }
 
-/// Counts one more.
+/// Increments a counter.
 pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
 }

@@ -1,14 +1,14 @@
 //! A cache of blocks in a pool, which is warm after a crash.
 //!
-//! For an engine whose files lie on something slow: an SSD, a network disk, an object store. What it
-//! read stays in persistent memory, or in a file that outlives the process, and the next process finds it
-//! there. Losing blocks is legal, a wrong block is not:
+//! It is for an engine whose files are on a slow medium: an SSD, a network disk, an object store. Blocks that
+//! it reads stay in persistent memory, or in a file that outlives the process, where the next process finds
+//! them. The cache may lose blocks; it never returns a wrong one:
 //!
-//! * A block is found with the bytes that were last inserted under its name, or not at all: after a
-//!   crash at any step, in a file in which bits flipped, and whatever lay in the same memory before.
-//! * What was [invalidated](BlockCache::invalidate) or replaced never comes back.
-//! * After the death of the process (`kill -9`) nothing is lost. After that of the system, at most the
-//!   blocks since the last segment was sealed.
+//! * A lookup returns the bytes that were last inserted under a name, or nothing: after a crash at any step,
+//!   in a file with flipped bits, and whatever the memory contained before.
+//! * A block that was [invalidated](BlockCache::invalidate) or replaced never returns.
+//! * After the death of the process (`kill -9`) nothing is lost. After that of the system, at most the blocks
+//!   since the last segment was sealed.
 //!
 //! ```text
 //! root --> table of places     segment 0:  | e e e e e e e | summary |    sealed
@@ -16,18 +16,19 @@
 //!              +-> segments    segment 2:  | e e e e e e e | summary |    the oldest: used anew next
 //! ```
 //!
-//! * [`log`]: blocks are appended to one segment; a full one is sealed under one fence, which begins the
-//!   next one as well. The oldest is used anew; what was hit since it was written is copied on (a second
-//!   chance), up to half a segment. The essay there says why nothing comes back.
-//! * [`index`]: where the entries are, in DRAM, 9 to 18 bytes each; [`recover`] rebuilds it from the
+//! * [`log`]: blocks are appended to one segment; a full one is sealed under one fence, which also begins the
+//!   next one. The oldest segment is reused; entries that were hit since they were written are copied (a
+//!   second chance), up to half a segment. The module explains why dead entries never return.
+//! * [`index`]: the locations of the entries, in DRAM, 9 to 18 bytes each; [`recover`] rebuilds it from the
 //!   summaries.
-//! * [`entry`]: checksums. An entry is verified at its first hit after it was written or the cache opened.
-//! * [`flight`]: one load for all who miss a block at once, with or without threads.
-//! * [`quota`]: what an instance may have.
+//! * [`entry`]: checksums. An entry is verified at its first hit after it was written or the cache was
+//!   opened.
+//! * [`flight`]: one load for all callers that miss the same block, with or without threads.
+//! * [`quota`]: the limit of an instance.
 //! * [`pack`]: compression, if the opener asks for it.
 //!
-//! Inserts take one lock; hits that of a shard of the index. No thread is started, and nothing waits but
-//! for these locks and, if the caller says so, for somebody's load.
+//! Inserts take one lock; hits that of a shard of the index. The cache starts no thread, and waits only for
+//! these locks and, if the caller asks for it, for another caller's load.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -86,10 +87,10 @@ pub use read::Pinned;
 use entry::{lines_for, payload_sum};
 use metrics::count;
 
-/// What a segment may have. An entry is found by the number of its line, in 16 bits.
+/// The possible sizes of a segment. An entry is found by the number of its line, in 16 bits.
 const SEGMENT_BYTES: RangeInclusive<u64> = 1024..=4 << 20;
 
-/// How a cache is made.
+/// Options for creating and opening a cache.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
     capacity: u64,
@@ -106,31 +107,32 @@ impl Default for CacheOptions {
 }
 
 impl CacheOptions {
-    /// At most so many bytes of the pool, in segments of 2 MiB; at least two segments.
+    /// Uses at most this many bytes of the pool, in segments of 2 MiB; at least two segments.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self { capacity, segment_bytes: 2 << 20, shards: 16, identity: None, compress: false }
     }
 
-    /// Bytes of a segment: 1 KiB to 4 MiB, whole lines. Half a segment is the largest block.
+    /// Sets the bytes of a segment: 1 KiB to 4 MiB, whole lines. The largest block takes half a segment.
     #[must_use]
     pub fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
         self
     }
 
-    /// How many parts the index in DRAM has, each with a lock of its own.
+    /// Sets the number of shards of the index in DRAM, each with a lock.
     #[must_use]
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = shards;
         self
     }
 
-    /// Whether blocks that are inserted from now on are compressed (LZ4) where that makes them smaller by an
-    /// eighth or more. Blocks of both kinds lie in one cache; the choice is the opener's.
+    /// Sets whether blocks that are inserted from now on are compressed (LZ4), if that makes them smaller by
+    /// an eighth or more. A cache may contain blocks of both kinds; the opener chooses.
     ///
     /// # Cost
-    /// An insert compresses its block, a hit of a compressed block takes a buffer and restores the block.
+    /// An insert compresses its block; a hit of a compressed block allocates a buffer and decompresses the
+    /// block.
     #[cfg(feature = "lz4")]
     #[must_use]
     pub fn compress(mut self, compress: bool) -> Self {
@@ -138,8 +140,8 @@ impl CacheOptions {
         self
     }
 
-    /// The number that tells this cache from others, in place of a random one. For tests, which repeat
-    /// what they do: of two caches with one number one might take what the other left in its memory.
+    /// Sets the number that distinguishes this cache from others, instead of a random one. For reproducible
+    /// tests only: of two caches with the same number one might read the remains of the other in its memory.
     #[doc(hidden)]
     #[must_use]
     pub fn identity(mut self, identity: u64) -> Self {
@@ -151,32 +153,32 @@ impl CacheOptions {
 /// A block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// What kind of block it is: the caller's affair.
+    /// A kind of block, which the caller defines.
     pub kind: u8,
     /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// What became of a block that was to be inserted.
+/// The outcome of an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// It is stored.
+    /// The block is stored.
     Stored,
-    /// The same bytes were there.
+    /// The cache already had the same bytes.
     Present,
-    /// It is not stored. What was there under its name is gone.
+    /// The block is not stored. The former block with its name is gone.
     Refused(Refusal),
 }
 
-/// Why a block is not stored.
+/// The reason why a block is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// It is larger than half a segment.
     TooLarge,
-    /// Its instance may not have so many bytes.
+    /// It exceeds the quota of its instance.
     Quota,
-    /// Blocks in all segments are pinned, or the pool has no room for one segment.
+    /// All segments have pinned blocks, or the pool has no room for a segment.
     NoRoom,
     /// It was invalidated while it was loaded.
     Invalidated,
@@ -190,38 +192,39 @@ pub struct BlockCache<M: Medium = Mapped> {
     /// The offset of the table.
     table: u64,
     identity: u64,
-    /// Of a segment.
+    /// The lines of a segment.
     lines: u32,
     places: Box<[places::Place]>,
     index: index::Index,
     /// Taken before the locks of the index and of the loads.
     log: Mutex<log::Log>,
     flights: flight::Flights,
-    /// Whether blocks are compressed.
+    /// `true` to compress blocks.
     compress: bool,
     counters: metrics::Counters,
-    /// Last, so that the rest is gone when somebody else may open the cache.
+    /// Dropped last, so that no other handle opens the cache before.
     _open: OpenIndex,
 }
 
 impl<M: Medium> BlockCache<M> {
-    /// Stores a block, in place of what there is under its name.
+    /// Stores a block, replacing the block with its name.
     ///
     /// # Errors
-    /// [`PmError::DurabilityLost`], [`PmError::ReadOnly`], [`PmError::Damaged`], [`PmError::Corrupt`]. What
-    /// there was under the name may be gone then.
+    /// [`PmError::DurabilityLost`], [`PmError::ReadOnly`], [`PmError::Damaged`], [`PmError::Corrupt`]. Then
+    /// the former block with the name may be gone.
     ///
     /// # Cost
-    /// The lines of the block and one more. No fence, but: one to replace other bytes; one when a segment
-    /// is full, with the lines of its summary and of what is copied on; two when a segment is allocated.
+    /// The lines of the block and one more. No fence, except: one to replace other bytes; one when a segment
+    /// is full, with the lines of its summary and of the copied entries; two when a segment is allocated.
     ///
     /// # Durability
-    /// Nothing that is promised. See [`seal`](Self::seal).
+    /// None is guaranteed. See [`seal`](Self::seal).
     pub fn insert(&self, key: &Key, kind: u8, bytes: &[u8]) -> Result<Inserted, PmError> {
         self.insert_unless(key, kind, bytes, || false)
     }
 
-    /// As [`insert`](Self::insert), if `disowned` is false once nobody can invalidate.
+    /// Does the same as [`insert`](Self::insert), if `disowned` is `false` under the lock that invalidations
+    /// take.
     fn insert_unless(
         &self,
         key: &Key,
@@ -261,7 +264,7 @@ impl<M: Medium> BlockCache<M> {
             {
                 return Ok(Inserted::Present);
             }
-            let killed = self.kill(log, [(at.place(), found.record())])?; // durable before: another one
+            let killed = self.kill(log, [(at.place(), found.record())])?; // durable before: the new entry
             (0..killed).for_each(|_| count(&self.counters.invalidated));
         }
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -279,31 +282,31 @@ impl<M: Medium> BlockCache<M> {
         Ok(Inserted::Stored)
     }
 
-    /// What it did since it was opened.
+    /// Returns the metrics since the cache was opened.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.counters.read()
     }
 
-    /// How many entries there are. Some that ended before a restart count until they are met.
+    /// Returns the number of entries. Some that ended before a restart count until they are looked up.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.index.size(self.pool.pm()).0
     }
 
-    /// Returns whether there are no entries.
+    /// Returns `true` if there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of the index in DRAM.
+    /// Returns the bytes of the index in DRAM.
     #[must_use]
     pub fn index_bytes(&self) -> u64 {
         self.index.size(self.pool.pm()).1
     }
 
-    /// The pool.
+    /// Returns the pool.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool<M>> {
         &self.pool

@@ -1,14 +1,14 @@
-//! Compressing a block: its length, in [`HEAD`] bytes, then an LZ4 block.
+//! Compression of a block: its length, in [`HEAD`] bytes, then an LZ4 block.
 
 /// Bytes before the LZ4 block.
 pub(super) const HEAD: usize = 4;
 
-/// The length of a block before it was compressed.
+/// Returns the length of a block before compression.
 pub(super) fn len(packed: &[u8]) -> usize {
     packed.first_chunk::<HEAD>().map_or(0, |head| u32::from_le_bytes(*head) as usize)
 }
 
-/// A block compressed, if that makes it smaller by an eighth or more.
+/// Compresses a block, if that makes it smaller by an eighth or more.
 #[cfg(feature = "lz4")]
 pub(super) fn pack(bytes: &[u8]) -> Option<Vec<u8>> {
     let len = u32::try_from(bytes.len()).ok()?;
@@ -19,7 +19,7 @@ pub(super) fn pack(bytes: &[u8]) -> Option<Vec<u8>> {
     (packed.len() + bytes.len() / 8 <= bytes.len()).then_some(packed)
 }
 
-/// A block as it was, of bytes whose checksum was right.
+/// Decompresses a block whose checksum was right.
 #[cfg(feature = "lz4")]
 pub(super) fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len(packed)];

@@ -34,18 +34,18 @@ pub(super) struct Place {
     pub(super) pins: AtomicU32,
 }
 
-/// The checksum of a place's segment.
+/// Returns the checksum of a place's segment.
 pub(super) fn block_checksum(identity: u64, place: u16, block: u64) -> u64 {
     checksum(*b"blk ", &[identity, place.into(), block])
 }
 
-/// The checksum of a generation.
+/// Returns the checksum of a generation.
 pub(super) fn generation_checksum(identity: u64, place: u16, block: u64, generation: u64) -> u64 {
     checksum(*b"gen ", &[identity, place.into(), block, generation])
 }
 
 impl<M: Medium> BlockCache<M> {
-    /// What the table says of a place.
+    /// Returns the entry of a place in the table.
     pub(super) fn cell(&self, place: u16) -> Result<&layout::Place, PmError> {
         let at = size_of::<layout::Table>() + usize::from(place) * size_of::<layout::Place>();
         self.pool.get(PPtr::new(self.table + at as u64))
@@ -59,19 +59,19 @@ impl<M: Medium> BlockCache<M> {
         self.place(place).generation.load(Acquire)
     }
 
-    /// What the checksums of a generation begin with.
+    /// Returns the seed of the checksums of a generation.
     pub(super) fn seed(&self, generation: u64) -> u64 {
         mix(self.identity ^ mix(generation))
     }
 
-    /// The words of a segment.
+    /// Returns the words of a segment.
     pub(super) fn segment(&self, place: u16) -> Result<&[PmU64], PmError> {
         let offset = self.place(place).offset.load(Acquire);
         self.pool.words(offset, self.lines as usize * LINE_WORDS)
     }
 
-    /// So many words of an entry's segment from its header on; fewer at the end of the segment, none if it
-    /// has no such line.
+    /// Returns this number of words of an entry's segment from its header on; fewer at the end of the
+    /// segment, none if it has no such line.
     pub(super) fn cells(&self, at: Location, words: usize) -> &[PmU64] {
         let first = at.line() as usize * LINE_WORDS;
         let segment = self.segment(at.place()).unwrap_or_default();
@@ -79,7 +79,7 @@ impl<M: Medium> BlockCache<M> {
         &rest[..rest.len().min(words)]
     }
 
-    /// Makes a segment for a place that has none.
+    /// Allocates the segment of a place.
     ///
     /// # Cost
     /// 2 fences.
@@ -103,8 +103,8 @@ impl<M: Medium> BlockCache<M> {
         Ok(())
     }
 
-    /// Gives a place another generation: what was in its segment counts as nothing, durably after the
-    /// next fence.
+    /// Gives a place another generation: the contents of its segment become invalid, durably after the next
+    /// fence.
     pub(super) fn begin(&self, place: u16, generation: u64) -> Result<Flushed, PmError> {
         let (pm, cell) = (self.pool.pm(), self.cell(place)?);
         let block = self.place(place).offset.load(Acquire);

@@ -1,4 +1,4 @@
-//! What each instance has, and may have.
+//! The usage and the quota of each instance.
 
 use pmindex_core::{Medium, PmError};
 
@@ -9,16 +9,16 @@ use super::log::Log;
 use super::metrics::count;
 use super::summary::Record;
 
-/// Of an instance.
+/// The usage of an instance.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
-    /// Bytes of its entries, headers included.
+    /// The bytes of its entries, including headers.
     bytes: u64,
-    /// How many it may have.
+    /// The limit of these bytes.
     quota: Option<u64>,
 }
 
-/// Bytes of an entry whose block has so many.
+/// Returns the bytes of an entry whose block has this length.
 fn bytes_of(len: u32) -> u64 {
     u64::from(lines_for(len)) * LINE_BYTES as u64
 }
@@ -44,21 +44,22 @@ impl Log {
 }
 
 impl<M: Medium> BlockCache<M> {
-    /// Limits the bytes of an instance's entries (blocks in whole lines, and a line each), or no longer. An
-    /// insert that would exceed it first gives up the instance's oldest blocks. Not persistent: the
-    /// opener sets it anew.
+    /// Limits the bytes of an instance's entries (blocks in whole lines, and a line each), or removes the
+    /// limit. An insert that would exceed it first evicts the instance's oldest blocks. Not persistent: the
+    /// opener sets it again.
     pub fn set_quota(&self, instance: u128, bytes: Option<u64>) {
         let mut log = self.pool.pm().lock(&self.log);
         log.accounts.entry(instance).or_default().quota = bytes;
     }
 
-    /// Bytes of an instance's entries. Some that ended before a restart may count until they are met.
+    /// Returns the bytes of an instance's entries. Some that ended before a restart may count until they are
+    /// looked up.
     pub fn usage(&self, instance: u128) -> u64 {
         let log = self.pool.pm().lock(&self.log);
         log.accounts.get(&instance).map_or(0, |account| account.bytes)
     }
 
-    /// Makes room within the quota of an instance for a block; `false` if the block is larger.
+    /// Makes room within the quota of an instance for a block; returns `false` if the block is larger.
     pub(super) fn keep_quota(
         &self,
         log: &mut Log,
@@ -76,7 +77,7 @@ impl<M: Medium> BlockCache<M> {
         if bytes + needed <= quota {
             return Ok(true);
         }
-        // An eighth more: so one fence serves many inserts.
+        // An eighth more, so that one fence serves many inserts.
         let target = (quota - needed).saturating_sub(quota / 8);
         let (mut doomed, mut left) = (Vec::new(), bytes);
         let places = log.sealed.iter().copied().chain(log.open.as_ref().map(|open| open.place));

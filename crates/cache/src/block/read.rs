@@ -1,9 +1,9 @@
-//! Hits.
+//! Lookups.
 //!
-//! A reader finds an entry under the lock of its shard, and copies it without a lock: a segment is used
-//! anew only after its entries have left the index and its generation has changed, so a generation that
-//! is the same after the copy says that the copy is whole. The checksum is computed from the copy, at
-//! the first hit after an entry was written or the cache opened.
+//! A reader finds an entry under the lock of its shard, and copies it without a lock. A segment is reused
+//! only after its entries have left the index and its generation has changed, so if the generation is the
+//! same after the copy, the copy is intact. The checksum is computed from the copy, at the first hit after an
+//! entry was written or the cache was opened.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -17,7 +17,7 @@ use super::pack;
 use super::summary::Record;
 use super::{Block, BlockCache};
 
-/// An entry that the index has.
+/// An entry in the index.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) slot: Slot,
@@ -36,29 +36,30 @@ impl Found {
     }
 }
 
-/// What the bytes of an entry turned out to be.
+/// The result of copying an entry.
 enum Copied {
     /// A block of this kind.
     Block(u8),
-    /// None: the entry is damaged.
+    /// The entry is damaged.
     Damaged,
-    /// None: it is compressed, and this build does not have that.
+    /// The entry is compressed, and this build cannot decompress it.
     Unreadable,
 }
 
 impl<M: Medium> BlockCache<M> {
-    /// The block of this name, if it is here.
+    /// Returns the block with this name.
     ///
     /// # Cost
-    /// A line of the index, and those of the entry; no fence, but for an entry that turns out to be
-    /// damaged, which is ended. The first hit of an entry computes its checksum.
+    /// A line of the index, and the lines of the entry; no fence, unless the entry is damaged and must be
+    /// killed. The first hit of an entry computes its checksum.
     pub fn get(&self, key: &Key) -> Option<Block> {
         let mut bytes = Vec::new();
         let kind = self.get_into(key, &mut bytes)?;
         Some(Block { kind, bytes })
     }
 
-    /// Copies the block of this name into `bytes`, in place of what is there, and returns its kind.
+    /// Copies the block with this name into `bytes`, replacing its contents, and returns the kind of the
+    /// block.
     ///
     /// # Cost
     /// That of [`get`](Self::get), and no allocation if there is capacity and the block is not compressed.
@@ -68,7 +69,7 @@ impl<M: Medium> BlockCache<M> {
         kind
     }
 
-    /// As [`get_into`](Self::get_into), not counted.
+    /// Does the same as [`get_into`](Self::get_into), without counting.
     pub(super) fn read(&self, key: &Key, bytes: &mut Vec<u8>) -> Option<u8> {
         let hash = key.hash();
         loop {
@@ -76,12 +77,12 @@ impl<M: Medium> BlockCache<M> {
             match self.copy_out(&found, hash, bytes) {
                 Some(Copied::Block(kind)) => return Some(kind),
                 Some(Copied::Damaged | Copied::Unreadable) => return None,
-                None => self.pool.pm().spin(), // the segment was used anew meanwhile
+                None => self.pool.pm().spin(), // the segment was reused meanwhile
             }
         }
     }
 
-    /// `None`: the segment was used anew.
+    /// Copies an entry; returns `None` if the segment was reused.
     fn copy_out(&self, found: &Found, hash: u64, bytes: &mut Vec<u8>) -> Option<Copied> {
         let (pm, at, header) = (self.pool.pm(), found.at(), found.stored.header());
         let cells = self.cells(at, usize::MAX).get(LINE_WORDS..).unwrap_or_default();
@@ -117,17 +118,17 @@ impl<M: Medium> BlockCache<M> {
         Some(Copied::Block(header.kind))
     }
 
-    /// Counts a use of a block without reading it. Who has a copy in DRAM says so at a hit of that, at each or at
-    /// one of some: else what is used most is the first to go from here, and is not here after a crash. Returns
-    /// whether the block is here.
+    /// Counts a use of a block without reading it. A cache in front of this one, in DRAM, calls it at its
+    /// hits, at each or at some of them: otherwise the most used blocks are the first to be evicted here, and
+    /// are missing after a crash. Returns `true` if the block is in the cache.
     ///
     /// # Cost
-    /// A line of the index, and the first one of the entry.
+    /// A line of the index, and the first line of the entry.
     pub fn touch(&self, key: &Key) -> bool {
         self.find(key, key.hash()).is_some()
     }
 
-    /// The entry of this name that the index has, which counts as a use.
+    /// Returns the entry with this name in the index, which counts as a use.
     pub(super) fn find(&self, key: &Key, hash: u64) -> Option<Found> {
         let pm = self.pool.pm();
         let mut shard = self.index.shard(pm, hash);
@@ -150,7 +151,7 @@ impl<M: Medium> BlockCache<M> {
         self.index.shard(self.pool.pm(), hash).find(hash, |other| other == at).is_some()
     }
 
-    /// Ends an entry that is not whole. It must not come back: what made it look so may pass.
+    /// Kills an entry that is not intact. It must not return, since the cause of the damage may pass.
     #[cold]
     fn give_up(&self, found: &Found) {
         let mut log = self.pool.pm().lock(&self.log);
@@ -168,15 +169,15 @@ impl<M: Medium> BlockCache<M> {
         }
     }
 
-    /// Keeps the block of this name where it is until the result is dropped, if it is here: its segment
-    /// is not used anew.
+    /// Pins the block with this name, if it is in the cache: its segment is not reused until the result is
+    /// dropped.
     ///
-    /// An invalidation ends a pinned block for everybody else.
+    /// An invalidation removes a pinned block for all other readers.
     pub fn pin(&self, key: &Key) -> Option<Pinned<'_, M>> {
         let mut bytes = Vec::new();
         self.read(key, &mut bytes)?; // verifies it
         let hash = key.hash();
-        // Under this lock no segment is used anew.
+        // Under this lock no segment is reused.
         let _log = self.pool.pm().lock(&self.log);
         let found = self.find(key, hash)?;
         if !found.slot.is_verified() {
@@ -187,7 +188,7 @@ impl<M: Medium> BlockCache<M> {
     }
 }
 
-/// A block that stays where it is.
+/// A pinned block.
 #[derive(Debug)]
 #[must_use = "the block is pinned while this lives"]
 pub struct Pinned<'c, M: Medium> {
@@ -196,33 +197,33 @@ pub struct Pinned<'c, M: Medium> {
 }
 
 impl<M: Medium> Pinned<'_, M> {
-    /// What kind of block it is.
+    /// Returns the kind of the block.
     #[must_use]
     pub fn kind(&self) -> u8 {
         self.found.stored.header().kind
     }
 
-    /// Bytes of the block.
+    /// Returns the length of the block.
     #[must_use]
     pub fn len(&self) -> usize {
         let header = self.found.stored.header();
         if header.packed { pack::len(&self.stored(pack::HEAD)) } else { header.len as usize }
     }
 
-    /// So many bytes of the entry at most.
+    /// Returns at most this many bytes of the entry.
     fn stored(&self, most: usize) -> Vec<u8> {
         let cells = self.cache.cells(self.found.at(), usize::MAX);
         let len = (self.found.stored.header().len as usize).min(most);
         self.cache.pool.pm().read_vec(cells.get(LINE_WORDS..).unwrap_or_default(), len)
     }
 
-    /// Returns whether the block has no bytes.
+    /// Returns `true` if the block is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let bytes = self.stored(usize::MAX);

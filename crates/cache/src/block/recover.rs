@@ -1,10 +1,10 @@
 //! Creating, opening, destroying.
 //!
-//! Opening reads the table, then of each place, in the order of the generations, the summary; where
-//! there is none, the entries. Of entries of one name the last one counts: those before it were killed.
-//! Nothing is written, so it may be interrupted and done again. What a crash left without a summary is
-//! not appended to, since behind its last whole entry there may be others of the same generation; it is
-//! sealed before the next segment is begun.
+//! Opening reads the table, then the summary of each place, in the order of the generations, or its entries
+//! if there is no summary. Of several entries with one name the last one counts: the earlier ones were
+//! killed. Nothing is written, so opening may be interrupted and repeated. No entries are appended to a
+//! segment that a crash left without a summary, since behind its last intact entry there may be others of the
+//! same generation; it is sealed before the next segment begins.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -24,9 +24,10 @@ use super::places::{Place, block_checksum, generation_checksum};
 use super::summary::{self, Record};
 use super::{BlockCache, CacheOptions, SEGMENT_BYTES};
 
-/// Generations of one opening of a pool.
+/// The bits of a generation's counter within one opening of a pool.
 const COUNTER_BITS: u32 = 32;
-/// As many are passed over for each place whose generation is damaged: it may have had the last one.
+/// This many generations are skipped for each place with a damaged generation, which may have been the last
+/// one.
 const PASSED: u64 = 1 << 20;
 
 fn root_checksum(identity: u64, segment_bytes: u64, places: u64) -> u64 {
@@ -38,7 +39,7 @@ fn table_checksum(identity: u64, table: u64) -> u64 {
 }
 
 impl<M: Medium> BlockCache<M> {
-    /// Makes a cache of this name.
+    /// Creates a cache with this name.
     ///
     /// # Errors
     /// [`PmError::NameTaken`], [`PmError::Full`], [`PmError::BadOption`] and those of
@@ -76,14 +77,15 @@ impl<M: Medium> BlockCache<M> {
         Self::start(pool, open, options)
     }
 
-    /// Opens the cache of this name, if there is one: with all that it had, but for what a crash took.
-    /// Of the options the number of shards counts, the others are those of its creation.
+    /// Opens the cache with this name, if it exists, with all its entries except those that a crash took. Of
+    /// the options only the number of shards counts; the others are those of its creation.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if its root is damaged, [`PmError::AlreadyOpen`].
     ///
     /// # Cost
-    /// No flush, no fence (if its creation was complete). Time: the summaries, about 40 bytes an entry.
+    /// No flush, no fence (if its creation was complete). Time: reading the summaries, about 40 bytes an
+    /// entry.
     pub fn open(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -93,7 +95,8 @@ impl<M: Medium> BlockCache<M> {
         Self::start(pool, open, options).map(Some)
     }
 
-    /// Frees all that the cache of this name has in the pool; `false` if there is none. Nobody has it open.
+    /// Frees everything that the cache with this name has in the pool; returns `false` if it does not exist.
+    /// It must not be open.
     ///
     /// # Errors
     /// Those of [`open`](Self::open), and of [`Pool::drop_index`].
@@ -108,7 +111,7 @@ impl<M: Medium> BlockCache<M> {
         })
     }
 
-    /// A cache of this root block.
+    /// Opens the cache of this root block.
     fn start(
         pool: &Arc<Pool<M>>,
         open: OpenIndex,
@@ -174,14 +177,14 @@ impl<M: Medium> BlockCache<M> {
             let cell = self.cell(place)?;
             let block = pm.load(&cell.block);
             if block == 0 {
-                log.unused.push(place); // the first ones last, to be taken first
+                log.unused.push(place); // in reverse order, so that the first ones are taken first
                 continue;
             }
             let sound = pm.load(&cell.block_checksum)
                 == block_checksum(self.identity, place, block)
                 && self.pool.words(block, self.lines as usize * LINE_WORDS).is_ok();
             if !sound {
-                count(&self.counters.corrupt); // not used any more
+                count(&self.counters.corrupt); // it is not used
                 continue;
             }
             self.place(place).offset.store(block, Release);
@@ -233,7 +236,7 @@ impl<M: Medium> BlockCache<M> {
         Ok(records)
     }
 
-    /// Puts an entry into the index, in the place of one of the same name before it.
+    /// Puts an entry into the index, replacing an earlier one with the same name.
     fn list(&self, log: &mut Log, place: u16, record: &Record) {
         let (pm, hash) = (self.pool.pm(), record.key.hash());
         let is_same = |at: Location| {
@@ -253,7 +256,7 @@ impl<M: Medium> BlockCache<M> {
     }
 }
 
-/// Makes the table of a root that has none.
+/// Creates the table of a root without one.
 ///
 /// ```text
 /// P1    the table; its ticket           P2

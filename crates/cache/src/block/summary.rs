@@ -1,4 +1,4 @@
-//! What is in a segment: its summary, once it is sealed; until then its entries say so themselves.
+//! The contents of a segment: its summary, once it is sealed; until then its entries.
 
 use pmindex_core::{Medium, PmU64};
 
@@ -15,7 +15,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The line after the entry.
+    /// Returns the line after the entry.
     pub(super) fn end(&self) -> u32 {
         self.line + lines_for(self.len)
     }
@@ -23,12 +23,12 @@ impl Record {
 
 const RECORD_WORDS: usize = KEY_WORDS + 1;
 
-/// Lines of a summary of so many entries.
+/// Returns the lines of a summary of this many entries.
 pub(super) const fn lines(records: usize) -> u32 {
     (records * RECORD_WORDS).div_ceil(LINE_WORDS) as u32 + 1
 }
 
-/// The words of a summary, for the end of a segment of this seed.
+/// Returns the words of a summary, for the end of a segment with this seed.
 pub(super) fn encode(seed: u64, records: &[Record]) -> Vec<u64> {
     let mut words = vec![0; lines(records.len()) as usize * LINE_WORDS];
     let footer = words.len() - LINE_WORDS;
@@ -43,7 +43,7 @@ pub(super) fn encode(seed: u64, records: &[Record]) -> Vec<u64> {
     words
 }
 
-/// The summary at the end of a segment of this seed, if there is a whole one.
+/// Returns the summary at the end of a segment with this seed, if it is intact.
 pub(super) fn read<M: Medium>(pm: &M, segment: &[PmU64], seed: u64) -> Option<Vec<Record>> {
     let footer = segment.len().checked_sub(LINE_WORDS)?;
     let stored = pm.load(&segment[footer]);
@@ -67,8 +67,8 @@ fn sum(seed: u64, words: &[u64]) -> u64 {
     words.iter().fold(mix(seed ^ words.len() as u64), |sum, &word| mix(sum ^ word)) | 1
 }
 
-/// The live entries of a segment of this seed that has no summary: those from the first line on, up to
-/// the first that is not whole; and the line after them.
+/// Returns the live entries of a segment with this seed and without a summary: those from the first line to
+/// before the first that is not intact; and the line after them.
 pub(super) fn scan<M: Medium>(pm: &M, segment: &[PmU64], seed: u64) -> (Vec<Record>, u32) {
     let (mut records, mut line) = (Vec::new(), 0);
     while let Some(cells) = segment.get(line as usize * LINE_WORDS..)

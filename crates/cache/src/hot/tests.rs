@@ -1,4 +1,4 @@
-//! Values that are kept, dropped, waited for.
+//! Tests of values that are kept, evicted and waited for.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
@@ -63,7 +63,7 @@ fn what_is_removed_while_it_is_filled_in_is_not_kept() {
     assert_eq!(hot.get(1), None, "of the one that was removed");
     new.fill(2);
     assert_eq!(hot.get(1), Some(2));
-    // One that is given up makes room; those that are pinned by their loads do not.
+    // Giving one up makes room; those pinned by their loads do not.
     let Placed::Admitted(two) = hot.place(2) else { panic!() };
     let Placed::Admitted(three) = hot.place(3) else { panic!() };
     assert_eq!(hot.get(1), None);

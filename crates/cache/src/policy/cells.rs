@@ -1,13 +1,13 @@
-//! Where ids lie: a hash table of numbers of slots, in groups of a line each.
+//! The index of the ids: a hash table of slot numbers, in groups of a line each.
 //!
-//! A cell has a byte of the hash beside the number of its slot. A search compares the bytes of a group at once, so it
-//! looks at hardly any slot but the one it is for, and no branch of it depends on where in the group that is. An id
-//! whose group is full lies in the next one that is not; a group counts the ids that passed it by, and a search goes
-//! on only from a group that has some.
+//! A cell has a byte of the hash beside the number of its slot. A search compares the bytes of a group at
+//! once, so it reads hardly any slot but the right one, and none of its branches depends on the position in
+//! the group. An id whose group is full is in the next one that is not; a group counts the ids that passed
+//! it, and a search continues only from a group that was passed.
 
-/// Cells of a group.
+/// The cells of a group.
 const CELLS: usize = 12;
-/// Ids for each group. Of groups of 12 with 7 ids on average one of forty is full.
+/// The ids for each group. Of groups of 12 with 7 ids on average, one in forty is full.
 const IDS: usize = 7;
 /// One in each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
@@ -16,9 +16,9 @@ const ONES: u64 = 0x0101_0101_0101_0101;
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 struct Group {
-    /// A byte for each cell, 0 if it is empty.
+    /// A byte for each cell; 0 if it is empty.
     tags: [u8; CELLS],
-    /// Ids that lie behind this group because it was full.
+    /// The number of ids behind this group because it was full.
     passed: u32,
     /// The slot of each cell, [`NONE`] if it is empty.
     nodes: [u32; CELLS],
@@ -31,13 +31,14 @@ pub(super) struct Cells(Box<[Group]>);
 /// No slot.
 const NONE: u32 = u32::MAX;
 
-/// The top bit of each byte that is 0. The lowest one is right, others may be of bytes that are 1.
+/// Returns the top bit of each byte that is 0. The lowest one is right, others may be of bytes that are 1.
 const fn zeros(bytes: u64) -> u64 {
     bytes.wrapping_sub(ONES) & !bytes & (ONES << 7)
 }
 
 impl Group {
-    /// A cell whose byte is `tag` and whose slot `is` says yes to; it is asked about others as well, [`NONE`] among them.
+    /// Returns a cell whose byte is `tag` and whose slot satisfies `is`, which is called for other slots too,
+    /// including [`NONE`].
     #[inline]
     fn find(&self, tag: u8, is: impl Fn(u32) -> bool) -> Option<usize> {
         let [t0, t1, t2, t3, t4, t5, t6, t7, rest @ ..] = self.tags;
@@ -58,20 +59,20 @@ impl Group {
     }
 }
 
-/// A byte that is not 0. The topmost bits of a hash may choose shards.
+/// Returns a byte that is not 0. The topmost bits of a hash may choose shards.
 const fn tag(hash: u64) -> u8 {
     let tag = (hash >> 32) as u8;
     if tag == 0 { 1 } else { tag }
 }
 
 impl Cells {
-    /// For so many ids.
+    /// Makes a table for this number of ids.
     pub(super) fn new(ids: usize) -> Self {
         let empty = Group { tags: [0; CELLS], passed: 0, nodes: [NONE; CELLS] };
         Self(vec![empty; ids.div_ceil(IDS).max(1)].into())
     }
 
-    /// The group where a search begins.
+    /// Returns the group where a search starts.
     #[inline]
     const fn home(&self, hash: u64) -> usize {
         (((hash as u32 as u64) * self.0.len() as u64) >> 32) as usize
@@ -81,13 +82,14 @@ impl Cells {
         if group + 1 == self.0.len() { 0 } else { group + 1 }
     }
 
-    /// The slot of a hash that `is` says yes to, which no other is; it may be asked about any number.
+    /// Returns the slot of a hash that satisfies `is`, which only one does; `is` may be called for any
+    /// number.
     #[inline]
     pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         self.place(hash, is).map(|(group, at)| self.0[group].nodes[at])
     }
 
-    /// Its group and cell.
+    /// Returns its group and cell.
     #[inline]
     fn place(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<(usize, usize)> {
         let (home, tag) = (self.home(hash), tag(hash));
@@ -106,7 +108,7 @@ impl Cells {
         }
     }
 
-    /// Adds a slot, which is not there. There are no more than the table was made for.
+    /// Adds an absent slot. There are no more slots than the table was made for.
     pub(super) fn add(&mut self, hash: u64, node: u32) {
         let mut group = self.home(hash);
         loop {
@@ -121,7 +123,7 @@ impl Cells {
         }
     }
 
-    /// Takes a slot out.
+    /// Removes a slot.
     pub(super) fn take(&mut self, hash: u64, node: u32) {
         let Some((found, at)) = self.place(hash, |other| other == node) else { return };
         (self.0[found].tags[at], self.0[found].nodes[at]) = (0, NONE);
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
     use crate::hash::mix;
 
-    /// Beside a plain map, with hashes of which many share a group and a byte.
+    /// Compares with a plain map, using hashes of which many share a group and a byte.
     #[test]
     fn slots_are_found_until_they_are_taken_however_full_their_groups_are() {
         const IDS: u64 = 100;

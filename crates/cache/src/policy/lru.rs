@@ -5,7 +5,7 @@ use std::hash::Hash;
 use super::table::Table;
 use super::{Access, Hashed, Keeper, Policy};
 
-/// Keeps what was used last.
+/// Keeps the blocks that were used last.
 #[derive(Debug)]
 pub struct Lru<K, V = ()> {
     table: Table<K, V, 1>,
@@ -13,7 +13,7 @@ pub struct Lru<K, V = ()> {
 }
 
 impl<K: Copy + Eq + Hash> Lru<K> {
-    /// Keeps so many blocks, at least one.
+    /// Keeps this many blocks, at least one.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self::with_capacity(capacity)

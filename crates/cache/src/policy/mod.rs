@@ -1,5 +1,5 @@
-//! Policies: which blocks are kept in the faster memory. They decide over ids; blocks are their
-//! caller's.
+//! Policies: they decide which blocks are kept in the faster memory. They handle ids; the caller has the
+//! blocks.
 //!
 //! | policy | keeps | a scan |
 //! | --- | --- | --- |
@@ -8,13 +8,13 @@
 //! | [`S3Fifo`] | what was asked for again soon after it came, or after it went | passes through the small queue |
 //! | [`TinyLfu`] | what is asked for most often, or was used last: it finds out which has more hits | has counts too low to stay |
 //!
-//! A policy that may answer [`Access::Below`] is for a memory whose lower level can be read in place
-//! (thesis, section 3.4): a miss then need not cost a copy. Every policy answers so when all it holds
-//! is pinned.
+//! A policy that may answer [`Access::Below`] is for a memory whose lower level can be read in place (Lersch:
+//! Leveraging Non-Volatile Memory in Modern Storage Management Architectures, section 3.4): then a miss need
+//! not cost a copy. Every policy answers so when all its blocks are pinned.
 //!
 //! # Cost
-//! Every call takes constant time ([`S3Fifo`]: amortized), and no memory after the policy was made: ids
-//! are nodes of one table of fixed size. A hit of [`S3Fifo`] and [`TinyLfu`] changes a counter and no more.
+//! Every call takes constant time ([`S3Fifo`]: amortized), and no memory after the policy was made: ids are
+//! nodes of one table of fixed size. A hit of [`S3Fifo`] and [`TinyLfu`] only changes a counter.
 //!
 //! ```
 //! use pmindex_cache::policy::{Access, Policy, TwoQ};
@@ -49,17 +49,17 @@ pub use s3_fifo::S3Fifo;
 pub use tiny_lfu::TinyLfu;
 pub use two_q::TwoQ;
 
-/// What a policy decides about an access.
+/// The decision about an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access<K> {
     /// The block is kept.
     Hit,
-    /// The block is kept from now on: the caller loads it, in the place of `evicted` if there is one.
+    /// The block is kept from now on: the caller loads it, replacing `evicted` if there is one.
     Admitted {
-        /// A block that is kept no longer.
+        /// A block that is no longer kept.
         evicted: Option<K>,
     },
-    /// The block is not kept: the caller reads it in the level below.
+    /// The block is not kept: the caller reads it from the level below.
     Below,
 }
 
@@ -68,32 +68,32 @@ pub trait Policy<K: Copy + Eq + Hash> {
     /// Notes an access, and decides.
     fn access(&mut self, id: K) -> Access<K>;
 
-    /// Returns whether a block is kept.
+    /// Returns `true` if a block is kept.
     fn contains(&self, id: K) -> bool;
 
-    /// Forgets an id wholly, pinned or not: its block is gone. Returns whether it was kept.
+    /// Forgets an id completely, pinned or not: its block no longer exists. Returns `true` if it was kept.
     fn remove(&mut self, id: K) -> bool;
 
     /// Keeps a block until it is unpinned as many times. Returns `false` if it is not kept.
     fn pin(&mut self, id: K) -> bool;
 
-    /// Takes back one [`pin`](Self::pin). The last one counts as a use. Returns `false` if the block was
-    /// not pinned.
+    /// Takes back one [`pin`](Self::pin). The last one counts as a use. Returns `false` if the block was not
+    /// pinned.
     fn unpin(&mut self, id: K) -> bool;
 
-    /// How many blocks are kept.
+    /// Returns the number of kept blocks.
     fn len(&self) -> usize;
 
-    /// Returns whether no block is kept.
+    /// Returns `true` if no block is kept.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many blocks may be kept; at least 1.
+    /// Returns the maximum number of kept blocks; at least 1.
     fn capacity(&self) -> usize;
 }
 
-/// An id and its hash: computed once, used by shards and tables.
+/// An id and its hash, which is computed once for shards and tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Hashed<K> {
     pub(crate) id: K,
@@ -110,35 +110,35 @@ impl<K: Copy + Hash> Hashed<K> {
         Self { id, hash: hasher.finish() }
     }
 
-    /// The id.
+    /// Returns the id.
     #[must_use]
     pub const fn id(self) -> K {
         self.id
     }
 }
 
-/// A policy that has a place for the caller's value beside each id that is kept. The value goes with
-/// the id.
+/// A policy that stores the caller's value with each kept id. The value is removed with the id.
 pub trait Keeper<K: Copy + Eq + Hash, V>: Policy<K> + Sized {
-    /// Whether a hit changes counters alone. If so [`get`](Self::get) notes it, and threads may do so at once.
+    /// `true` if a hit changes counters alone. Then [`get`](Self::get) notes it, and threads may call it
+    /// concurrently.
     const COUNTS: bool;
 
-    /// Keeps so many values, at least one.
+    /// Keeps this many values, at least one.
     fn with_capacity(capacity: usize) -> Self;
 
-    /// The value of an id that is kept; an [`access`](Policy::access) of it if the policy
+    /// Returns the value of a kept id; notes an [`access`](Policy::access) if the policy
     /// [counts](Self::COUNTS).
     fn get(&self, id: Hashed<K>) -> Option<&V>;
 
-    /// The value of an id that is kept, as an [`access`](Policy::access) of it; of another id nothing is
-    /// noted.
+    /// Returns the value of a kept id, and notes an [`access`](Policy::access) to it; notes nothing for
+    /// another id.
     fn hit(&mut self, id: Hashed<K>) -> Option<&V>;
 
-    /// The place for the value of an id that is kept; no access.
+    /// Returns the place for the value of a kept id, without an access.
     fn value(&mut self, id: Hashed<K>) -> Option<&mut Option<V>>;
 
-    /// Gives an id this value: one that is kept has it in place of its own, any other is accessed. Returns the
-    /// value that went, which is dropped best without a lock.
+    /// Sets the value of an id: replaces that of a kept id; notes an access to any other. Returns the removed
+    /// value, which is best dropped without a lock.
     ///
     /// # Errors
     /// The value, if its id is not kept.

@@ -1,9 +1,9 @@
 //! S3-FIFO (Yang and others, "FIFO queues are all you need for cache eviction", SOSP 2023).
 //!
-//! A block comes into the small queue, a tenth of all. What leaves that queue and was used more than
-//! once meanwhile goes on to the main queue; of the rest the ids are remembered, as many as the main
-//! queue may have blocks, and one that comes back while it is remembered goes to the main queue at once. What leaves
-//! the main queue and was used since it came there goes round again.
+//! A new block enters the small queue, a tenth of the capacity. A block that leaves this queue moves to the
+//! main queue if it was used more than once meanwhile; the ids of the others are remembered, as many as the
+//! main queue may have blocks, and an id that returns while it is remembered enters the main queue at once. A
+//! block that leaves the main queue and was used since it entered goes round again.
 
 use std::hash::Hash;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,19 +11,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::table::{Node, Table};
 use super::{Access, Hashed, Keeper, Policy};
 
-/// Blocks that came not long ago.
+/// Blocks that came recently.
 const SMALL: usize = 0;
 /// Blocks that were used.
 const MAIN: usize = 1;
-/// Ids of blocks that left the small queue.
+/// The ids of blocks that left the small queue.
 const GHOST: usize = 2;
 
-/// More uses than this are not counted.
+/// The maximum count of uses.
 const MAX_USES: u8 = 3;
-/// A block of the small queue with more uses than this goes on to the main queue.
+/// A block of the small queue with more uses than this moves to the main queue.
 const FEW_USES: u8 = 1;
 
-/// Keeps what is used again soon after it came, in queues first in, first out.
+/// Keeps blocks that are used again soon after they came, in FIFO queues.
 #[derive(Debug)]
 pub struct S3Fifo<K, V = ()> {
     table: Table<K, V, 3>,
@@ -33,7 +33,7 @@ pub struct S3Fifo<K, V = ()> {
 }
 
 impl<K: Copy + Eq + Hash> S3Fifo<K> {
-    /// Keeps so many blocks, at least one.
+    /// Keeps this many blocks, at least one.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self::with_capacity(capacity)
@@ -41,7 +41,7 @@ impl<K: Copy + Eq + Hash> S3Fifo<K> {
 }
 
 impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
-    /// Notes a use of a block that is kept.
+    /// Notes a use of a kept block.
     fn note(&self, node: Node) {
         let uses = self.table.uses(node);
         let before = uses.load(Relaxed);
@@ -50,7 +50,7 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
         }
     }
 
-    /// Evicts a block; `None` if all are pinned.
+    /// Evicts a block; returns `None` if all are pinned.
     fn evict(&mut self) -> Option<K> {
         loop {
             let small = self.table.oldest(SMALL);
@@ -88,7 +88,7 @@ impl<K: Copy + Eq + Hash, V> Keeper<K, V> for S3Fifo<K, V> {
         let capacity = capacity.max(1);
         let small = (capacity / 10).max(1);
         let ghosts = (capacity - small).max(1);
-        // One ghost more, for as long as an access takes.
+        // One more ghost, for the duration of an access.
         Self { table: Table::new(capacity + ghosts + 1), capacity, small, ghosts }
     }
 

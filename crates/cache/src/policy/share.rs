@@ -1,64 +1,65 @@
-//! How large the window is: tried out.
+//! The size of the window, found by trials.
 //!
-//! Ids that come often are kept best by a window of next to nothing, and what was used last by one of everything. Which
-//! it is shows the ratio of hits: for a period another size is tried, and if more hits it is kept. A trial that fails
-//! costs hits, so it ends early if they are far fewer, and the next one comes four times as late; a ratio that falls makes
-//! it come soon.
+//! Frequently used ids are kept best with a tiny window, recently used ones with a window of everything. The
+//! hit ratio shows which is better: for a period another size is tried, and kept if it has more hits. A
+//! failed trial costs hits, so it ends early if there are far fewer hits, and the next one comes four times
+//! as late; a falling ratio makes it come soon.
 //!
-//! Sizes between these two are not kept: on each trace of the evaluation the ratio rises or falls from the one to the
-//! other all the way, and a step of a tenth is too low to tell from chance. But a third is tried before everything is
-//! taken: of a window of everything the rest is gone when the trial ends.
+//! Sizes between these two are not used: on each trace of the evaluation the ratio rises or falls
+//! monotonically from one to the other, and a step of a tenth is too small to distinguish from chance. But a
+//! third is tried before everything, since with a window of everything the rest is gone when the trial ends.
 
 /// The small window, and a trial of the large one, in thousandths of the capacity.
 const SMALL: usize = 1;
 const TRIED: usize = 300;
-/// Accesses of a period, for each id that is kept, and at least.
+/// The accesses of a period for each kept id, and the minimum.
 const PERIOD: u64 = 4;
 const SHORTEST: u64 = 8192;
-/// Ratios are of this many.
+/// Ratios are fractions of this.
 const ONE: u64 = 1 << 16;
-/// Better by a fiftieth of all accesses is better; less far apart is calm.
+/// A ratio that is higher by a fiftieth of all accesses is better; smaller differences are noise.
 const BETTER: u64 = ONE / 50;
-/// A ratio that falls by this is one of other accesses; a trial that loses this is ended at half of its period.
+/// A ratio that falls by this much shows another load; a trial that loses this much ends after half of its
+/// period.
 const FALL: u64 = ONE / 20;
-/// Periods that a trial waits, at most.
+/// The maximum number of periods before a trial.
 const LONGEST: u32 = 64;
 
 #[derive(Debug)]
 pub(super) struct Share {
     capacity: usize,
-    /// Ids in the window.
+    /// The ids in the window.
     window: usize,
-    /// Whether that is everything.
+    /// `true` if the window is everything.
     is_large: bool,
-    /// Whether that is tried out.
+    /// `true` during a trial.
     is_trial: bool,
-    /// Of hits, in the last period.
+    /// The hit ratio of the last period.
     ratio: u64,
-    /// Periods until a trial; as many as the last one waited.
+    /// The periods until a trial, and those before the last one.
     wait: u32,
     waited: u32,
-    /// Hits and accesses before this period.
+    /// Hits and accesses at the start of this period.
     began: (u64, u64),
-    /// Those before its second half, which is what counts.
+    /// Those at the start of its second half, which is measured.
     middle: Option<(u64, u64)>,
-    /// Accesses at which something is to be done next.
+    /// The number of accesses at the next step.
     next: u64,
 }
 
-/// Accesses of a period.
+/// Returns the accesses of a period.
 const fn period(capacity: usize) -> u64 {
     let period = (capacity as u64).saturating_mul(PERIOD);
     if period < SHORTEST { SHORTEST } else { period }
 }
 
-/// So many thousandths, at least one.
+/// Returns this many thousandths, at least one.
 const fn part(capacity: usize, of: usize) -> usize {
     let part = capacity / 1000 * of + capacity % 1000 * of / 1000;
     if part == 0 { 1 } else { part }
 }
 
-/// The ratio of hits between two moments, which are hits and accesses each.
+/// Returns the hit ratio between two moments, given as hits and accesses.
 fn ratio((hits, accesses): (u64, u64), (hits_later, later): (u64, u64)) -> u64 {
     let hits = hits_later.saturating_sub(hits).saturating_mul(ONE);
     hits.checked_div(later.saturating_sub(accesses)).unwrap_or(0)
@@ -80,13 +81,13 @@ impl Share {
         }
     }
 
-    /// Ids in the window.
+    /// Returns the ids in the window.
     #[inline]
     pub(super) const fn window(&self) -> usize {
         self.window
     }
 
-    /// Makes the window as large as it is to be now.
+    /// Sets the size of the window.
     fn resize(&mut self) {
         self.window = match (self.is_large, self.is_trial) {
             (true, false) => self.capacity,
@@ -95,7 +96,7 @@ impl Share {
         };
     }
 
-    /// Notes how many accesses there were, and hits among them.
+    /// Updates the numbers of accesses and hits.
     #[inline]
     pub(super) fn note(&mut self, accesses: u64, hits: u64) {
         if accesses >= self.next {

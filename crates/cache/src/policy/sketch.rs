@@ -1,25 +1,25 @@
-//! How often ids were asked for that are not kept: a count-min sketch of small counters, which forgets.
+//! Counts of accesses to ids that are not kept: a count-min sketch of small counters, with aging.
 
 use crate::hash::mix;
 
 /// The largest count.
 pub(super) const MOST: u8 = 15;
-/// Counters for each id that is kept. Fewer, and ids of a scan that never come back make others look alike.
+/// The counters for each kept id. With fewer, ids of a scan make others collide.
 const COUNTERS: usize = 64;
 const WORDS: usize = 8;
-/// Of 4 bits each, in a line.
+/// The counters of 4 bits in a line.
 const IN_BLOCK: usize = WORDS * 16;
 
-/// The four counters of an id lie in one line.
+/// A line, which has all four counters of an id.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Block([u64; WORDS]);
 
-/// Counts up to [`MOST`], never too low but for what it has forgotten.
+/// Counts up to [`MOST`], never too low except for aging.
 #[derive(Debug)]
 pub(super) struct Sketch(Box<[Block]>);
 
-/// Which counters an id has.
+/// The counters of an id.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counters {
     block: usize,
@@ -28,7 +28,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Each as the number of a word and a shift: two words have 32 counters.
+    /// Returns each as the number of a word and a shift: two words have 32 counters.
     fn each(self) -> impl Iterator<Item = (usize, u64)> {
         (0..4).map(move |n| {
             let bits = self.which >> (5 * n);
@@ -49,13 +49,13 @@ impl Sketch {
         Counters { block: block as usize, which }
     }
 
-    /// The least of its counters.
+    /// Returns the least of its counters.
     pub(super) fn count(&self, of: Counters) -> u8 {
         let Block(words) = &self.0[of.block];
         of.each().map(|(word, shift)| ((words[word] >> shift) & 15) as u8).min().unwrap_or(0)
     }
 
-    /// Makes the count at least this.
+    /// Raises the count to at least this.
     pub(super) fn raise(&mut self, of: Counters, count: u8) {
         let Block(words) = &mut self.0[of.block];
         let count = u64::from(count.min(MOST));

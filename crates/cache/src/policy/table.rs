@@ -1,5 +1,4 @@
-//! Ids in lists: a hash table whose nodes are linked into lists as well. Its size is fixed when it is
-//! made.
+//! Ids in lists: a hash table whose nodes are also linked into lists. Its size is fixed when it is made.
 
 use std::hash::Hash;
 use std::sync::atomic::AtomicU8;
@@ -15,16 +14,16 @@ pub(super) type Node = u32;
 #[derive(Debug)]
 struct Slot<K, V> {
     id: Option<K>,
-    /// The caller's, of an id in a list whose blocks are kept.
+    /// The caller's value, for ids in a list of kept blocks.
     value: Option<V>,
-    /// The next node of the same bucket; of a free node, the next free one.
+    /// The next node of the same bucket; for a free node, the next free one.
     chain: Node,
     newer: Node,
     older: Node,
-    /// Which list it belongs to. A pinned node belongs to one and is not linked there.
+    /// Its list. A pinned node belongs to a list and is not linked in it.
     list: u8,
     pins: u32,
-    /// For the policy to use.
+    /// A counter for the policy.
     uses: AtomicU8,
 }
 
@@ -32,7 +31,7 @@ struct Slot<K, V> {
 struct List {
     newest: Node,
     oldest: Node,
-    /// Pinned nodes included.
+    /// Including pinned nodes.
     len: usize,
 }
 
@@ -53,7 +52,7 @@ impl<K, V> Slot<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
-    /// A table for so many ids, fewer than 2^32 - 1.
+    /// Makes a table for this number of ids, less than 2^32 - 1.
     pub(super) fn new(ids: usize) -> Self {
         let last = ids.saturating_sub(1) as Node;
         let slot = |at: Node| Slot::free(if at == last { NONE } else { at + 1 });
@@ -77,7 +76,7 @@ impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
         &mut self.slots[node as usize]
     }
 
-    /// The node of an id.
+    /// Returns the node of an id.
     #[inline]
     pub(super) fn find(&self, id: Hashed<K>) -> Option<Node> {
         let mut at = self.buckets[self.bucket(id)];
@@ -91,43 +90,43 @@ impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
         None
     }
 
-    /// The node of an id, if it is in one of the lists before this one.
+    /// Returns the node of an id, if it is in one of the lists before this one.
     pub(super) fn find_before(&self, id: Hashed<K>, list: usize) -> Option<Node> {
         self.find(id).filter(|&node| usize::from(self.slot(node).list) < list)
     }
 
-    /// How many ids a list has.
+    /// Returns the number of ids in a list.
     pub(super) fn len(&self, list: usize) -> usize {
         self.lists[list].len
     }
 
-    /// The list of a node.
+    /// Returns the list of a node.
     pub(super) fn list_of(&self, node: Node) -> usize {
         self.slot(node).list.into()
     }
 
-    /// What the caller keeps beside an id.
+    /// Returns the caller's value of an id.
     pub(super) fn get(&self, node: Node) -> Option<&V> {
         self.slot(node).value.as_ref()
     }
 
-    /// The place of what the caller keeps beside an id.
+    /// Returns the place of the caller's value of an id.
     pub(super) fn value(&mut self, node: Node) -> &mut Option<V> {
         &mut self.slot_mut(node).value
     }
 
-    /// A number that the policy keeps of a node; 0 in the beginning.
+    /// Returns the policy's counter of a node; initially 0.
     pub(super) fn uses(&self, node: Node) -> &AtomicU8 {
         &self.slot(node).uses
     }
 
-    /// The oldest node of a list that is not pinned.
+    /// Returns the oldest node of a list that is not pinned.
     pub(super) fn oldest(&self, list: usize) -> Option<Node> {
         let oldest = self.lists[list].oldest;
         (oldest != NONE).then_some(oldest)
     }
 
-    /// Adds an id that is not there as the newest of a list. There is room.
+    /// Adds an absent id as the newest of a list. There is room.
     pub(super) fn add(&mut self, id: K, list: usize) {
         let bucket = self.bucket(Hashed::of(id));
         let node = self.free;
@@ -140,7 +139,7 @@ impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
         self.link(node);
     }
 
-    /// Removes a node, and returns its id.
+    /// Removes a node and returns its id.
     pub(super) fn take(&mut self, node: Node) -> Option<K> {
         self.unlink(node);
         let id = self.slot(node).id;
@@ -204,7 +203,7 @@ impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
         }
     }
 
-    /// Takes a node out of its list, unless it is pinned.
+    /// Unlinks a node from its list, unless it is pinned.
     fn unlink(&mut self, node: Node) {
         let &Slot { newer, older, pins, .. } = self.slot(node);
         let list = self.list_of(node);

@@ -1,4 +1,4 @@
-//! Policies beside models written straight from the papers: vectors, searched from end to end.
+//! Compares policies with models written directly from the papers: vectors that are searched linearly.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..300)
 }
 
-/// Whoever counts pins, for the models.
+/// Counts pins, for the models.
 #[derive(Default)]
 struct Pins(HashMap<u8, u32>);
 
@@ -38,7 +38,7 @@ impl Pins {
         *self.0.entry(id).or_default() += 1;
     }
 
-    /// Returns whether it was pinned, and is no longer.
+    /// Returns whether it was pinned, and whether it no longer is.
     fn unpin(&mut self, id: u8) -> (bool, bool) {
         let pins = self.0.entry(id).or_default();
         let was = *pins > 0;
@@ -53,13 +53,13 @@ fn forget(queue: &mut Vec<u8>, id: u8) -> bool {
     queue.len() < before
 }
 
-/// Algorithm 3.1, line by line. The last of a vector is the newest.
+/// Algorithm 3.1, line by line. The newest is the last of a vector.
 struct Algorithm {
     am: Vec<u8>,
     a1: Vec<u8>,
     sizes: (usize, usize),
     pins: Pins,
-    /// With the promoted ids removed from A1.
+    /// Removes promoted ids from A1.
     mended: bool,
 }
 
@@ -138,7 +138,7 @@ impl Policy<u8> for Algorithm {
     }
 }
 
-/// S3-FIFO's three queues. The last of a vector is the newest.
+/// The three queues of S3-FIFO. The newest is the last of a vector.
 struct Queues {
     ids: [Vec<u8>; 3],
     uses: HashMap<u8, u8>,
@@ -271,7 +271,7 @@ proptest! {
         fits(&mut TinyLfu::new(capacity), &ops);
     }
 
-    /// LRU is 2Q that promotes at once: one id in A1, asked for twice.
+    /// LRU is 2Q that promotes at once: with one id in A1, which is accessed twice.
     #[test]
     fn lru_keeps_what_was_used_last(ops in ops(), capacity in 1..7usize) {
         struct Used(Algorithm);
@@ -293,7 +293,7 @@ proptest! {
     }
 }
 
-/// W-TinyLFU has no second writing here: what it answers must fit what it answered before.
+/// W-TinyLFU has no model here: its answers must be consistent with its earlier ones.
 fn fits(policy: &mut TinyLfu<u8>, ops: &[Op]) {
     let (mut kept, mut pins) = (std::collections::HashSet::new(), Pins::default());
     for (at, op) in ops.iter().enumerate() {
@@ -325,8 +325,8 @@ fn fits(policy: &mut TinyLfu<u8>, ops: &[Op]) {
     }
 }
 
-/// As printed, the promoted `2` stays in A1, so that the victim `0` pushes out `1`, which was asked for
-/// and is not kept: the next time it is asked for, it counts as new.
+/// As printed, the promoted `2` stays in A1, so that the victim `0` pushes out `1`, which was accessed and is
+/// not kept: its next access counts as the first.
 #[test]
 fn the_algorithm_as_printed_forgets_a_block_that_is_asked_for_again() {
     let run = |policy: &mut dyn Policy<u8>| [0, 9, 1, 2, 2, 1].map(|id| policy.access(id));
@@ -339,7 +339,7 @@ fn the_algorithm_as_printed_forgets_a_block_that_is_asked_for_again() {
     assert_eq!(printed[5], Access::Below);
 }
 
-/// What is asked for often stays, whatever else is asked for once; what was is forgotten in time.
+/// Frequently used ids stay, whatever else is accessed once; former ones are forgotten in time.
 #[test]
 fn tiny_lfu_keeps_what_is_asked_for_often() {
     let mut policy = TinyLfu::new(100);

@@ -1,19 +1,20 @@
-//! W-TinyLFU (Einziger, Friedman, Manes, "`TinyLFU`: A highly efficient cache admission policy", ACM TOS 2017), with
-//! changes that make a hit cheap and a stationary load lose nothing.
+//! W-TinyLFU (Einziger, Friedman, Manes, "`TinyLFU`: A highly efficient cache admission policy", ACM TOS
+//! 2017), with changes that make hits cheap and cost nothing under a stationary load.
 //!
-//! A block comes into the window, a queue first in, first out, where a use gives one more round. What leaves the
-//! window is kept in place of a block of the main part that was used less often, or goes. As there:
+//! A new block enters the window, a FIFO queue in which a use gives one more round. A block that leaves the
+//! window replaces a block of the main part that was used less often, or is evicted. As in the paper:
 //!
-//! * Counts of ids that are not kept are in a [sketch](super::sketch); all counts are halved once in a while.
-//! * How large the window is adapts itself ([`share`](super::share)): the authors climb a hill of small steps
+//! * The counts of ids that are not kept are in a [sketch](super::sketch); all counts are halved from time to
+//!   time.
+//! * The size of the window adapts ([`share`](super::share)): the authors use hill climbing with small steps
 //!   ("Adaptive software cache management", Middleware 2018), here two sizes are tried.
 //!
-//! Otherwise than there:
+//! Unlike there:
 //!
-//! * A block that is kept has its count beside it, and the sketch gets it when the block goes. So a hit writes
-//!   no line but the block's, and none when its count is at its most.
-//! * The main part is not ordered. The victim is the least often used of a few slots that lie side by side.
-//! * The halving goes along with the misses, a few counts each, so none waits for all of it.
+//! * A kept block has its count beside it, and the sketch gets the count when the block is evicted. So a hit
+//!   writes only the block's line, and nothing when the count is at its maximum.
+//! * The main part is not ordered. The victim is the least often used of a few adjacent slots.
+//! * The halving accompanies the misses, a few counts each, so none waits for all of it.
 
 use std::hash::Hash;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,23 +27,24 @@ use super::{Access, Hashed, Keeper, Policy};
 
 /// No node.
 const NONE: u32 = u32::MAX;
-/// Blocks of the main part of which the least used one is a victim, and slots that are looked at for them.
+/// The number of blocks of the main part among which the victim is the least used, and of slots that are read
+/// for them.
 const LOOKED_AT: usize = 8;
 const PASSED: usize = 64;
-/// A victim whose count is at most this need not be looked for again.
+/// A victim whose count is at most this is taken without another search.
 const UNUSED: u8 = 1;
-/// Accesses for each block that is kept in which all counts are halved once.
+/// The accesses for each kept block in which all counts are halved once.
 const FORGETS: u64 = 25;
-/// A miss halves the counts of so many blocks, and passes over so many of the window, at most.
+/// A miss halves the counts of at most this many blocks, and passes at most this many of the window.
 const AT_ONCE: u64 = 64;
-/// Of `uses`: used since it came, or since it was passed over. The rest is the count.
+/// A flag in `uses`: used since it came or was passed. The rest is the count.
 const USED: u8 = 0x80;
 
-/// What a hit looks at: half a line, for a number and a pointer.
+/// The fields of a hit: half a line, for a number and a pointer.
 #[derive(Debug)]
 #[repr(align(32))]
 struct Slot<K, V> {
-    /// Of a free slot, the one it had.
+    /// For a free slot, its former id.
     id: K,
     value: Option<V>,
     uses: AtomicU8,
@@ -54,27 +56,27 @@ enum Part {
     Free,
     Window,
     Main,
-    /// Of the window or the main part, in neither until it is unpinned.
+    /// In the window or the main part, but in neither until it is unpinned.
     Pinned,
 }
 
-/// Where a block of the window is, and what pins one.
+/// The links of a block in the window, or the state of a pinned one.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     newer: u32,
     older: u32,
     pins: u32,
-    /// Of a block that is pinned.
+    /// The part of a pinned block.
     is_main: bool,
 }
 
-/// Keeps what is asked for most often, or was used last, whichever has more hits.
+/// Keeps the blocks that are used most often, or were used last, whichever has more hits.
 ///
-/// Beside ids and values it takes about 70 bytes a block.
+/// Besides ids and values it takes about 70 bytes a block.
 #[derive(Debug)]
-#[repr(C)] // what a hit needs lies together
+#[repr(C)] // the fields of a hit are adjacent
 pub struct TinyLfu<K, V = ()> {
-    /// Not all of those that threads note at once.
+    /// Approximate, since threads count concurrently.
     hits: AtomicU64,
     cells: Cells,
     slots: Vec<Slot<K, V>>,
@@ -87,19 +89,19 @@ pub struct TinyLfu<K, V = ()> {
     window: usize,
     main: usize,
     pinned: usize,
-    /// The next slot that is looked at.
+    /// The next slot to read.
     hand: usize,
-    /// The victim that was found last.
+    /// The last victim.
     marked: u32,
     sketch: Sketch,
     share: Share,
-    /// The next block whose count is halved; accesses that were accounted for.
+    /// The next block whose count is halved, and the accesses that are accounted for.
     broom: usize,
     swept: u64,
 }
 
 impl<K: Copy + Eq + Hash> TinyLfu<K> {
-    /// Keeps so many blocks, at least one.
+    /// Keeps this many blocks, at least one.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self::with_capacity(capacity)
@@ -136,7 +138,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         self.main += 1;
     }
 
-    /// Takes a node that is not pinned out of its part.
+    /// Unlinks a node that is not pinned from its part.
     fn unlink(&mut self, node: u32) {
         if self.slots[node as usize].part == Part::Main {
             self.main -= 1;
@@ -154,7 +156,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         self.window -= 1;
     }
 
-    /// Takes a node, which is in no part any more, out of the table.
+    /// Removes a node that is in no part from the table.
     fn take(&mut self, node: u32, hash: u64) -> (K, Option<V>) {
         let slot = &mut self.slots[node as usize];
         let (id, value) = (slot.id, slot.value.take());
@@ -164,7 +166,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         (id, value)
     }
 
-    /// Evicts a node; its count is remembered.
+    /// Evicts a node, whose count is remembered.
     fn evict(&mut self, node: u32) -> (K, Option<V>) {
         let (count, hash) = (self.count(node), Hashed::of(self.slots[node as usize].id).hash);
         self.unlink(node);
@@ -174,7 +176,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         self.take(node, hash)
     }
 
-    /// The least used of a few blocks of the main part.
+    /// Returns the least used of a few blocks of the main part.
     fn victim(&mut self) -> Option<u32> {
         if self.main == 0 {
             return None;
@@ -203,7 +205,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         Some(self.marked)
     }
 
-    /// The oldest of the window that was not used lately; the others of those that are looked at become newer.
+    /// Returns the oldest of the window that was not used lately; others that it passes become newer.
     fn candidate(&mut self) -> Option<u32> {
         for _ in 0..(self.window as u64).min(AT_ONCE) {
             let uses = &self.slots[self.oldest as usize].uses;
@@ -232,7 +234,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
             return Some(self.evict(victim));
         }
         let candidate = self.candidate();
-        // What was asked for once hardly ever stays: one of sixteen times it is looked whether it does.
+        // A block that was used once hardly ever stays, so this is checked only one time in sixteen.
         if let Some(node) = candidate
             && self.count(node) <= 1
             && !self.misses.is_multiple_of(16)
@@ -251,9 +253,9 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         }
     }
 
-    /// Halves as many counts as it is time for.
+    /// Halves the counts that are due.
     fn sweep(&mut self, accesses: u64) {
-        // What was not done is not made up for, if it is more than all.
+        // Missed halvings are dropped if they are more than all counts.
         let most = FORGETS.saturating_mul(self.capacity as u64);
         self.swept = self.swept.max(accesses.saturating_sub(most));
         for _ in 0..(accesses.saturating_sub(self.swept) / FORGETS).min(AT_ONCE) {
@@ -272,7 +274,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         }
     }
 
-    /// Keeps a block that is not kept; `Err` if all are pinned. Returns what was evicted.
+    /// Keeps a block that is not kept; returns the evicted one, or `Err` if all are pinned.
     #[expect(clippy::type_complexity, reason = "a node, and a block")]
     fn admit(&mut self, id: Hashed<K>) -> Result<(u32, Option<(K, Option<V>)>), ()> {
         self.misses += 1;

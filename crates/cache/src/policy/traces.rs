@@ -1,5 +1,5 @@
-//! Hit ratios on synthetic traces. The bounds are those of the traces, with some room: each is a
-//! property that a wrong policy does not have.
+//! Hit ratios on synthetic traces. The bounds are properties of the traces, with some margin, that a wrong
+//! policy does not reach.
 
 use super::{Access, Lru, Policy, S3Fifo, TinyLfu, TwoQ};
 use crate::hash::mix;
@@ -8,12 +8,12 @@ const IDS: u64 = 10_000;
 const CAPACITY: usize = 1_000;
 const ACCESSES: u64 = 200_000;
 
-/// A number below `bound`, the `at`-th of a sequence.
+/// Returns a number below `bound`, the `at`-th of a sequence.
 fn random(at: u64, bound: u64) -> u64 {
     ((u128::from(mix(at + 1)) * u128::from(bound)) >> 64) as u64
 }
 
-/// Ids by a Zipf distribution of exponent 1, the first ones most often.
+/// Returns ids with a Zipf distribution of exponent 1, the first ones most often.
 #[expect(clippy::cast_precision_loss, reason = "a distribution for a test")]
 fn zipfian() -> impl Fn(u64) -> u64 {
     let mut sums = vec![0.0f64];
@@ -26,7 +26,7 @@ fn zipfian() -> impl Fn(u64) -> u64 {
     }
 }
 
-/// Hits, and copies into the cache, in percent of the accesses of the second half.
+/// Returns the hits, and the copies into the cache, in percent of the accesses of the second half.
 fn measure(policy: &mut dyn Policy<u64>, trace: impl Fn(u64) -> u64) -> (u64, u64) {
     let (mut hits, mut copies) = (0, 0);
     for at in 0..ACCESSES {
@@ -39,7 +39,7 @@ fn measure(policy: &mut dyn Policy<u64>, trace: impl Fn(u64) -> u64) -> (u64, u6
     (hits * 200 / ACCESSES, copies * 200 / ACCESSES)
 }
 
-/// LRU, 2Q, S3-FIFO, W-TinyLFU.
+/// Measures LRU, 2Q, S3-FIFO and W-TinyLFU.
 fn all(trace: impl Fn(u64) -> u64) -> [(u64, u64); 4] {
     let all = [
         measure(&mut Lru::new(CAPACITY), &trace),
@@ -51,8 +51,7 @@ fn all(trace: impl Fn(u64) -> u64) -> [(u64, u64); 4] {
     all
 }
 
-/// A tenth of the ids is kept, so a tenth of the accesses hits, whatever is kept. 2Q copies hardly
-/// anything.
+/// A tenth of the ids is kept, so a tenth of the accesses hits, whatever is kept. 2Q copies hardly anything.
 #[test]
 fn uniform() {
     let [lru, two_q, s3, tiny] = all(|at| random(at, IDS));
@@ -70,7 +69,7 @@ fn skewed() {
     assert!(two_q.1 * 4 <= lru.1, "2Q copies less than a quarter as often");
 }
 
-/// Between every two accesses of a skewed trace there is one of a scan that does not come back.
+/// Between every two accesses of a skewed trace there is one of a scan that never returns.
 #[test]
 fn skewed_with_a_scan() {
     let zipfian = zipfian();
@@ -80,7 +79,7 @@ fn skewed_with_a_scan() {
     assert!(two_q.1 * 8 <= lru.1);
 }
 
-/// A loop over somewhat more than is kept: LRU evicts each block just before it is asked for.
+/// A loop over somewhat more than is kept: LRU evicts each block just before its next use.
 #[test]
 fn loop_over_too_much() {
     let [lru, two_q, _, tiny] = all(|at| at % (CAPACITY as u64 * 5 / 4));
@@ -89,7 +88,7 @@ fn loop_over_too_much() {
     assert!(tiny.0 >= 70);
 }
 
-/// Each id comes again soon or never: counts say nothing, and W-TinyLFU's window grows until it is nearly LRU.
+/// Each id returns soon or never: counts are useless, and W-TinyLFU's window grows until it is nearly LRU.
 #[test]
 fn what_came_last() {
     let trace = |at: u64| {

@@ -1,25 +1,26 @@
-//! 2Q as a policy of placement (thesis, section 3.4, algorithm 3.1).
+//! 2Q as a policy of placement (Lersch: Leveraging Non-Volatile Memory in Modern Storage Management
+//! Architectures, section 3.4, algorithm 3.1).
 //!
-//! `AM` holds the blocks that are kept, by last use. `A1` holds only ids, first in, first out: blocks
-//! that were asked for and not kept, and blocks that were evicted. A block is kept if there is room, or
-//! if it is asked for while its id is in `A1`.
+//! `AM` has the kept blocks, by last use. `A1` has only ids, in a FIFO queue: of blocks that were accessed
+//! and not kept, and of evicted blocks. A block is kept if there is room, or if it is accessed while its id
+//! is in `A1`.
 //!
-//! The algorithm as printed never removes from `A1` an id that it promotes, so ids of blocks that are
-//! kept push out those of blocks that are not. Here an id is in one of the two. What the text leaves
-//! open: `A1` counts ids, and has at least one; victims that are pinned are passed over, and if all are,
-//! the block is served from below, its id in `A1` as it was.
+//! The algorithm as printed never removes a promoted id from `A1`, so ids of kept blocks push out those of
+//! others. Here an id is in one of the two. Where the text is silent: `A1` counts ids, and has at least one;
+//! pinned victims are passed over, and if all blocks are pinned, the block is read from below, and its id
+//! stays in `A1`.
 
 use std::hash::Hash;
 
 use super::table::Table;
 use super::{Access, Hashed, Keeper, Policy};
 
-/// The blocks that are kept.
+/// The kept blocks.
 const AM: usize = 0;
-/// Ids of others.
+/// The ids of others.
 const A1: usize = 1;
 
-/// Keeps what was asked for twice in a while.
+/// Keeps blocks that were accessed twice within a while.
 #[derive(Debug)]
 pub struct TwoQ<K, V = ()> {
     table: Table<K, V, 2>,
@@ -28,14 +29,14 @@ pub struct TwoQ<K, V = ()> {
 }
 
 impl<K: Copy + Eq + Hash> TwoQ<K> {
-    /// Keeps so many blocks, at least one, and remembers a twentieth as many ids, as the thesis does
+    /// Keeps this many blocks, at least one, and remembers a twentieth as many ids, as the thesis does
     /// (section 3.5.2).
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self::with_capacity(capacity)
     }
 
-    /// Keeps so many blocks, and remembers so many ids; at least one of each.
+    /// Keeps this many blocks, and remembers this many ids; at least one of each.
     #[must_use]
     pub fn with_ids(capacity: usize, ids: usize) -> Self {
         Self::sized(capacity, ids)
@@ -48,7 +49,7 @@ impl<K: Copy + Eq + Hash, V> TwoQ<K, V> {
         Self { table: Table::new(capacity + ids), capacity, ids }
     }
 
-    /// How many ids of blocks that are not kept are remembered.
+    /// Returns the number of remembered ids of blocks that are not kept.
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.table.len(A1)
@@ -109,7 +110,7 @@ impl<K: Copy + Eq + Hash, V> Policy<K> for TwoQ<K, V> {
         };
         let Some(victim) = self.table.oldest(AM) else { return Access::Below };
         let evicted = self.table.take(victim);
-        self.table.renew(node, AM); // which leaves A1 a place
+        self.table.renew(node, AM); // which makes room in A1
         if let Some(evicted) = evicted {
             self.table.add(evicted, A1);
         }

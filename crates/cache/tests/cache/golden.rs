@@ -1,4 +1,4 @@
-//! What blocks cost.
+//! Golden costs of the block cache.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use pmindex_core::{Counting, Pool};
 use pmindex_testkit::golden::{self, Row};
 
 const BLOCK: usize = 4096;
-/// Blocks of a row.
+/// The blocks of a row.
 const BLOCKS: u64 = 200;
 
 type Cache = BlockCache<Counting>;
@@ -16,7 +16,7 @@ fn pool() -> Arc<Pool<Counting>> {
     Arc::new(Pool::counting(8 << 20).expect("memory"))
 }
 
-/// Eight segments of 256 KiB: some 480 blocks.
+/// Eight segments of 256 KiB: about 480 blocks.
 fn cache(pool: &Arc<Pool<Counting>>) -> Cache {
     let options = CacheOptions::new(2 << 20).segment_bytes(256 << 10).identity(7);
     BlockCache::create(pool, "blocks", &options).expect("room")

@@ -1,4 +1,4 @@
-//! A process that is killed, not simulated: the next one is warm at once.
+//! Kills a real process: the next one is warm at once.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,10 +9,10 @@ use pmindex_cache::{Block, BlockCache, CacheOptions, Key};
 use pmindex_core::{Durability, PmError, Pool, PoolOptions};
 
 const CHILD: &str = "PMINDEX_TEST_WARM_CHILD";
-/// Of the slow file.
+/// The blocks of the slow file.
 const BLOCKS: u64 = 6_000;
 const BLOCK: u64 = 1024;
-/// Accesses of which one hit ratio is made.
+/// The accesses of one hit ratio.
 const WINDOW: u64 = 10_000;
 
 fn cache(path: &Path) -> BlockCache {
@@ -30,7 +30,7 @@ fn mix(x: u64) -> u64 {
     (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ x >> 32
 }
 
-/// What the slow file has there.
+/// Returns the contents of a block of the slow file.
 fn block(n: u64) -> Vec<u8> {
     (0..BLOCK / 8).flat_map(|at| mix(n << 20 | at).to_le_bytes()).collect()
 }
@@ -42,7 +42,7 @@ fn nth(access: u64) -> u64 {
     (random >> 8) % if hot { BLOCKS / 5 } else { BLOCKS }
 }
 
-/// Hits in 10,000 of a window of accesses, each of which has the right bytes.
+/// Returns the hits in a window of 10,000 accesses, and checks the bytes of each.
 fn window(cache: &BlockCache, number: u64) -> u64 {
     let before = cache.metrics().hits;
     for access in number * WINDOW..(number + 1) * WINDOW {
@@ -54,7 +54,7 @@ fn window(cache: &BlockCache, number: u64) -> u64 {
     (cache.metrics().hits - before) * 10_000 / WINDOW
 }
 
-/// Reads blocks until it is killed, and says how many of them hit.
+/// Reads blocks until it is killed, and prints the hits of each window.
 fn child(path: &Path) -> ! {
     let cache = cache(path);
     for number in 0.. {
@@ -86,7 +86,7 @@ fn the_hit_ratio_after_a_kill_is_at_once_what_it_was() {
     let cold = windows.next().expect("a window").1;
     let mut last = windows.by_ref().find(|&(number, _)| number >= 9).expect("windows");
     victim.kill().expect("killed"); // in the middle of a window
-    last = windows.last().unwrap_or(last); // what was still in the pipe
+    last = windows.last().unwrap_or(last); // the rest of the pipe
     victim.wait().expect("ended");
 
     let cache = cache(&path);
@@ -96,7 +96,7 @@ fn the_hit_ratio_after_a_kill_is_at_once_what_it_was() {
     assert!(warm * 100 >= last.1 * 95, "{warm} of {}", last.1);
     assert_eq!(cache.metrics().corrupt, 0);
     cache.check().expect("whole");
-    // Blocks that are never evicted in a window of a new cache hit less often.
+    // A new cache, in which no block is evicted in a window, has fewer hits.
     let empty = self::cache(&folder.path().join("other"));
     let cold = window(&empty, last.0 + 2);
     assert!(cold * 100 < last.1 * 95, "an empty cache passes this test: {cold}");

@@ -1,4 +1,4 @@
-//! The block cache as another process finds it, and what it costs.
+//! Tests of the block cache across processes, and its costs.
 #![forbid(unsafe_code)]
 
 mod golden;

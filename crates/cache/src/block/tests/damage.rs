@@ -1,18 +1,18 @@
-//! Pools that were killed and then damaged: misses, or an error of the opening, but no wrong block.
+//! Damages pools after a kill: lookups miss, or opening fails, but no block is wrong.
 
 use super::*;
 use crate::hash::mix;
 
-/// How many bits are flipped if [`MORE`] says nothing, and how many of them in one pool.
+/// The number of flipped bits unless [`MORE`] is set.
 const FLIPS: u64 = 100_000;
-/// How many, for a longer run; the numbers begin elsewhere then.
+/// Sets the number for a longer run, which also uses other seeds.
 const MORE: &str = "PMINDEX_FLIPS";
 const AT_ONCE: [u64; 4] = [10, 30, 60, 100];
 
 const BLOCKS: u64 = 120;
 
-/// A pool of a cache with every kind of entry: in segments that were used anew, replaced, invalidated, in
-/// one that is not sealed.
+/// Returns a pool of a cache with every kind of entry: in segments that were reused, replaced, invalidated,
+/// and in one that is not sealed.
 fn image() -> (Vec<u8>, Vec<(u64, u64)>) {
     let pool = Arc::new(Pool::emulated(96 << 10).unwrap());
     let cache = cache(&pool, 8);
@@ -27,7 +27,7 @@ fn image() -> (Vec<u8>, Vec<(u64, u64)>) {
     for n in BLOCKS..BLOCKS + 5 {
         cache.insert(&key(n), 3, &bytes(&key(n), 2, 150)).unwrap();
     }
-    // Where the cache is: half the flips are there.
+    // The blocks of the cache, where half of the flips are.
     let mut parts: Vec<(u64, u64)> =
         cache.blocks().unwrap().iter().map(|&at| (at, SEGMENT)).collect();
     parts[0].1 = 64;
@@ -83,7 +83,7 @@ fn flipped_bits_give_misses_only() {
             }
         }
         corrupt += cache.metrics().corrupt;
-        // It goes on: what is inserted now is found, or refused because the pool is damaged.
+        // The cache continues: new blocks are found, or refused because the pool is damaged.
         let fresh = key(BLOCKS + 50);
         if let Ok(Inserted::Stored) = cache.insert(&fresh, 0, b"fresh") {
             assert_eq!(cache.get(&fresh).unwrap().bytes, b"fresh");
@@ -96,8 +96,8 @@ fn flipped_bits_give_misses_only() {
     assert!(opened > 100 && hits > 1000 && corrupt > 1000);
 }
 
-/// Whatever is damaged, the rest is found: but for the segment that was not sealed, which is read up to
-/// the first entry that is not whole.
+/// One damaged entry does not hide others, except in the segment that was not sealed, which is read up to the
+/// first entry that is not intact.
 #[test]
 fn a_damaged_entry_costs_one_block() {
     let (image, parts) = image();

@@ -1,4 +1,4 @@
-//! Loads: one for all who miss at once, by threads and without.
+//! Loads: one for all callers that miss at the same time, with threads and without.
 
 use std::future::Future;
 use std::pin::pin;
@@ -72,7 +72,7 @@ fn one_thread_loads_by_tickets_and_futures() {
     let Poll::Ready(Some(block)) = waiting.as_mut().poll(&mut context) else { panic!("no block") };
     assert_eq!(block.bytes, b"block");
     assert!(matches!(cache.fetch(&key(1)), Fetch::Hit(_)));
-    // Who gives up lets the next one try.
+    // When a caller gives up, the next one tries.
     let ticket = load(&cache, 2);
     let mut waiting = pin!(wait(&cache, 2));
     assert!(waiting.as_mut().poll(&mut context).is_pending());
@@ -81,7 +81,7 @@ fn one_thread_loads_by_tickets_and_futures() {
     let error = cache.get_or_load(&key(2), || Err("no disk"));
     assert_eq!(error, Err("no disk"));
     drop(load(&cache, 2));
-    // Without room, who waits has the block all the same.
+    // Without room, waiting callers get the block nevertheless.
     let ticket = load(&cache, 3);
     let waiting = wait(&cache, 3);
     assert_eq!(ticket.fulfil(3, &[7; 3000]).unwrap(), Inserted::Refused(Refusal::TooLarge));

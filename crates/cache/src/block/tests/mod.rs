@@ -1,4 +1,4 @@
-//! What a cache does, in memory. Crashes at every step are explored by `tests/crash/block_cache.rs`.
+//! Tests of a cache in memory. `tests/crash/block_cache.rs` explores crashes at every step.
 
 mod damage;
 mod loads;
@@ -16,7 +16,7 @@ fn pool() -> Arc<Pool> {
     Arc::new(Pool::emulated(1 << 20).unwrap())
 }
 
-/// With so many segments.
+/// Returns options for this number of segments.
 fn options(segments: u64) -> CacheOptions {
     CacheOptions::new(segments * SEGMENT).segment_bytes(SEGMENT).shards(2)
 }
@@ -33,7 +33,7 @@ fn key(n: u64) -> Key {
     Key { instance: 1, file: n / 100, offset: n % 100 }
 }
 
-/// A block that tells which one it is, and of which version.
+/// Returns a block that identifies its key and version.
 fn bytes(key: &Key, version: u64, len: usize) -> Vec<u8> {
     let seed = crate::hash::mix(key.hash() ^ version);
     (0..len as u64)
@@ -55,14 +55,14 @@ fn has(cache: &BlockCache, n: u64, len: usize) -> bool {
     }
 }
 
-/// All that the allocator gave out is somebody's.
+/// Checks that every allocated block has an owner.
 fn audit(pool: &Pool, cache: &BlockCache) {
     if !pool.pm().is_volatile() {
         pool.audit(cache.blocks().unwrap().into_iter()).unwrap();
     }
 }
 
-/// The pool as the next process finds it if this one is killed now.
+/// Returns the pool as the next process finds it after a kill.
 fn killed(pool: &Pool) -> Vec<u8> {
     let mut image = vec![0; pool.len() as usize];
     pool.read_image(0, &mut image).unwrap();
@@ -109,7 +109,7 @@ fn a_block_is_replaced_by_other_bytes_and_ended_by_its_removal() {
     assert!(cache.remove(&one).unwrap() && !cache.remove(&one).unwrap());
     assert_eq!(cache.get(&one), None);
     assert_eq!((cache.len(), cache.usage(1)), (0, 0));
-    // A block too large to be stored ends what was there all the same.
+    // A block that is too large to be stored still replaces the former one.
     cache.insert(&one, 0, b"old").unwrap();
     assert!(matches!(cache.insert(&one, 0, &[7; 3000]).unwrap(), Inserted::Refused(_)));
     assert_eq!(cache.get(&one), None);
@@ -119,7 +119,7 @@ fn a_block_is_replaced_by_other_bytes_and_ended_by_its_removal() {
 #[test]
 fn segments_are_used_anew_and_what_was_hit_has_a_second_chance() {
     let pool = pool();
-    let cache = cache(&pool, 8); // some 88 blocks
+    let cache = cache(&pool, 8); // about 88 blocks
     (0..5).for_each(|n| assert_eq!(put(&cache, n, 256), Inserted::Stored));
     for n in 5..2000 {
         (0..4).for_each(|hot| assert!(has(&cache, hot, 256), "{hot} at {n}"));
@@ -128,7 +128,7 @@ fn segments_are_used_anew_and_what_was_hit_has_a_second_chance() {
     }
     let metrics = cache.metrics();
     assert!(metrics.reclaimed > 100 && metrics.copied > 50 && metrics.evicted > 1000);
-    // A new segment takes two fences more, of which none is counted.
+    // A new segment takes two more fences, which are not counted.
     assert_eq!(metrics.fences, metrics.reclaimed + 8, "one a segment");
     assert!((1960..2000).all(|n| has(&cache, n, 256)));
     assert!(has(&cache, 4, 256) && !has(&cache, 100, 256) && !cache.touch(&key(100)));
@@ -195,7 +195,7 @@ fn an_invalidation_ends_the_blocks_of_a_file_or_an_instance_for_good() {
     let image = killed(&pool);
     let cache = open(&reopened(&image));
     assert_eq!(left(&cache), expected);
-    // A file number that is used again: only what was inserted since.
+    // A file number that is reused: only newly inserted blocks are found.
     let again = Key { instance: 1, file: 3, offset: 3 };
     cache.insert(&again, 0, b"another file").unwrap();
     assert_eq!(cache.get(&again).unwrap().bytes, b"another file");
@@ -229,7 +229,7 @@ fn an_instance_keeps_its_quota_by_giving_up_its_oldest_blocks() {
     }
     assert!(cache.usage(1) > 4096 && cache.metrics().fences < fences + 10);
     cache.check().unwrap();
-    // What a restart finds counts.
+    // Entries that a restart finds count.
     let usage = cache.usage(2);
     let cache = open(&reopened(&killed(&pool)));
     assert_eq!(cache.usage(2), usage);
@@ -303,7 +303,7 @@ fn compressed_blocks_are_found_as_they_were_and_more_of_them_fit() {
     assert!(raw > 2 * 8 * SEGMENT as usize, "more than there is room for");
     let metrics = cache.metrics();
     assert_eq!((metrics.admitted, metrics.packed, metrics.evicted), (61, 60, 0));
-    // A block may be larger than half a segment if what is stored of it is not.
+    // A block may be larger than half a segment if its stored form is not.
     assert_eq!(cache.insert(&key(500), 0, &[5; 10_000]).unwrap(), Inserted::Stored);
     let pinned = cache.pin(&key(7)).unwrap();
     assert_eq!((pinned.len(), pinned.bytes()), (text(7).len(), text(7)));
@@ -315,7 +315,7 @@ fn compressed_blocks_are_found_as_they_were_and_more_of_them_fit() {
         assert_eq!(cache.get(&key(900)).unwrap().bytes, random);
     };
     all(&cache);
-    // Who does not compress finds them all the same, and replaces what it writes anew.
+    // An opener without compression finds them too, and stores its own blocks uncompressed.
     let plain = open(&reopened(&killed(&pool)));
     all(&plain);
     assert_eq!(plain.insert(&key(7), 9, &text(7)).unwrap(), Inserted::Stored);

@@ -1,4 +1,4 @@
-//! A cache beside a map, and threads at once.
+//! Compares a cache with a map, and runs several threads.
 
 use std::collections::HashMap;
 
@@ -67,7 +67,7 @@ fn run(ops: &[Op]) {
             Op::Seal => now.seal().unwrap(),
             Op::Reopen | Op::Kill => {
                 let before: Vec<u64> = (0..30).filter(|&n| found(now, &model, n)).collect();
-                // What is allocated in the copy is not on its medium.
+                // Blocks that are allocated in the copy are not on its medium.
                 if matches!(op, Op::Kill) && !pool.pm().is_volatile() {
                     pool = reopened(&killed(&pool));
                 }
@@ -92,8 +92,8 @@ proptest! {
     }
 }
 
-/// Each thread inserts versions of blocks of its own, everybody reads them: what is found is whole, and
-/// of its own thread the last one.
+/// Each thread inserts versions of its own blocks, and all threads read them: each block found is intact, and
+/// a thread's own blocks are the last versions.
 #[test]
 fn threads_find_whole_blocks() {
     let pool = pool();
