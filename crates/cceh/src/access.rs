@@ -1,4 +1,4 @@
-//! Finding the segment of a key, and reading it.
+//! Locates the segment of a key, and reads it.
 
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{Medium, PmError, Pool};
@@ -9,7 +9,7 @@ use crate::index::Cceh;
 use crate::layout::{Cover, Sought, has_block};
 use crate::segment::{Segment, key_of, value_of};
 
-/// How many keys are looked up together.
+/// The number of keys that are looked up together.
 const BATCH: usize = 64;
 
 /// A segment at a version.
@@ -31,7 +31,7 @@ impl At<'_> {
 impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     Cceh<K, V, M, LINES, PROBE>
 {
-    /// The segment that has `position`, unlocked at the version returned.
+    /// Returns the segment with `position`, unlocked at the returned version.
     #[inline(always)]
     pub(crate) fn locate(&self, position: u64) -> At<'_> {
         let pm = self.pm();
@@ -39,8 +39,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             let entry = self.directory.find(position);
             let lock = self.locks.of(entry.segment());
             let version = lock.begin_read(pm);
-            // No writer has changed the entry before the version, and the segment changes after it only
-            // with another version.
+            // No writer changed the entry before the version, and a later change of the segment changes the
+            // version.
             if self.directory.find(position) == entry {
                 let cover = Cover::of(position, entry.depth());
                 return At { segment: entry.segment(), cover, lock, version };
@@ -48,7 +48,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         }
     }
 
-    /// What `read` makes of the second word of a key's record; it may be called more than once.
+    /// Applies `read` to the second word of a key's record; may call it more than once.
     #[inline(always)]
     fn look_up<T>(
         &self,
@@ -67,14 +67,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         }
     }
 
-    /// The value of `key`. No flush, no fence.
+    /// Returns the value of `key`. No flush, no fence.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let found = self.look_up(&Sought::new::<K>(key)?, value_of::<K, V, M>);
         found.map_err(IndexError::from).noted(&self.pool)
     }
 
-    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none. As
+    /// Reads the value of `key` into `value`, reusing its memory; returns `false` if the key is absent. Like
     /// [`get`](Self::get), without an allocation: see [`Index::get_into`](pmindex_index::Index::get_into).
     #[inline]
     pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
@@ -88,7 +88,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Ok(found.map_err(IndexError::from).noted(&self.pool)?.is_some())
     }
 
-    /// Whether `key` is present. No flush, no fence.
+    /// Returns `true` if `key` is present. No flush, no fence.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         let found = self.look_up(&Sought::new::<K>(key)?, |_, _| Ok(()));
@@ -119,7 +119,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Ok(())
     }
 
-    /// Fetches the home lines of keys, and where records have blocks those of the records there. Hints.
+    /// Prefetches the home lines of keys, and the blocks of the records in them. Hints.
     pub(crate) fn fetch(&self, keys: &[Sought<'_>]) {
         let segment_of = |key: &Sought<'_>| self.directory.find(key.position).segment();
         for key in keys {
@@ -140,7 +140,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         }
     }
 
-    /// Hands every record to `visit`, in no order, until that says `false`:
+    /// Passes every record to `visit`, in no order, until it returns `false`:
     /// [`HashIndex::for_each`](pmindex_index::HashIndex::for_each).
     ///
     /// # Cost
@@ -172,8 +172,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         }
     }
 
-    /// The records of a segment from a position on: the cover that it was entered by may have grown
-    /// downwards since. Racing: validate, an error included.
+    /// Returns the records of a segment from a position on, since the segment may now cover lower positions
+    /// too. Racing: validate, also an error.
     fn records_from(&self, at: &At<'_>, from: u64) -> Result<Vec<(K, V)>, PmError> {
         let segment = self.segment(at.segment)?;
         let mut records = Vec::new();

@@ -1,4 +1,4 @@
-//! Many records at a time, with shared fences.
+//! Batches of records with shared fences.
 //!
 //! `try_insert_many` stages records in input order, under as many segment locks as it takes:
 //!
@@ -7,8 +7,8 @@
 //! | P1 | all blocks, with their tickets | P2 |
 //! | P2 | all pairs (LIN) | return (DUR) |
 //!
-//! A stage ends early at a record that cannot join it (its segment has no room, or has changed): what is
-//! staged is committed, the record goes in alone, and the next stage begins after it. So results are
+//! A stage ends early at a record that cannot join it (its segment has no room, or has changed): the staged
+//! records are committed, this record is inserted alone, and the next stage begins after it. So results are
 //! those of single inserts in input order, and the first error stops the batch at its record.
 
 use pmindex_core::{Medium, Op, PmError, PmU64};
@@ -21,13 +21,13 @@ use crate::layout::{Sought, has_block};
 use crate::segment::Segment;
 use crate::write::{Change, owner_by_id};
 
-/// How many keys are looked for together.
+/// The number of keys that are located together.
 const BATCH: usize = 64;
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     Cceh<K, V, M, LINES, PROBE>
 {
-    /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    /// Inserts many records with one fence per phase for all; no record is visible before its fence.
     pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
         result.inserted.reserve(records.len());
@@ -40,7 +40,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         result.noted(&self.pool)
     }
 
-    /// Inserts up to [`BATCH`] records; what was pushed to `inserted` is durable, error or not.
+    /// Inserts up to [`BATCH`] records; the records in `inserted` are durable, also after an error.
     fn insert_chunk(&self, records: &[(K, V)], inserted: &mut Vec<bool>) -> Result<(), IndexError> {
         self.pool.check_writable()?;
         let (mut keys, mut refused) = (Vec::with_capacity(records.len()), None);
@@ -57,7 +57,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         let mut ways: Vec<At<'_>> = keys.iter().map(|key| self.locate(key.position)).collect();
         let mut next = 0;
         while next < keys.len() {
-            self.pm().keep_stores(); // what is done is done
+            self.pm().keep_stores(); // committed records stay
             let mut stage = Stage::new(self);
             let mut results = Vec::with_capacity(keys.len() - next);
             while next < keys.len()
@@ -72,7 +72,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
                 let (key, value) = &records[next];
                 inserted.push(self.try_insert(key.borrowed(), value.borrowed())?.is_ok());
                 next += 1;
-                // Segments that have changed, by our own hand mostly.
+                // Segments that have changed, mostly through this thread.
                 for (key, way) in keys.iter().zip(&mut ways).skip(next) {
                     if !way.validate(self.pm()) {
                         *way = self.locate(key.position);
@@ -89,7 +89,7 @@ struct Staged<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: 
     segment: Segment<'t, LINES, PROBE>,
     /// The version at which it was located.
     at: At<'t>,
-    /// Pairs that get records at P2, and those records.
+    /// The pairs that get records in P2, and the records.
     pairs: Vec<(usize, [u64; 2])>,
     /// The lock, unless another staged segment shares it.
     change: Option<Change<'t, K, V, M, LINES, PROBE>>,
@@ -103,7 +103,7 @@ struct Stage<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: u
     /// Dropped before the locks are.
     op: Option<Op<'t, M>>,
     segments: Vec<Staged<'t, K, V, M, LINES, PROBE>>,
-    /// The blocks of the records, to be flushed.
+    /// The blocks of the records, to flush.
     blocks: Vec<&'t [PmU64]>,
 }
 
@@ -114,7 +114,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Self { index, op: None, segments: Vec::new(), blocks: Vec::new() }
     }
 
-    /// Stages a record (step P1), or finds its key there (`false`). `None`: it cannot join, for whatever
+    /// Stages a record (step P1), or finds its key (`false`). Returns `None` if it cannot join, for any
     /// reason.
     fn add(&mut self, key: &Sought<'_>, value: &V, at: &At<'t>) -> Option<bool> {
         let index = self.index;
@@ -125,7 +125,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             return Some(false);
         }
         if pairs.iter().any(|(_, [id, _])| *id == key.id) {
-            // Perhaps the same key.
+            // It may be the same key.
             return if Pair::<K, V>::WORD_KEY { Some(false) } else { None };
         }
         let taken = |pair| pairs.iter().any(|(staged, _)| *staged == pair);
@@ -139,7 +139,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Some(true)
     }
 
-    /// The block of a record, with its ticket. `None`: nothing was changed.
+    /// Adds the block of a record, with its ticket. Returns `None` if nothing was changed.
     fn add_block(
         &mut self,
         staged: usize,
@@ -160,13 +160,13 @@ impl<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Some(block.ptr().offset())
     }
 
-    /// The place among `segments` of the one that is locked at the version at which it was located.
+    /// Returns the position in `segments` of the segment, locked at the version at which it was located.
     fn hold(&mut self, at: &At<'t>) -> Option<usize> {
         let mut change = None;
         if let Some(guard) = at.lock.try_upgrade(self.index.pm(), at.version) {
             change = Some(self.index.change(at.segment, guard));
         } else {
-            // Perhaps it is this stage that holds the lock, since this very version.
+            // This stage may hold the lock already, since this version.
             let holds = |s: &Staged<'_, K, V, M, LINES, PROBE>| {
                 s.at.version == at.version && s.change.is_some() && std::ptr::eq(s.at.lock, at.lock)
             };
@@ -181,7 +181,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Some(self.segments.len() - 1)
     }
 
-    /// Makes what is staged durable and visible (end of P1, and P2).
+    /// Makes the staged records durable and visible (end of P1, and P2).
     fn commit(mut self) -> Result<(), PmError> {
         self.persist()?;
         for Staged { segment, pairs, change, .. } in &mut self.segments {
@@ -195,7 +195,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Ok(())
     }
 
-    /// All but the end of [`commit`](Self::commit).
+    /// Does everything but the end of [`commit`](Self::commit).
     fn persist(&mut self) -> Result<(), PmError> {
         let pm = self.index.pm();
         if self.segments.iter().all(|staged| staged.pairs.is_empty()) {

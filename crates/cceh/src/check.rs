@@ -16,8 +16,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
 {
     /// Verifies the whole structure of a quiescent index; returns the number of records.
     ///
-    /// The segments have all positions, each once, and the directory leads to them; every record is whole,
-    /// in a line where it is looked for, with the id of its key, and there once.
+    /// Checks that the segments cover each position once, that the directory points to them, and that every
+    /// record is intact, in one of its lines, with the id of its key, and unique.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] names the first segment or block that is wrong.
@@ -81,7 +81,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Ok(records)
     }
 
-    /// The offsets of all blocks of a quiescent index: root, segments, record blocks.
+    /// Returns the offsets of all blocks of a quiescent index: root, segments, record blocks.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         let mut blocks = vec![self.entry.root::<Root>().offset()];
         Self::walk(&self.pool, self.root()?, |segment, cover| {

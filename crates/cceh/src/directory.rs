@@ -1,13 +1,13 @@
-//! The directory: which segment has a position. In DRAM, made anew by every opening.
+//! The directory: it maps positions to segments. It is in DRAM, and rebuilt by every opening.
 //!
-//! It is 64 directories of extendible hashing, by the upper bits of positions, so that a doubling
-//! copies a 64th of all: at 10 million records 4 KiB, at 10^9 some 300 KiB. Only who splits a segment of
-//! that part waits for it: readers go on in the smaller array. An array that was replaced stays, as do
-//! all of a directory that could be smaller again, until the index is opened anew.
+//! It is 64 directories of extendible hashing, by the upper bits of positions, so that a doubling copies a
+//! 64th of everything: at 10 million records 4 KiB, at 10^9 about 300 KiB. Only a thread that splits a
+//! segment of that part waits for it; readers continue in the smaller array. A replaced array is kept until
+//! the index is opened again, and a directory never shrinks before that.
 //!
-//! A reader finds an entry, reads the version of its segment's lock, and finds the entry again: a writer that
-//! changes entries holds the lock of the segments that they led to, and changes them after the fence
-//! that makes durable what they lead to. So readers need no lock of the directory's.
+//! A reader finds an entry, reads the version of its segment's lock, and finds the entry again. A writer that
+//! changes entries holds the locks of their old segments, and changes them after the fence that makes their
+//! new segments durable. So readers need no lock of the directory.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,12 +18,12 @@ use pmindex_core::Medium;
 
 use crate::layout::{Cover, MAX_DEPTH};
 
-/// Bits of a position that choose a region.
+/// The bits of a position that select a region.
 const REGION_BITS: u32 = 6;
-/// How often a region's array can double.
+/// The number of sizes of a region's array.
 const LEVELS: usize = (MAX_DEPTH - REGION_BITS) as usize + 1;
 
-/// Where a segment is, a multiple of 64, and its depth, below 64.
+/// The offset of a segment, a multiple of 64, and its depth, below 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Entry(u64);
 
@@ -50,7 +50,7 @@ struct Region {
 }
 
 impl Region {
-    /// The place of a position in an array of `2^depth` entries.
+    /// Returns the index of a position in an array of `2^depth` entries.
     #[inline(always)]
     fn place(position: u64, depth: u32) -> usize {
         (position << REGION_BITS >> 1 >> (63 - depth)) as usize
@@ -64,7 +64,7 @@ impl Region {
         Entry(entry.map_or(0, |entry| entry.load(Acquire)))
     }
 
-    /// The array for entries of `depth`, in use: the present one, or a larger copy.
+    /// Returns the array in use for entries of `depth`: the present one, or a larger copy.
     fn grown_to(&self, depth: u32) -> (u32, &[AtomicU64]) {
         let old = self.depth.load(Relaxed);
         if let Some(entries) = self.levels[old as usize].get().filter(|_| depth <= old) {
@@ -89,7 +89,7 @@ impl Region {
     }
 }
 
-/// Which segment has a position.
+/// Maps positions to segments.
 #[derive(Debug)]
 pub(crate) struct Directory {
     regions: Box<[Region]>,
@@ -100,14 +100,14 @@ impl Directory {
         Self { regions: (0..1 << REGION_BITS).map(|_| Region::default()).collect() }
     }
 
-    /// The entry of a position; one without a segment where none was set.
+    /// Returns the entry of a position; an entry without a segment if none was set.
     #[inline(always)]
     pub(crate) fn find(&self, position: u64) -> Entry {
         self.regions[(position >> (64 - REGION_BITS)) as usize].find(position)
     }
 
-    /// All of a cover leads to `segment` from now on, what it has of it being durable. The locks of the
-    /// segments that it led to are held, or no other thread can have the index.
+    /// Maps a whole cover to `segment`, whose records are durable. The caller holds the locks of the former
+    /// segments, or has the index for itself.
     pub(crate) fn set(&self, pm: &impl Medium, cover: Cover, segment: u64) {
         let entry = Entry::new(segment, cover.depth);
         let first = (cover.base >> (64 - REGION_BITS)) as usize;
@@ -117,7 +117,7 @@ impl Directory {
         }
     }
 
-    /// Bytes in DRAM.
+    /// Returns its bytes in DRAM.
     pub(crate) fn bytes(&self) -> usize {
         let levels = self.regions.iter().flat_map(|region| &region.levels);
         let arrays: usize =
@@ -144,7 +144,7 @@ mod tests {
         let mut state = 1u64;
         for n in 0..400 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            // Deep in one corner, so that covers smaller than a region's entries come up.
+            // Deep in one corner, to get covers smaller than a region's entries.
             let at = if n % 2 == 0 { 0 } else { state as usize % covers.len() };
             if covers[at].depth == MAX_DEPTH {
                 continue;

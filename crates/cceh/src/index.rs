@@ -1,4 +1,4 @@
-//! The index itself: what its operations share.
+//! The index, and functions that its operations share.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::segment::Segment;
 
 /// A persistent, concurrent hash map: CCEH.
 ///
-/// `LINES` is the number of lines of a segment, four records each, `PROBE` how many of them a record
-/// may be in.
+/// `LINES` is the number of lines of a segment, four records each; `PROBE` is the number of lines in which a
+/// record may be.
 ///
 /// # Cost
 ///
-/// Flushed lines and fences per operation, for one-word keys and values: insert 1 and 1, update 1 and
-/// 1, remove 1 and 1, reads none. Now and then an insert splits a segment (a segment's lines and 4
-/// others, 3 fences), and a removal merges two. Opening reads one line of every segment.
+/// Flushed lines and fences per operation, for one-word keys and values: insert 1 and 1, update 1 and 1,
+/// remove 1 and 1, reads none. Sometimes an insert splits a segment (a segment's lines and 4 others, 3
+/// fences), and a removal merges two. Opening reads one line of every segment.
 ///
 /// # Example
 ///
@@ -44,7 +44,7 @@ use crate::segment::Segment;
 pub struct Cceh<K, V, M: Medium = Mapped, const LINES: usize = 255, const PROBE: usize = 4> {
     pub(crate) pool: Arc<Pool<M>>,
     pub(crate) directory: Directory,
-    /// Of the segments, by their offsets.
+    /// The locks of the segments, by their offsets.
     pub(crate) locks: VersionTable,
     pub(crate) tally: Tally,
     pub(crate) report: RecoveryReport,
@@ -69,13 +69,13 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         self.pool.pm()
     }
 
-    /// The segment at `offset`.
+    /// Returns the segment at `offset`.
     #[inline(always)]
     pub(crate) fn segment(&self, offset: u64) -> Result<Segment<'_, LINES, PROBE>, PmError> {
         Segment::at(&self.pool, offset)
     }
 
-    /// The lock of the segment at `offset`.
+    /// Returns the lock of the segment at `offset`.
     #[inline(always)]
     pub(crate) fn lock_of(&self, offset: u64) -> &VersionLock {
         self.locks.of(offset)
@@ -85,11 +85,10 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         self.pool.get(self.entry.root::<Root>())
     }
 
-    /// Visits the segments in the order of their positions; of a quiescent index, or before anybody
-    /// has it.
+    /// Visits the segments in the order of their positions; of a quiescent index, or before it is handed out.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if they are not what they should be: all positions, each once.
+    /// [`PmError::Corrupt`] unless they cover each position once.
     pub(crate) fn walk(
         pool: &Pool<M>,
         root: &Root,
@@ -108,7 +107,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
                 0 => None,
                 next => Some(Segment::at(pool, next)?),
             };
-            // The next base is greater, or there is none: so the walk has an end.
+            // The next base must be greater, so the loop ends.
             base = next.as_ref().map_or(0, |next| next.base(pm));
             match Cover::between(at.base(pm), base) {
                 Some(cover) if (base == 0) == next.is_none() => visit(&at, cover)?,
@@ -121,8 +120,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         }
     }
 
-    /// How many records there are. Complexity: the number of locks; once after a crash, the number of
-    /// records. Exact when no write is under way.
+    /// Returns the number of records. Complexity: the number of locks; once after a crash, the number of
+    /// records. Exact if no write is in progress.
     pub fn len(&self) -> Result<u64, IndexError> {
         let count = || {
             let mut records = 0;
@@ -135,7 +134,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         self.tally.len(self.pm(), count).noted(&self.pool)
     }
 
-    /// Whether there are no records. Complexity: that of [`len`](Self::len).
+    /// Returns `true` if there are no records. Complexity: that of [`len`](Self::len).
     pub fn is_empty(&self) -> Result<bool, IndexError> {
         Ok(self.len()? == 0)
     }
@@ -145,13 +144,13 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         pmindex_index::HashIndex::clear(self)
     }
 
-    /// Removes the records of which `keep` says `false`; returns how many:
+    /// Removes the records for which `keep` returns `false`; returns their number:
     /// [`HashIndex::retain`](pmindex_index::HashIndex::retain).
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) -> Result<u64, IndexError> {
         pmindex_index::HashIndex::retain(self, &mut keep)
     }
 
-    /// Removes a record if `condition` says so of its value:
+    /// Removes a record if `condition` accepts its value:
     /// [`HashIndex::remove_if`](pmindex_index::HashIndex::remove_if).
     pub fn remove_if(
         &self,
@@ -161,12 +160,12 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         pmindex_index::HashIndex::remove_if(self, key, &mut condition)
     }
 
-    /// What opening did.
+    /// Returns the report of opening.
     pub fn recovery_report(&self) -> RecoveryReport {
         self.report.clone()
     }
 
-    /// Sizes. Reads every segment of a quiescent index.
+    /// Returns sizes. Reads every segment of a quiescent index.
     pub fn stats(&self) -> Result<Stats, IndexError> {
         self.stats_inner().map_err(IndexError::from).noted(&self.pool)
     }
@@ -193,8 +192,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Ok(stats)
     }
 
-    /// How full the segments are: records by places for records. Reads every segment of a quiescent
-    /// index.
+    /// Returns the load factor of the segments: the fraction of their places with records. Reads every
+    /// segment of a quiescent index.
     pub fn load_factor(&self) -> Result<f64, IndexError> {
         let stats = self.stats()?;
         let places = stats.leaves * Geometry::<K, V, LINES, PROBE>::PAIRS as u64;

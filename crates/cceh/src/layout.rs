@@ -1,4 +1,4 @@
-//! What a CCEH index keeps in a pool.
+//! The layout of a CCEH index in a pool.
 //!
 //! # Segment
 //!
@@ -77,7 +77,7 @@ pm_struct! {
     }
 }
 
-/// Where a record of this id belongs.
+/// Returns the position of a record with this id.
 #[inline(always)]
 pub(crate) fn position(id: u64) -> u64 {
     hash_words(&[id])
@@ -92,12 +92,12 @@ pub(crate) struct Cover {
 }
 
 impl Cover {
-    /// The cover of this depth that has a position.
+    /// Returns the cover of this depth that contains a position.
     #[inline(always)]
     pub(crate) fn of(position: u64, depth: u32) -> Self {
         Self { base: position & !(u64::MAX >> depth), depth }
     }
-    /// From `base` to the next segment's; `None` if there are no two such segments.
+    /// Returns the cover from `base` to the next segment's; `None` if it is invalid.
     pub(crate) fn between(base: u64, next: u64) -> Option<Self> {
         let width = next.wrapping_sub(base);
         if !width.is_power_of_two() || !base.is_multiple_of(width) {
@@ -110,29 +110,28 @@ impl Cover {
     pub(crate) fn has(self, position: u64) -> bool {
         (position ^ self.base) >> (64 - self.depth) == 0
     }
-    /// The first position after it; 0 if there is none.
+    /// Returns the first position after it; 0 if there is none.
     pub(crate) fn end(self) -> u64 {
         self.base.wrapping_add(1 << (64 - self.depth))
     }
-    /// Its two halves.
+    /// Returns its two halves.
     pub(crate) fn halves(self) -> (Self, Self) {
         let depth = self.depth + 1;
         let lower = Self { base: self.base, depth };
         (lower, Self { base: lower.end(), depth })
     }
-    /// The lower of two such halves and the upper one; `None` for half of all positions.
+    /// Returns this half and its sibling, the lower first; `None` for half of all positions.
     pub(crate) fn with_buddy(self) -> Option<(Self, Self)> {
         (self.depth > 1).then(|| Self::of(self.base, self.depth - 1).halves())
     }
-    /// The id of a pair without a record.
+    /// Returns the id of a pair without a record.
     #[inline(always)]
     pub(crate) fn stranger(self) -> u64 {
         if self.base >> 63 == 0 { HIGH } else { LOW }
     }
 }
 
-/// A key to look for: its record's id, the position of that, and where keys are longer than a word
-/// their bytes.
+/// A key to look up: its record's id, the position of the id, and, for keys longer than a word, their bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Sought<'k> {
     pub(crate) id: u64,
@@ -177,19 +176,19 @@ impl<K: Key, V: Value, const LINES: usize, const PROBE: usize> Geometry<K, V, LI
         assert!(PROBE >= 1 && PROBE <= LINES, "a record is in one of 1 to LINES lines");
     };
 
-    /// The hash that stands for this layout in the pool's directory.
+    /// Returns the hash of this layout for the pool's directory.
     pub(crate) fn id() -> u64 {
         let () = Self::VALID;
         Self::id_of(&K::type_name(), &V::type_name())
     }
 
-    /// The same for types of these names.
+    /// Returns the hash for types with these names.
     pub(crate) fn id_of(key: &str, value: &str) -> u64 {
         hash_bytes(format!("{FORMAT} {key} {value} {LINES} {PROBE}").as_bytes())
     }
 }
 
-/// Whether records of these types have a block.
+/// Returns `true` if records of these types have a block.
 pub(crate) const fn has_block<K: Key, V: Value>() -> bool {
     Pair::<K, V>::HAS_BLOCK
 }

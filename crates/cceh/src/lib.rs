@@ -6,23 +6,22 @@
 //! reads one line mostly; records that a split has moved stay behind and are dead by their hash
 //! ([`layout`]). What differs:
 //!
-//! * **A list is the truth, and the directory is made from it** ([`directory`]). A segment says where it
-//!   begins, and ends where the next one does. So one 8-byte store commits a split, however many entries
-//!   of a directory change ([`split`]); a doubling is a matter of DRAM, and of a 64th at a time; nothing
-//!   is repaired after a crash ([`recover`]).
-//! * **Any key may be a key.** The original keeps one aside that says that a place is free. Here a place
-//!   is free if its id does not belong to its segment, for which every segment has an id to store.
+//! * **The list of segments is the truth; the directory is built from it** ([`directory`]). A segment stores
+//!   its first position, and ends where the next one begins. So one 8-byte store commits a split, however
+//!   many entries of a directory change ([`split`]); a doubling takes place in DRAM only, a 64th at a time;
+//!   nothing needs repair after a crash ([`recover`]).
+//! * **All keys are allowed.** The original reserves a key that marks a free place. Here a place is free if
+//!   its id does not belong to its segment; every segment has such an id to store.
 //! * **It shrinks**: two halves that are nearly empty are merged ([`merge`]).
 //! * **Byte strings**: a pair has the whole hash of the key, which is its fingerprint, and a block.
-//! * **What is flushed is the line that was written**, and not the home line; a removal says what it did.
-//!   The published code is wrong in both, has its locks in PM, and loses segments.
-//! * **No thread sees a write that a crash could take back.** Version locks in DRAM, by the segment's offset, are
-//!   held until the last fence; readers take nothing and validate. A segment that was freed needs no
-//!   epoch.
+//! * **A write flushes the line that it wrote**, and not the home line; a removal reports its success. The
+//!   published code is wrong in both, has its locks in PM, and loses segments.
+//! * **No thread sees a write that a crash could take back.** Version locks in DRAM, by the segment's offset,
+//!   are held until the last fence; readers take no lock and validate. A freed segment needs no epoch.
 //!
 //! # Lock order
 //!
-//! A segment's lock (others with it: tried, in any order), the writer lock of a directory's region.
+//! A segment's lock (with others: tried, in any order), the writer lock of a directory's region.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,4 +1,4 @@
-//! Two segments that are the halves of one, and have few records together, become one again.
+//! Merges two segments that are the halves of one and have few records together.
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
@@ -7,9 +7,9 @@
 //! | P3 | `next` of the lower segment: the one after the upper (commits) | P4 |
 //! | P4 | the directory, in DRAM | unlock |
 //!
-//! A pair may have died in a split: it holds a record that the other segment has since, and P3 would
-//! bring it back to life. So P2 takes all of those away. It changes nothing that is alive: what it
-//! stores belongs to the upper segment until P3. A crash before P3 leaves dead pairs, as a split does.
+//! A pair may have died in a split: it has a record that is in the other segment since, and P3 would revive
+//! it. So P2 overwrites all such pairs. It changes no live pair: what it stores belongs to the upper segment
+//! until P3. A crash before P3 leaves dead pairs, as a split does.
 
 use pmindex_core::{Flushed, Medium, Owner, PPtr, PmError, PmU64};
 use pmindex_index::{Key, Value};
@@ -19,13 +19,13 @@ use crate::index::Cceh;
 use crate::layout::{Cover, HEADER_WORDS, LINE_PAIRS, LINE_WORDS, has_block, position};
 use crate::segment::Segment;
 
-/// Two segments are merged if they have at most one record per this number of slots.
+/// Two segments are merged if together they have at most one record for this number of slots.
 const SPARSE: usize = 4;
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     Cceh<K, V, M, LINES, PROBE>
 {
-    /// Merges the segment that has `position` with the other half as often as that is worth while.
+    /// Merges the segment with `position` with its sibling, repeatedly, as long as they are sparse.
     #[cold]
     #[inline(never)]
     pub(crate) fn shrink(&self, position: u64) -> Result<(), PmError> {
@@ -33,7 +33,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Ok(())
     }
 
-    /// Merges the segment that has `position` with the other half, if both have few records; whether it
+    /// Merges the segment with `position` with its sibling, if both have few records; returns `true` if it
     /// did.
     fn merge(&self, position: u64) -> Result<bool, PmError> {
         let pm = self.pm();
@@ -59,7 +59,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             return Ok(false);
         }
         let Some(image) = self.merged(&into, &from, lower, upper) else { return Ok(false) };
-        // After `other`, whose lock is held until nothing leads to its segment, a panic or not.
+        // Dropped after `other`, whose lock is held until nothing points to its segment, also after a panic.
         let change = self.change(into.offset(), guard);
         self.commit_merge(&into, &from, &image)?;
         // P4.
@@ -69,7 +69,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Ok(true)
     }
 
-    /// The words of the lower segment with the records of both; `None` if one has no place.
+    /// Returns the words of the lower segment with the records of both; `None` if a record has no place.
     fn merged(
         &self,
         into: &Segment<'_, LINES, PROBE>,
@@ -101,7 +101,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         image: &[u64],
     ) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
-        // A dead pair may have the id of a record that comes to its place, with an older value.
+        // A dead pair may have the id of the record that takes its place, with an older value.
         let changes = |&pair: &usize| {
             let [id, other] = [image[HEADER_WORDS + 2 * pair], image[HEADER_WORDS + 2 * pair + 1]];
             let is_free = id == Cover { base: into.base(pm), depth: 1 }.stranger();

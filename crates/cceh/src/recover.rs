@@ -1,8 +1,7 @@
-//! Creating, opening, closing.
+//! Creating, opening and closing.
 //!
-//! Opening reads the header of every segment along the list and makes the directory: nothing that a
-//! crash left is to be repaired, since one word commits each operation, and what is not committed is
-//! dead by its position.
+//! Opening reads the header of every segment along the list and builds the directory. Nothing needs repair
+//! after a crash, since one word commits each operation, and uncommitted pairs are dead by their position.
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
@@ -28,7 +27,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         format!("cceh<{}, {}, {LINES}, {PROBE}>", K::type_name(), V::type_name())
     }
 
-    /// As what it stands in the directory.
+    /// Returns its entry in the pool's directory.
     pub(crate) fn listed() -> Listed<fn() -> String> {
         Listed {
             kind: KIND,
@@ -41,9 +40,9 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     /// Creates the index `name`.
     ///
     /// # Errors
-    /// [`IndexError::IndexExists`]; the pool's.
+    /// [`IndexError::IndexExists`]; errors of the pool.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        // No room for the first segments: no index either.
+        // If there is no room for the first segments, no index is created.
         Self::listed().create_and_start(
             pool,
             name,
@@ -67,8 +66,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     /// Opens the index `name`. Complexity: the number of segments.
     ///
     /// # Errors
-    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
-    /// pool's.
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; errors of the
+    /// pool.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
     }
@@ -92,7 +91,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             pool.pm().store(&root.closed, 0);
             pool.pm().persist(root)?; // P1, durable before: any operation
         }
-        // Few enough locks to stay in the cache, many enough that two threads seldom meet.
+        // Few enough locks to stay in the cache, and enough that two threads seldom conflict.
         let segments = pool.len() / Geometry::<K, V, LINES, PROBE>::BYTES + 1;
         let locks = VersionTable::new(segments.ilog2().clamp(4, 13));
         report.elapsed = started.elapsed();
@@ -107,13 +106,13 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         })
     }
 
-    /// The first two segments; makes them where a crash in `create` left none.
+    /// Creates the first two segments, if a crash during `create` left none.
     fn first_segments(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
         let pm = pool.pm();
         if !pm.load(&root.head).is_null() {
             return Ok(());
         }
-        pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
+        pool.check_block(root)?; // zeros must be written by a creation, not be those of a lost page
         let (lower, upper) = Cover { base: 0, depth: 0 }.halves();
         let mut op = pool.op()?;
         let bytes = Geometry::<K, V, LINES, PROBE>::BYTES;
@@ -131,9 +130,9 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         link(pool, op, root.head.as_word(), first.ptr().offset())
     }
 
-    /// Ends: notes how many records there are.
+    /// Closes the index and records the number of records.
     ///
-    /// The note is not flushed: if a power failure takes it back, the next opening is one as after a
+    /// The number is not flushed: if a power failure takes it back, the next opening is like one after a
     /// crash.
     ///
     /// # Cost

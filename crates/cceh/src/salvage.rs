@@ -1,4 +1,4 @@
-//! Reading the records of an index that may be too damaged to be opened.
+//! Reads the records of an index that may be too damaged to open.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,27 +13,26 @@ use crate::layout::{
 };
 use crate::segment::{Segment, key_of, value_of};
 
-/// Segments that were found, by their bases.
+/// The segments that were found, by their bases.
 type Segments = BTreeMap<u64, u64>;
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     Cceh<K, V, M, LINES, PROBE>
 {
-    /// Hands every record in segments that can be told to be segments to `each`, in no order, until that
-    /// says `false`; returns what is wrong. Nothing is opened, recovered or written, so this works where
-    /// [`open`](Self::open) fails.
+    /// Passes every record in recognizable segments to `each`, in no order, until it returns `false`; returns
+    /// the damage. Nothing is opened, recovered or written, so this works where [`open`](Self::open) fails.
     ///
-    /// First the segments along the list, as far as it leads; then, if `foreign` can say of a block
-    /// whether another index owns it, all other live blocks with the header of a segment. Each has the
-    /// positions up to the next segment's that was found, so that what a split has moved comes once. A
-    /// record in a pair has no checksum: one that changed without losing its form is given as it is.
+    /// First reads the segments along the list, as far as it leads; then, if `foreign` can tell whether
+    /// another index owns a block, all other live blocks with the header of a segment. Each segment covers
+    /// the positions up to the next one found, so that records that a split moved are passed once. A record
+    /// in a pair has no checksum: an altered record in a valid form is passed as it is.
     ///
     /// # Cost
     /// Reads every record once, and the allocator's tables.
     ///
     /// # Errors
-    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the root
-    /// cannot be read.
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; an unreadable
+    /// root.
     pub fn salvage(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -74,7 +73,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
                     break;
                 }
             };
-            // The list has an end, whatever it is.
+            // Bases must ascend, so the loop ends.
             let base = segment.base(pm);
             if after.is_some_and(|after| after >= base) {
                 damage.push(PmError::Corrupt { what: "the base of a segment", offset: next });
@@ -111,7 +110,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         }
     }
 
-    /// `false` if `each` wants no more.
+    /// Returns `false` when `each` does.
     fn salvage_segment(
         pool: &Pool<M>,
         offset: u64,
@@ -154,7 +153,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     }
 }
 
-/// Whether these may be the words of a segment, by its header.
+/// Returns `true` if these may be the words of a segment, by its header.
 fn looks_like_one(image: &[u64]) -> bool {
     let header = &image[..HEADER_WORDS];
     header[BASE].is_multiple_of(1 << (64 - MAX_DEPTH))

@@ -1,4 +1,4 @@
-//! A segment: its words, and which pairs are records.
+//! A segment: its words and its records.
 
 use std::ops::Range;
 
@@ -10,17 +10,17 @@ use crate::layout::{
     BASE, Cover, HEADER_WORDS, LINE_PAIRS, LINE_WORDS, NEXT, Sought, has_block, position,
 };
 
-/// Bits of the ids among the words of a line.
+/// The bits of the ids among the words of a line.
 const IDS: u64 = 0x55;
 
-/// A segment in a pool, its bounds checked.
+/// A segment in a pool, whose bounds are checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment<'p, const LINES: usize, const PROBE: usize> {
     words: &'p [PmU64],
     offset: u64,
 }
 
-/// A record's place.
+/// The place of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) pair: usize,
@@ -32,7 +32,7 @@ impl<'p, const LINES: usize, const PROBE: usize> Segment<'p, LINES, PROBE> {
     pub(crate) const WORDS: usize = LINE_WORDS * (LINES + 1);
     pub(crate) const PAIRS: usize = LINE_PAIRS * LINES;
 
-    /// The segment at `offset`.
+    /// Returns the segment at `offset`.
     #[inline(always)]
     pub(crate) fn at<M: Medium>(pool: &'p Pool<M>, offset: u64) -> Result<Self, PmError> {
         Ok(Self { words: pool.words(offset, Self::WORDS)?, offset })
@@ -63,40 +63,40 @@ impl<'p, const LINES: usize, const PROBE: usize> Segment<'p, LINES, PROBE> {
     pub(crate) fn other_cell(&self, pair: usize) -> &'p PmU64 {
         &self.words[HEADER_WORDS + 2 * pair + 1]
     }
-    /// The words of a pair.
+    /// Returns the words of a pair.
     #[inline(always)]
     pub(crate) fn pair(&self, pair: usize) -> &'p [PmU64] {
         &self.words[HEADER_WORDS + 2 * pair..][..2]
     }
 
-    /// The first line that a position's record may be in.
+    /// Returns the home line of a position.
     #[inline(always)]
     pub(crate) fn home(position: u64) -> usize {
         (((position & 0xffff_ffff) * LINES as u64) >> 32) as usize
     }
 
-    /// The lines that a position's record may be in.
+    /// Returns the lines in which a position's record may be.
     #[inline(always)]
     fn window(position: u64) -> impl Iterator<Item = usize> {
         let home = Self::home(position);
         (home..home + PROBE).map(|line| if line < LINES { line } else { line - LINES })
     }
 
-    /// The pairs that a position's record may be in.
+    /// Returns the pairs in which a position's record may be.
     #[inline(always)]
     pub(crate) fn pairs_for(position: u64) -> impl Iterator<Item = usize> {
         Self::window(position)
             .flat_map(|line| Range { start: LINE_PAIRS * line, end: LINE_PAIRS * (line + 1) })
     }
 
-    /// Fetches the home line of a position. A hint.
+    /// Prefetches the home line of a position. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_home<M: Medium>(pool: &Pool<M>, segment: u64, position: u64) {
         let line = (LINE_WORDS * 8) as u64 * (1 + Self::home(position) as u64);
         pool.prefetch(pmindex_core::PPtr::<PmU64>::new(segment + line));
     }
 
-    /// Finds the record of a key that belongs to this segment. Racing: validate, an error included.
+    /// Finds the record of a key that belongs to this segment. Racing: validate, also an error.
     #[inline(always)]
     pub(crate) fn find<K: Key, V: Value, M: Medium>(
         &self,
@@ -120,7 +120,7 @@ impl<'p, const LINES: usize, const PROBE: usize> Segment<'p, LINES, PROBE> {
         Ok(None)
     }
 
-    /// The first dead pair for a key, of which `taken` does not say that it has a use.
+    /// Returns the first dead pair for a key that `taken` does not reserve.
     #[inline(always)]
     pub(crate) fn room(
         &self,
@@ -136,7 +136,7 @@ impl<'p, const LINES: usize, const PROBE: usize> Segment<'p, LINES, PROBE> {
         })
     }
 
-    /// The pairs with records. Racing: validate.
+    /// Returns the pairs with records. Racing: validate.
     pub(crate) fn records(&self, pm: &impl Medium, cover: Cover) -> Vec<(usize, [u64; 2])> {
         let image = self.image(pm);
         (0..Self::PAIRS)
@@ -147,7 +147,7 @@ impl<'p, const LINES: usize, const PROBE: usize> Segment<'p, LINES, PROBE> {
             .collect()
     }
 
-    /// How many pairs with records there are, if they are not more than `most`.
+    /// Returns the number of pairs with records, if it is at most `most`.
     pub(crate) fn few(&self, pm: &impl Medium, cover: Cover, most: usize) -> Option<usize> {
         let mut records = 0;
         for pair in 0..Self::PAIRS {
@@ -162,14 +162,14 @@ impl<'p, const LINES: usize, const PROBE: usize> Segment<'p, LINES, PROBE> {
         Some(records)
     }
 
-    /// A private copy of all words.
+    /// Returns a private copy of all words.
     pub(crate) fn image(&self, pm: &impl Medium) -> Vec<u64> {
         let mut image = vec![0; Self::WORDS];
         pm.read_words(self.words, &mut image);
         image
     }
 
-    /// The words of a segment without records.
+    /// Returns the words of a segment without records.
     pub(crate) fn empty(cover: Cover, next: u64) -> Vec<u64> {
         let mut image = vec![0; Self::WORDS];
         (image[BASE], image[NEXT]) = (cover.base, next);
@@ -179,7 +179,7 @@ impl<'p, const LINES: usize, const PROBE: usize> Segment<'p, LINES, PROBE> {
         image
     }
 
-    /// Stores a record into a dead pair, the word last that brings it to life (LIN).
+    /// Stores a record into a dead pair; the last store, of the id, makes it live (LIN).
     #[inline(always)]
     #[track_caller]
     pub(crate) fn store(&self, pm: &impl Medium, pair: usize, [id, other]: [u64; 2]) {
@@ -189,7 +189,7 @@ impl<'p, const LINES: usize, const PROBE: usize> Segment<'p, LINES, PROBE> {
     }
 }
 
-/// Copies the key of a record out. Racing: validate.
+/// Copies the key of a record. Racing: validate.
 #[inline]
 pub(crate) fn key_of<K: Key, V: Value, M: Medium>(
     pool: &Pool<M>,
@@ -201,7 +201,7 @@ pub(crate) fn key_of<K: Key, V: Value, M: Medium>(
     Pair::<K, V>::key_in(pool, other)
 }
 
-/// Copies the value of a record out, by its second word. Racing: validate.
+/// Copies the value of a record, by its second word. Racing: validate.
 #[inline(always)]
 pub(crate) fn value_of<K: Key, V: Value, M: Medium>(
     pool: &Pool<M>,

@@ -1,4 +1,4 @@
-//! A segment without room for a record becomes two.
+//! Splits a segment that has no room for a record.
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
@@ -6,9 +6,9 @@
 //! | P2 | `next` of the old segment: the new one (commits) | P3 |
 //! | P3 | the directory, in DRAM | unlock |
 //!
-//! What has moved stays in the old segment and is dead there since P2, because its position is not in
-//! the old segment any more: new records take its place. A crash before P2 leaves the old segment as it
-//! was, and the ticket frees the new one; after P2 the list has both. So no step is left to recovery.
+//! The moved records stay in the old segment, where they are dead after P2 because their positions no longer
+//! belong to it; new records overwrite them. A crash before P2 leaves the old segment unchanged, and the
+//! ticket frees the new one; after P2 the list has both. So recovery has nothing to do.
 
 use pmindex_core::{Medium, Owner};
 use pmindex_index::{IndexError, Key, Value};
@@ -22,10 +22,11 @@ use crate::write::Change;
 impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     Cceh<K, V, M, LINES, PROBE>
 {
-    /// Splits a segment that is held.
+    /// Splits a segment that is locked.
     ///
     /// # Errors
-    /// [`IndexError::TooManyAlike`] if it is as small as can be; the pool's. Nothing is changed then.
+    /// [`IndexError::TooManyAlike`] if it cannot be split further; errors of the pool. Then nothing is
+    /// changed.
     #[cold]
     #[inline(never)]
     pub(crate) fn split(
@@ -43,7 +44,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         let mut op = pool.op()?;
         let block = op.reserve_bytes(Geometry::<K, V, LINES, PROBE>::BYTES, 64)?;
         let made = Segment::<LINES, PROBE>::at(pool, block.ptr().offset())?;
-        // P1: each record at the place that it has, since its home line is the same.
+        // P1: each record keeps its place, since its home line is the same.
         let mut image = Segment::<LINES, PROBE>::empty(upper, segment.next(pm));
         for (pair, words) in segment.records(pm, upper) {
             image[HEADER_WORDS + 2 * pair..][..2].copy_from_slice(&words);

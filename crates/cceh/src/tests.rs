@@ -1,5 +1,5 @@
-//! What is read of a damaged index; and the mistake of the published code, which flushes a record's home
-//! line, though the record may be in one of the lines behind.
+//! Tests of reading a damaged index, and of the published code's mistake, which flushes a record's home line
+//! even if the record is in one of the following lines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::segment::Segment;
 const LINES: usize = 15;
 type Index = Cceh<u64, u64, Traced, LINES, 4>;
 
-/// What a medium has of the words that were stored: those of lines that were flushed since.
+/// The words on the medium: those of lines that were flushed since they were stored.
 struct Flushed {
     stored: Vec<u64>,
     durable: Vec<u64>,
@@ -37,8 +37,8 @@ impl Flushed {
     }
 }
 
-/// Inserts records, one by one, and cuts the power. `flushes` says of the flush of a pair's line whether it
-/// happens: given the line, and the home line of the key. How many records are gone.
+/// Inserts records one by one and cuts the power. `flushes` decides whether the line of a pair is flushed,
+/// given that line and the home line of the key. Returns the number of lost records.
 fn lost(flushes: impl Fn(u64, u64) -> bool) -> usize {
     const RECORDS: u64 = 90;
     let key = |n: u64| n << 32 | n;

@@ -1,7 +1,7 @@
 //! Single writes: add, replace, put, remove.
 //!
-//! Everything that persists here runs under the segment's version lock, which is held until the last
-//! fence, so no thread sees a write that a crash could take back.
+//! Every persistent write takes place under the segment's version lock, which is held until the last fence,
+//! so no thread sees a write that a crash could take back.
 //!
 //! | operation | step | store | durable before |
 //! |-----------|------|-------|----------------|
@@ -12,7 +12,7 @@
 //! | remove    | P1 | the block's ticket | P2 |
 //! |           | P2 | the id becomes that of a pair without a record (LIN) | return (DUR) |
 //!
-//! What is flushed is the line of the pair, which need not be the key's home line.
+//! The line of the pair is flushed, which need not be the key's home line.
 
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Reserved, words_of};
@@ -23,14 +23,14 @@ use crate::index::Cceh;
 use crate::layout::{Cover, Sought, has_block};
 use crate::segment::{Found, Segment, value_of};
 
-/// After this many changes under a lock a removal checks whether a segment has few records: a prime, which
-/// no pattern of writes avoids; each time in tiny segments.
+/// A removal checks whether a segment has few records after this many changes under a lock: a prime, which no
+/// pattern of writes avoids; in tiny segments each time.
 const fn look(lines: usize) -> u64 {
     if lines < 31 { 1 } else { 31 }
 }
 
-/// The lock of a segment that is being changed. Dropped before the change is [`done`](Self::done), it
-/// makes durable what the segment has become, and leads to what it leads to.
+/// The lock of a segment that is being changed. If it is dropped before the change is [`done`](Self::done),
+/// it makes the segment's present state durable and updates the directory.
 pub(crate) struct Change<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize> {
     index: &'t Cceh<K, V, M, LINES, PROBE>,
     segment: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Change<'t, K: Key, V: Value, M: Medium, const LINES: usize, co
 impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     Change<'_, K, V, M, LINES, PROBE>
 {
-    /// All that was stored is durable, and the directory knows it. Unlocks the segment.
+    /// Notes that all stores are durable and the directory is updated, and unlocks the segment.
     #[inline(always)]
     pub(crate) fn done(mut self) {
         self.done = true;
@@ -67,14 +67,14 @@ pub(crate) struct Held<'t, K: Key, V: Value, M: Medium, const LINES: usize, cons
     pub(crate) change: Change<'t, K, V, M, LINES, PROBE>,
 }
 
-/// What came of holding a segment: `None` if it was not wanted.
+/// The result of holding a segment: `None` if it was not wanted.
 type Holding<'t, K, V, M, const LINES: usize, const PROBE: usize> =
     Result<Option<Held<'t, K, V, M, LINES, PROBE>>, IndexError>;
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     Cceh<K, V, M, LINES, PROBE>
 {
-    /// The change of a segment whose lock is held.
+    /// Returns the change of a segment whose lock is held.
     #[inline(always)]
     pub(crate) fn change<'t>(
         &'t self,
@@ -84,19 +84,20 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Change { index: self, segment, done: false, _guard: guard }
     }
 
-    /// The end of a change that failed or panicked, before others see what it left: a record without a
-    /// fence, or a split or merge that the directory does not know.
+    /// Ends a change that failed or panicked, before other threads see its effects: a record without a fence,
+    /// or a split or merge that the directory does not have.
     #[cold]
     #[inline(never)]
     fn make_whole(&self, segment: u64) {
         let pm = self.pm();
         let Ok(held) = self.segment(segment) else { return };
         let flushed = pm.flush_words(held.words());
-        let _ = pm.fence(flushed); // if it fails, nothing is acknowledged any more
+        let _ = pm.fence(flushed); // if it fails, nothing more is acknowledged
         let Some(cover) = self.cover_of(&held) else { return };
         self.directory.set(pm, cover, segment);
         let next = held.next(pm);
-        // The directory leads to the next segment, unless it was made just now and no other thread has it.
+        // The directory points to the next segment, unless it was created just now and no other thread has
+        // it.
         if cover.end() != 0
             && self.directory.find(cover.end()).segment() == segment
             && let Ok(made) = self.segment(next)
@@ -115,8 +116,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Cover::between(segment.base(pm), end)
     }
 
-    /// Finds the key's segment and locks it, if `wanted` says so of whether the key is present; else
-    /// returns `None`, having written nothing.
+    /// Finds the key's segment and locks it, if `wanted` accepts whether the key is present; else returns
+    /// `None`, having written nothing.
     #[inline(always)]
     pub(crate) fn hold(
         &self,
@@ -132,7 +133,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
                 .and_then(|segment| Ok((segment, segment.find::<K, V, M>(&self.pool, key)?)));
             match found {
                 Ok((segment, found)) if wanted(found.is_some()) => {
-                    // What was read is still so, and stays so: the version becomes the lock.
+                    // The read state is still valid and stays so: the version becomes the lock.
                     if let Some(guard) = at.lock.try_upgrade(pm, at.version) {
                         let change = self.change(at.segment, guard);
                         return Ok(Some(Held { segment, cover: at.cover, found, change }));
@@ -148,14 +149,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         }
     }
 
-    /// Adds a record; `false` (and no change) if the key exists.
+    /// Adds a record; returns `false` and changes nothing if the key exists.
     ///
     /// # Cost
-    /// 1 line and 1 fence; with a block, its lines, the ticket's and the allocation bit's, and 1 fence
-    /// besides. Sometimes a split.
+    /// 1 line and 1 fence; for a record with a block, also the lines of the block, the ticket and the
+    /// allocation bit, and another fence. Sometimes a split.
     ///
     /// # Errors
-    /// A key or value too long; [`IndexError::TooManyAlike`]; the pool's.
+    /// A key or value too long; [`IndexError::TooManyAlike`]; errors of the pool.
     #[inline]
     pub fn try_insert(
         &self,
@@ -210,7 +211,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         value: &PairValue<'_>,
     ) -> Result<(), PmError> {
         let mut op = self.pool.op()?;
-        // P1: block and ticket. The other word may be named by an earlier ticket.
+        // P1: block and ticket. An earlier ticket may name the other word.
         let (block, words) = self.fill_block(&mut op, key, value)?;
         op.allocate(&block, owner_by_id(segment, pair, key.id))?;
         op.changes(segment.other_cell(pair));
@@ -237,11 +238,11 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Ok((block, words))
     }
 
-    /// Replaces a value; [`Missing`] (and no change) if there is no such key.
+    /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
     ///
     /// # Cost
-    /// One-word keys and values: 1 line, 1 fence. Else 2 fences, the lines of the new block, of two
-    /// tickets and two allocation bits, and 1.
+    /// One-word keys and values: 1 line, 1 fence. Else 2 fences, and the lines of the new block, of two
+    /// tickets, of two allocation bits, and 1.
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
         self.update_inner(key, value).noted(&self.pool).map(Missing::unless)
@@ -286,17 +287,17 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Ok(())
     }
 
-    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    /// Adds or replaces a record without reading the old value; returns `true` if the key is new.
     ///
     /// # Cost
-    /// That of the insert or update it turns out to be.
+    /// That of the insert or update.
     #[inline]
     pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         self.put_inner(key, value, |_| Ok(())).noted(&self.pool).map(|old| old.is_none())
     }
 
-    /// Adds or replaces; what `read` made of the second word of the record that was there, under its
-    /// segment's lock.
+    /// Adds or replaces a record; applies `read` to the second word of the old record under its segment's
+    /// lock and returns the result.
     #[inline(always)]
     fn put_inner<T>(
         &self,
@@ -324,7 +325,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         }
     }
 
-    /// Adds or replaces; returns the value that was there.
+    /// Adds or replaces a record; returns the old value.
     ///
     /// # Cost
     /// That of [`put`](Self::put), and reading the old value.
@@ -337,14 +338,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     /// Removes a record and returns its value.
     ///
     /// # Cost
-    /// 1 line, 1 fence; with a block, the ticket's line, the allocation bit's and 1 fence besides. Now
-    /// and then it merges two segments that have few records.
+    /// 1 line, 1 fence; for a record with a block, also the lines of the ticket and the allocation bit, and
+    /// another fence. Sometimes it merges two segments with few records.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.remove_inner(key, |_| true).noted(&self.pool)
     }
 
-    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    /// Removes a record if its value has the same encoding as `value`; returns the removed value.
     ///
     /// # Cost
     /// That of [`remove`](Self::remove).
@@ -353,7 +354,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             .noted(&self.pool)
     }
 
-    /// Removes a record of whose value, under its segment's lock, `judge` says so.
+    /// Removes a record if `judge` accepts its value under its segment's lock.
     #[inline(always)]
     fn remove_inner(
         &self,
@@ -379,8 +380,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         let changes = self.count(segment.offset(), u64::MAX);
         change.done();
         if changes.is_multiple_of(const { look(LINES) }) {
-            // The record is gone, durably. Segments that cannot be merged now (the pool has no slot)
-            // stay until the next look.
+            // The record is durably removed. Segments that cannot be merged now (the pool has no slot) stay
+            // until the next check.
             let _ = self.shrink(key.position);
         }
         Ok(Some(value))
@@ -411,14 +412,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         link(&self.pool, op, cell, cover.stranger()) // DUR
     }
 
-    /// Notes `change` (modulo 2^64) records in the segment at `offset`, whose lock is held.
+    /// Adds `change` (modulo 2^64) to the number of records of the segment at `offset`, whose lock is held.
     #[inline(always)]
     pub(crate) fn count(&self, offset: u64, change: u64) -> u64 {
         self.tally.add(self.locks.index_of(offset), change)
     }
 }
 
-/// What decides whether the block of a new record, or of one that goes, is live.
+/// Returns the owner of the block of a new or removed record.
 #[inline(always)]
 pub(crate) fn owner_by_id<'p, const LINES: usize, const PROBE: usize>(
     segment: &Segment<'p, LINES, PROBE>,

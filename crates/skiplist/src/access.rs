@@ -1,4 +1,4 @@
-//! Finding the node of a key, and reading it.
+//! Locates the node of a key, and reads it.
 
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{Medium, PmError, Pool};
@@ -9,7 +9,7 @@ use crate::layout::{Sought, State, has_block, window};
 use crate::list::SkipList;
 use crate::node::{Node, value_of};
 
-/// How many keys are looked up together.
+/// The number of keys that are looked up together.
 const BATCH: usize = 32;
 
 /// A node at a version.
@@ -28,7 +28,7 @@ impl At<'_> {
 }
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
-    /// The node for `route`, unlocked at the version returned; `fetch` is told of it before.
+    /// Returns the node for `route`, unlocked at the returned version; calls `fetch` with it before.
     #[inline(always)]
     pub(crate) fn locate(&self, route: &Route<'_>, fetch: impl Fn(u64)) -> At<'_> {
         let pm = self.pm();
@@ -43,14 +43,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         }
     }
 
-    /// The node for a key, with the key's home line on its way.
+    /// Returns the node for a key, prefetching the key's home line.
     #[inline(always)]
     pub(crate) fn locate_key(&self, key: &Sought<'_, K>) -> At<'_> {
         let mark = key.mark();
         self.locate(&key.route(), |node| Node::<LINES>::prefetch_home(&self.pool, node, mark))
     }
 
-    /// What `read` makes of the second word of a key's record; it may be called more than once.
+    /// Applies `read` to the second word of a key's record; may call it more than once.
     #[inline(always)]
     fn look_up<T>(
         &self,
@@ -69,14 +69,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         }
     }
 
-    /// The value of `key`. No flush, no fence.
+    /// Returns the value of `key`. No flush, no fence.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         let found = self.look_up(&Sought::new(key)?, value_of::<K, V, M>);
         found.map_err(IndexError::from).noted(&self.pool)
     }
 
-    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none: see
+    /// Reads the value of `key` into `value`, reusing its memory; returns `false` if the key is absent: see
     /// [`Index::get_into`](pmindex_index::Index::get_into).
     #[inline]
     pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
@@ -90,7 +90,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Ok(found.map_err(IndexError::from).noted(&self.pool)?.is_some())
     }
 
-    /// Whether `key` is present. No flush, no fence.
+    /// Returns `true` if `key` is present. No flush, no fence.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         let found = self.look_up(&Sought::new(key)?, |_, _| Ok(()));
@@ -135,7 +135,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Ok(())
     }
 
-    /// Fetches the block of a record in its key's home line. A hint.
+    /// Prefetches the block of a record in its key's home line. A hint.
     fn fetch_block(&self, key: &Sought<'_, K>, at: &At<'_>) {
         let (Ok(node), Some(line)) = (self.node(at.node), window::<LINES>(key.mark()).next())
         else {

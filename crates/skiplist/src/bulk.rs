@@ -1,4 +1,4 @@
-//! Filling an empty index from sorted records, all or nothing.
+//! Fills an empty index from sorted records, all or nothing.
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
@@ -6,9 +6,9 @@
 //! | P2 | the first node's records; full nodes behind it, each linked by one store | P3 |
 //! | P3 | the mark is cleared (LIN) | return (DUR) |
 //!
-//! While the mark stands, whatever hangs off the first node, and what it holds, is not in the index:
-//! opening discards it, and so does a load that fails. The first node is locked throughout, and it is the
-//! only one that towers lead to until P3, so no thread sees any of it.
+//! While the mark is set, the records of the first node and all nodes behind it are not part of the index:
+//! opening discards them, and so does a load that fails. The first node is locked throughout, and the towers
+//! point to no other node until P3, so no thread sees any of it.
 
 use std::slice::from_ref;
 
@@ -24,15 +24,15 @@ use crate::towers::{Built, Tower};
 use crate::write::owner_by_state;
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
-    /// Fills an empty index from strictly ascending records; returns how many.
+    /// Fills an empty index from strictly ascending records; returns their number.
     ///
     /// Nodes are filled until a record finds no place. Operations of other threads wait until it returns.
     ///
     /// # Panics
-    /// If `records` waits for this index, which waits for it: the index stays as it was.
+    /// If `records` accesses this index, which would wait for itself: the index stays as it was.
     ///
     /// # Errors
-    /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
+    /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, errors of the pool; the index
     /// stays as it was.
     pub fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
         self.bulk_load_inner(records).noted(&self.pool)
@@ -46,7 +46,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         if !self.is_empty()? {
             return Err(IndexError::NotEmpty);
         }
-        // Nodes without records may have stayed.
+        // Nodes without records may remain.
         while self.merge(&Route::LEAST)? {}
         let pm = self.pm();
         let first = self.towers.node_for(pm, &Route::LEAST);
@@ -84,7 +84,7 @@ fn mark<M: Medium>(pool: &Pool<M>, root: &Root, word: u64) -> Result<(), PmError
     Ok(())
 }
 
-/// Discards what an unfinished load left, if there is any. Idempotent, and may be interrupted.
+/// Discards the remains of an unfinished load, if there are any. Idempotent, and may be interrupted.
 pub(crate) fn discard_unfinished<K: Key, V: Value, M: Medium, const LINES: usize>(
     pool: &Pool<M>,
     root: &Root,
@@ -98,7 +98,7 @@ pub(crate) fn discard_unfinished<K: Key, V: Value, M: Medium, const LINES: usize
         let next = head.next(pm);
         if next == 0 {
             discard_records::<K, V, M, LINES>(pool, &head)?;
-            mark(pool, root, 0)?; // durable before: records that are to stay
+            mark(pool, root, 0)?; // durable before: new records
             return Ok(true);
         }
         let node = Node::<LINES>::at(pool, next)?;
@@ -141,26 +141,26 @@ fn discard_records<K: Key, V: Value, M: Medium, const LINES: usize>(
     Ok(())
 }
 
-/// A load under way.
+/// A load in progress.
 struct Load<'t, K: Key, V: Value, M: Medium, const LINES: usize> {
     list: &'t SkipList<K, V, M, LINES>,
     root: &'t Root,
     head: Node<'t, LINES>,
     /// The last node of the list.
     tail: Node<'t, LINES>,
-    /// What the tail will have (of records without blocks), or has.
+    /// The image of the tail: of its records without blocks, or of all.
     image: Image<LINES>,
-    /// Whether the image has a record.
+    /// `true` if the image has a record.
     used: bool,
     /// The greatest key so far.
     last: Option<K>,
-    /// Those of the nodes behind the first.
+    /// The towers of the nodes behind the first.
     towers: Vec<Tower>,
     built: Option<Built>,
 }
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize> Load<'_, K, V, M, LINES> {
-    /// Puts the records of the image into the tail.
+    /// Stores the records of the image in the tail.
     fn fill_tail(&mut self) -> Result<(), PmError> {
         if !has_block::<K, V>() && std::mem::take(&mut self.used) {
             let pm = self.list.pm();
@@ -170,7 +170,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> Load<'_, K, V, M, LINES> {
         Ok(())
     }
 
-    /// A new, empty tail for keys not less than `key`.
+    /// Begins a new, empty tail for keys not less than `key`.
     fn next_tail(&mut self, key: &K) -> Result<(), PmError> {
         self.fill_tail()?;
         let (list, tail) = (self.list, self.tail);
@@ -192,7 +192,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> Load<'_, K, V, M, LINES> {
         Ok(())
     }
 
-    /// Puts a record with a block into a place of the tail.
+    /// Stores a record with a block in a place of the tail.
     fn put_block(&self, place: usize, key: &Sought<'_, K>, value: &[u8]) -> Result<(), PmError> {
         let (pool, tail) = (&*self.list.pool, &self.tail);
         let mut op = pool.op()?;
@@ -266,7 +266,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> Loader for Load<'_, K, V, 
         if let Some(built) = self.built.take() {
             list.towers.discard(&built);
         }
-        // If this fails (the medium does), the mark stands and the next opening discards.
+        // If this fails (the medium does), the mark remains and the next opening discards the load.
         let discard = || discard_unfinished::<K, V, M, LINES>(&list.pool, self.root).map(drop);
         let _ = list.pool.complete(discard);
     }

@@ -13,8 +13,9 @@ use crate::node::{Node, value_of};
 impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
     /// Verifies the whole structure of a quiescent index; returns the number of records.
     ///
-    /// Every record is whole, in a line where it is looked for, with the mark and the first word of its key,
-    /// and there once; keys ascend from node to node; the towers lead to every node, and to each key's.
+    /// Checks that every record is intact, in one of its lines, with the mark and the first word of its key,
+    /// and unique; that keys ascend from node to node; and that the towers lead to every node and to each
+    /// key's node.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] names the first node or block that is wrong.
@@ -80,7 +81,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Ok(sorted.len() as u64)
     }
 
-    /// The offsets of all blocks of a quiescent index: root, nodes, record blocks.
+    /// Returns the offsets of all blocks of a quiescent index: root, nodes, record blocks.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         let mut blocks = vec![self.entry.root::<Root>().offset()];
         Self::walk(&self.pool, self.root()?, |node| {

@@ -1,4 +1,4 @@
-//! What a skip list keeps in a pool: its lowest level. The towers are in DRAM.
+//! The layout of a skip list in a pool: its lowest level. The towers are in DRAM.
 //!
 //! # Node
 //!
@@ -11,12 +11,11 @@
 //! ```
 //!
 //! * `next` is the node that follows in key order, or null. All keys of a node are less than those of the
-//!   next one; between which keys it stands, a node does not say.
-//! * The **state** of a line says which of its pairs are records, and commits them: a record and the bit
-//!   that brings it to life are on one line.
-//! * A record's **mark** is the upper 16 bits of its key's hash. The record is in one of the first
-//!   [`WINDOW`] lines that begin with its home line, `mark * LINES / 2^16`; after the last line comes the
-//!   first.
+//!   next one; a node does not store the bounds of its keys.
+//! * The **state** of a line has a bit for each of its pairs that is a record, and commits it: a record and
+//!   the bit that makes it live are on the same line.
+//! * A record's **mark** is the upper 16 bits of its key's hash. The record is in one of the first [`WINDOW`]
+//!   lines from its home line on, `mark * LINES / 2^16`; the first line follows the last.
 //!
 //! ```text
 //! bit 0    3          16       32       48
@@ -47,7 +46,7 @@ pub(crate) const LINE_PAIRS: usize = 3;
 pub(crate) const NEXT: usize = 7;
 /// The most lines of a node.
 pub(crate) const MAX_LINES: usize = 16;
-/// In how many lines a record may be.
+/// The number of lines in which a record may be.
 pub(crate) const WINDOW: usize = 4;
 
 pm_struct! {
@@ -61,7 +60,7 @@ pm_struct! {
     pub struct Root: size 64 {
         /// The first node; null only until it is made.
         pub head @ 0: PmPtr<PmU64>,
-        /// Not 0 while a bulk load is under way: no record of any node is in the index.
+        /// Not 0 while a bulk load is in progress: then no record of any node is part of the index.
         pub bulk_load @ 8: PmU64,
         /// Zero.
         pub reserved: [PmU64; 6],
@@ -76,13 +75,13 @@ impl<K: Key, V: Value, const LINES: usize> Geometry<K, V, LINES> {
     pub(crate) const BYTES: u64 = (LINE * LINES) as u64;
     const VALID: () = assert!(LINES >= 1 && LINES <= MAX_LINES, "a node has 1 to 16 lines");
 
-    /// The hash that stands for this layout in the pool's directory.
+    /// Returns the hash of this layout for the pool's directory.
     pub(crate) fn id() -> u64 {
         let () = Self::VALID;
         Self::id_of(&K::type_name(), &V::type_name())
     }
 
-    /// The same for types of these names.
+    /// Returns the hash for types with these names.
     pub(crate) fn id_of(key: &str, value: &str) -> u64 {
         hash_bytes(format!("{FORMAT} {key} {value} {LINES}").as_bytes())
     }
@@ -95,17 +94,17 @@ pub(crate) struct State(pub(crate) u64);
 impl State {
     const LIVE: u64 = (1 << LINE_PAIRS) - 1;
 
-    /// The bit of a pair.
+    /// Returns the bit of a pair.
     #[inline(always)]
     pub(crate) const fn bit(pair: usize) -> u64 {
         1 << pair
     }
-    /// Which pairs are records.
+    /// Returns the pairs that are records.
     #[inline(always)]
     pub(crate) const fn live(self) -> u64 {
         self.0 & Self::LIVE
     }
-    /// The first pair that is no record.
+    /// Returns the first pair that is no record.
     #[inline(always)]
     pub(crate) const fn free(self) -> Option<usize> {
         let free = !self.0 & Self::LIVE;
@@ -115,30 +114,30 @@ impl State {
     pub(crate) const fn mark(self, pair: usize) -> u16 {
         (self.0 >> (16 + 16 * pair)) as u16
     }
-    /// With a record in a pair.
+    /// Returns the state with a record in a pair.
     #[inline(always)]
     pub(crate) const fn with(self, pair: usize, mark: u16) -> Self {
         let at = 16 + 16 * pair;
         Self(self.0 & !(0xffff << at) | (mark as u64) << at | Self::bit(pair))
     }
-    /// With no record in a pair.
+    /// Returns the state without a record in a pair.
     #[inline(always)]
     pub(crate) const fn without(self, pair: usize) -> Self {
         Self(self.0 & !Self::bit(pair))
     }
-    /// Whether the bits of no meaning are zero.
+    /// Returns `true` if the unused bits are zero.
     pub(crate) const fn is_valid(self) -> bool {
         self.0 & 0xffff & !Self::LIVE == 0
     }
 }
 
-/// The first line that a record with this mark may be in.
+/// Returns the home line of a mark.
 #[inline(always)]
 pub(crate) fn home<const LINES: usize>(mark: u16) -> usize {
     (usize::from(mark) * LINES) >> 16
 }
 
-/// The lines that a record with this mark may be in.
+/// Returns the lines in which a record with this mark may be.
 #[inline(always)]
 pub(crate) fn window<const LINES: usize>(mark: u16) -> impl Iterator<Item = usize> {
     let home = home::<LINES>(mark);
@@ -146,10 +145,10 @@ pub(crate) fn window<const LINES: usize>(mark: u16) -> impl Iterator<Item = usiz
         .map(|line| if line < LINES { line } else { line - LINES })
 }
 
-/// A key to look for.
+/// A key to look up.
 pub(crate) struct Sought<'k, K> {
     pub(crate) probe: Probe<'k, K>,
-    /// Of a key of several words, the bytes that order it.
+    /// The bytes of a key of several words; their order is that of the keys.
     room: [u8; 8 * MAX_INLINE_WORDS],
 }
 
@@ -177,7 +176,7 @@ impl<'k, K: Key> Sought<'k, K> {
         Route::to(&self.probe)
     }
 
-    /// What the record's first word is.
+    /// Returns the first word of the record's pair.
     #[inline(always)]
     pub(crate) fn id(&self) -> u64 {
         self.probe.prefix()
@@ -188,7 +187,7 @@ impl<'k, K: Key> Sought<'k, K> {
         mark(&self.probe)
     }
 
-    /// The key as it stands in the record's block.
+    /// Returns the key as it is stored in the record's block.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
         match K::SHAPE {
@@ -199,13 +198,13 @@ impl<'k, K: Key> Sought<'k, K> {
     }
 }
 
-/// The mark of a record with this key.
+/// Returns the mark of a record with this key.
 #[inline(always)]
 pub(crate) fn mark<K: Key>(probe: &Probe<'_, K>) -> u16 {
     (probe.hash() >> 48) as u16
 }
 
-/// Whether records of these types have a block.
+/// Returns `true` if records of these types have a block.
 #[inline(always)]
 pub(crate) const fn has_block<K: Key, V: Value>() -> bool {
     Pair::<K, V>::HAS_BLOCK

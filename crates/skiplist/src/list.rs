@@ -1,4 +1,4 @@
-//! The index itself: what its operations share.
+//! The index, and functions that its operations share.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::towers::Towers;
 ///
 /// # Cost
 ///
-/// Flushed lines and fences per operation, for one-word keys and values: insert, update and remove 1 and
-/// 1, reads none. Now and then an insert replaces a full node by two (two nodes' lines and 5 others, 2
-/// fences), and a removal two nodes by one. Where a record has a block, an insert is 2 fences, the lines of
-/// the block, the ticket's, the allocation bit's, and 1. Opening reads every node once.
+/// Flushed lines and fences per operation, for one-word keys and values: insert, update and remove 1 and 1,
+/// reads none. Sometimes an insert replaces a full node by two (two nodes' lines and 5 others, 2 fences), and
+/// a removal two nodes by one. For a record with a block, an insert takes 2 fences, and the lines of the
+/// block, of the ticket, of the allocation bit, and 1. Opening reads every node once.
 ///
 /// # Example
 ///
@@ -43,12 +43,13 @@ use crate::towers::Towers;
 pub struct SkipList<K, V, M: Medium = Mapped, const LINES: usize = 8> {
     pub(crate) pool: Arc<Pool<M>>,
     pub(crate) towers: Towers<K>,
-    /// Of the nodes, by their offsets; that of offset 0 is of the word that leads to the first.
+    /// The locks of the nodes, by their offsets; that of offset 0 protects the word that points to the first
+    /// node.
     pub(crate) locks: VersionTable,
     pub(crate) tally: Tally,
     pub(crate) report: RecoveryReport,
     pub(crate) value: std::marker::PhantomData<fn() -> (K, V)>,
-    /// Last, so that the rest is gone when somebody else may open the index.
+    /// Dropped last, so that no other handle opens the index before.
     pub(crate) entry: OpenIndex,
 }
 
@@ -64,19 +65,19 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         self.pool.pm()
     }
 
-    /// The node at `offset`.
+    /// Returns the node at `offset`.
     #[inline(always)]
     pub(crate) fn node(&self, offset: u64) -> Result<Node<'_, LINES>, PmError> {
         Node::at(&self.pool, offset)
     }
 
-    /// The lock of the node at `offset`.
+    /// Returns the lock of the node at `offset`.
     #[inline(always)]
     pub(crate) fn lock_of(&self, offset: u64) -> &VersionLock {
         self.locks.of(offset)
     }
 
-    /// Notes `change` (modulo 2^64) records in the node at `offset`, whose lock is held.
+    /// Adds `change` (modulo 2^64) to the number of records of the node at `offset`, whose lock is held.
     #[inline(always)]
     pub(crate) fn count(&self, offset: u64, change: u64) {
         self.tally.add(self.locks.index_of(offset), change);
@@ -86,7 +87,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         self.pool.get(self.entry.root::<Root>())
     }
 
-    /// The word that leads to the node after `before`; 0: to the first.
+    /// Returns the word that points to the node after `before`; for 0: to the first.
     pub(crate) fn cell_after(&self, before: u64) -> Result<&PmU64, PmError> {
         match before {
             0 => Ok(self.root()?.head.as_word()),
@@ -94,12 +95,12 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         }
     }
 
-    /// How many nodes there can be when the pool has grown.
+    /// Returns the maximum number of nodes when the pool has grown.
     pub(crate) fn most_nodes(pool: &Pool<M>) -> u64 {
         pool.max_size() / Geometry::<K, V, LINES>::BYTES + 1
     }
 
-    /// How many nodes there can be at most.
+    /// Returns the limit of the number of nodes.
     pub(crate) fn node_limit(pool: &Pool<M>) -> u64 {
         pool.len() / Geometry::<K, V, LINES>::BYTES + 1
     }
@@ -126,8 +127,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Err(PmError::Corrupt { what: "the list of nodes has no end", offset: next })
     }
 
-    /// How many records there are. Complexity: the number of locks; once after a crash, the number of
-    /// records. Exact when no write is under way.
+    /// Returns the number of records. Complexity: the number of locks; once after a crash, the number of
+    /// records. Exact if no write is in progress.
     pub fn len(&self) -> Result<u64, IndexError> {
         let count = || {
             let mut records = 0;
@@ -140,12 +141,12 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         self.tally.len(self.pm(), count).noted(&self.pool)
     }
 
-    /// What opening did.
+    /// Returns the report of opening.
     pub fn recovery_report(&self) -> RecoveryReport {
         self.report.clone()
     }
 
-    /// Sizes. Reads every node of a quiescent index.
+    /// Returns sizes. Reads every node of a quiescent index.
     pub fn stats(&self) -> Result<Stats, IndexError> {
         self.stats_inner().map_err(IndexError::from).noted(&self.pool)
     }

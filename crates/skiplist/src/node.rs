@@ -1,4 +1,4 @@
-//! A node: its words, and which pairs are records.
+//! A node: its words and its records.
 
 use pmindex_core::{Medium, PmError, PmU64, Pool};
 use pmindex_index::{Key, Shape, Value};
@@ -6,14 +6,14 @@ use pmindex_record::{OwnedRoute, Pair, RecordBlock, Route, separator_between};
 
 use crate::layout::{LINE_PAIRS, LINE_WORDS, NEXT, Sought, State, home, window};
 
-/// A node in a pool, its bounds checked.
+/// A node in a pool, whose bounds are checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node<'p, const LINES: usize> {
     words: &'p [PmU64],
     offset: u64,
 }
 
-/// A record's place: pair `place % 3` of line `place / 3`.
+/// The place of a record: pair `place % 3` of line `place / 3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) place: usize,
@@ -33,7 +33,7 @@ impl<'p, const LINES: usize> Node<'p, LINES> {
     pub(crate) const WORDS: usize = LINE_WORDS * LINES;
     pub(crate) const PLACES: usize = LINE_PAIRS * LINES;
 
-    /// The node at `offset`.
+    /// Returns the node at `offset`.
     #[inline(always)]
     pub(crate) fn at<M: Medium>(pool: &'p Pool<M>, offset: u64) -> Result<Self, PmError> {
         Ok(Self { words: pool.words(offset, Self::WORDS)?, offset })
@@ -71,20 +71,20 @@ impl<'p, const LINES: usize> Node<'p, LINES> {
     pub(crate) fn other_cell(&self, place: usize) -> &'p PmU64 {
         &self.words[id_word(place) + 1]
     }
-    /// The words of a place's line.
+    /// Returns the words of a place's line.
     #[inline(always)]
     pub(crate) fn line(&self, place: usize) -> &'p [PmU64] {
         &self.words[LINE_WORDS * (place / LINE_PAIRS)..][..LINE_WORDS]
     }
 
-    /// Fetches the home line of a mark. A hint.
+    /// Prefetches the home line of a mark. A hint.
     #[inline(always)]
     pub(crate) fn prefetch_home<M: Medium>(pool: &Pool<M>, node: u64, mark: u16) {
         let line = 8 * (LINE_WORDS * home::<LINES>(mark)) as u64;
         pool.prefetch(pmindex_core::PPtr::<PmU64>::new(node + line));
     }
 
-    /// Fetches all lines. A hint.
+    /// Prefetches all lines. A hint.
     #[inline(always)]
     pub(crate) fn prefetch<M: Medium>(pool: &Pool<M>, node: u64) {
         for line in 0..LINES as u64 {
@@ -92,7 +92,7 @@ impl<'p, const LINES: usize> Node<'p, LINES> {
         }
     }
 
-    /// Finds the record of a key. Racing: validate, an error included.
+    /// Finds the record of a key. Racing: validate, also an error.
     #[inline(always)]
     pub(crate) fn find<K: Key, V: Value, M: Medium>(
         &self,
@@ -117,20 +117,20 @@ impl<'p, const LINES: usize> Node<'p, LINES> {
         Ok(None)
     }
 
-    /// The first place without a record for a mark.
+    /// Returns the first free place for a mark.
     #[inline(always)]
     pub(crate) fn room(&self, pm: &impl Medium, mark: u16) -> Option<usize> {
         window::<LINES>(mark)
             .find_map(|line| Some(LINE_PAIRS * line + self.state(pm, line).free()?))
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     #[inline]
     pub(crate) fn len(&self, pm: &impl Medium) -> usize {
         (0..LINES).map(|line| self.state(pm, line).live().count_ones() as usize).sum()
     }
 
-    /// The records, in no order. Racing: validate.
+    /// Returns the records, in no order. Racing: validate.
     pub(crate) fn entries(&self, pm: &impl Medium) -> Vec<Entry> {
         let mut image = [0; LINE_WORDS * crate::layout::MAX_LINES];
         let image = &mut image[..Self::WORDS];
@@ -147,7 +147,7 @@ impl<'p, const LINES: usize> Node<'p, LINES> {
         entries
     }
 
-    /// The records in the order of their keys.
+    /// Returns the records, ordered by key.
     pub(crate) fn sorted<K: Key, V: Value, M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -160,7 +160,7 @@ impl<'p, const LINES: usize> Node<'p, LINES> {
         Ok(keyed)
     }
 
-    /// The least key and the greatest one, and how many records there are; `None` if there are none.
+    /// Returns the least and the greatest key, and the number of records; `None` if there are none.
     pub(crate) fn ends<K: Key, V: Value, M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -168,7 +168,7 @@ impl<'p, const LINES: usize> Node<'p, LINES> {
         let entries = self.entries(pool.pm());
         let ids = || entries.iter().map(|entry| entry.pair[0]);
         let (Some(least), Some(greatest)) = (ids().min(), ids().max()) else { return Ok(None) };
-        // Of the keys with such a first word only.
+        // Only the keys with this first word.
         let keys = |id: u64| {
             let alike = entries.iter().filter(move |entry| entry.pair[0] == id);
             alike.map(|entry| key_of::<K, V, M>(pool, entry.pair)).collect::<Result<Vec<K>, _>>()
@@ -177,7 +177,7 @@ impl<'p, const LINES: usize> Node<'p, LINES> {
         Ok(ends.map(|(least, greatest)| (least, greatest, entries.len())))
     }
 
-    /// Stores a record into a place without one, the word last that brings it to life (LIN).
+    /// Stores a record into a free place; the last store, of the state, makes it live (LIN).
     #[inline(always)]
     #[track_caller]
     pub(crate) fn store(&self, pm: &impl Medium, place: usize, mark: u16, [id, other]: [u64; 2]) {
@@ -195,11 +195,11 @@ fn id_word(place: usize) -> usize {
     LINE_WORDS * (place / LINE_PAIRS) + 1 + 2 * (place % LINE_PAIRS)
 }
 
-/// The words of a node to be.
+/// The words of a new node.
 pub(crate) struct Image<const LINES: usize>(Vec<u64>);
 
 impl<const LINES: usize> Image<LINES> {
-    /// Without records.
+    /// Makes one without records.
     pub(crate) fn new(next: u64) -> Self {
         let mut words = vec![0; Node::<LINES>::WORDS];
         words[NEXT] = next;
@@ -208,26 +208,26 @@ impl<const LINES: usize> Image<LINES> {
     pub(crate) fn words(&self) -> &[u64] {
         &self.0
     }
-    /// Adds a record at a place that has none.
+    /// Adds a record at a free place.
     pub(crate) fn put(&mut self, place: usize, mark: u16, pair: [u64; 2]) {
         let state = &mut self.0[LINE_WORDS * (place / LINE_PAIRS)];
         *state = State(*state).with(place % LINE_PAIRS, mark).0;
         self.0[id_word(place)..][..2].copy_from_slice(&pair);
     }
-    /// Adds a record where it may be; returns its place, `None` if there is no room.
+    /// Adds a record in one of its places; returns the place, `None` if there is no room.
     pub(crate) fn add(&mut self, mark: u16, pair: [u64; 2]) -> Option<usize> {
         let place = window::<LINES>(mark)
             .find_map(|line| Some(LINE_PAIRS * line + State(self.0[LINE_WORDS * line]).free()?))?;
         self.put(place, mark, pair);
         Some(place)
     }
-    /// Sets the node after it.
+    /// Sets the next node.
     pub(crate) fn set_next(&mut self, next: u64) {
         self.0[NEXT] = next;
     }
 }
 
-/// Copies the key of a record out. Racing: validate.
+/// Copies the key of a record. Racing: validate.
 #[inline(always)]
 pub(crate) fn key_of<K: Key, V: Value, M: Medium>(
     pool: &Pool<M>,
@@ -239,7 +239,7 @@ pub(crate) fn key_of<K: Key, V: Value, M: Medium>(
     Pair::<K, V>::key_in(pool, other)
 }
 
-/// Copies the value of a record out, by its second word. Racing: validate.
+/// Copies the value of a record, by its second word. Racing: validate.
 #[inline(always)]
 pub(crate) fn value_of<K: Key, V: Value, M: Medium>(
     pool: &Pool<M>,
@@ -251,7 +251,8 @@ pub(crate) fn value_of<K: Key, V: Value, M: Medium>(
     Ok(V::from_words(&[other]))
 }
 
-/// What separates the node at `offset`, which ends with `left`, from the next, which begins with `right`.
+/// Returns the separator of the node at `offset`, which ends with `left`, and the next one, which begins with
+/// `right`.
 ///
 /// # Errors
 /// [`PmError::Corrupt`] if these are out of order.

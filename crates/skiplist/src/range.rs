@@ -1,8 +1,8 @@
 //! Scans, in both directions.
 //!
-//! A scan takes one node at a time: a private copy, validated as a whole, so its items were all present and
-//! durable at one moment. To the right it follows the node's link, if the node has not changed since, or
-//! goes down the towers again; to the left it goes down to the separator on the node's left.
+//! A scan reads one node at a time: a private copy, validated as a whole, so its items were all present and
+//! durable at one moment. Forwards it follows the node's link, if the node has not changed since, or descends
+//! the towers again; backwards it descends to the separator on the node's left.
 
 use std::ops::Bound;
 
@@ -17,20 +17,20 @@ use crate::layout::has_block;
 use crate::list::SkipList;
 use crate::node::{Node, key_of, value_of};
 
-/// Items of a range scan, from both ends.
+/// Iterates over a range from both ends.
 pub type Range<'t, K, V, M = Mapped, const LINES: usize = 8> = Scan<Nodes<'t, K, V, M, LINES>>;
 
-/// What a [`Range`] reads.
+/// The source of a [`Range`].
 pub struct Nodes<'t, K, V, M: Medium, const LINES: usize> {
     list: &'t SkipList<K, V, M, LINES>,
-    /// The node that the front has read, at its version; `None`: it reads that of the lower bound.
+    /// The node that the front has read, at its version; `None`: it reads the node of the lower bound.
     front: Option<At<'t>>,
-    /// The back reads the node of this separator; `None`: that of the upper bound.
+    /// The back reads the node of this separator; `None`: the node of the upper bound.
     back: Option<OwnedRoute>,
     barren: Barren,
 }
 
-/// A record, to be read.
+/// A record to read.
 struct InPair<'t, M: Medium> {
     pool: &'t Pool<M>,
     pair: [u64; 2],
@@ -56,7 +56,7 @@ impl<K: Key, V: Value, M: Medium> Readable<K, V> for InPair<'_, M> {
     }
 }
 
-/// Which records of a node a scan did not take.
+/// The records of a node that a scan did not take.
 #[derive(Default)]
 struct Outside {
     below: bool,
@@ -74,8 +74,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         self.locate(route, |node| Node::<LINES>::prefetch(&self.pool, node))
     }
 
-    /// Appends the records of a node that lie between the bounds, ascending; of those without blocks the
-    /// least `most`. `None` if it has changed. Whatever goes wrong, nothing is appended.
+    /// Appends the records of a node between the bounds, ascending; of those without blocks the least `most`.
+    /// Returns `None` if the node has changed. After an error nothing is appended.
     fn copy_out(
         &self,
         at: &At<'_>,
@@ -102,7 +102,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Some(copied)
     }
 
-    /// Records of two words: the keys sorted by rank.
+    /// Copies records of two words: sorts the keys by rank.
     fn copy_words(
         &self,
         node: &Node<'_, LINES>,
@@ -130,7 +130,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         outside
     }
 
-    /// Records with blocks, which are fetched together.
+    /// Copies records with blocks, which are prefetched together.
     fn copy_records(
         &self,
         node: &Node<'_, LINES>,
@@ -156,7 +156,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
 }
 
 impl<'t, K: Key, V: Value, M: Medium, const LINES: usize> Nodes<'t, K, V, M, LINES> {
-    /// The node to read next at the front, or `None` after the last.
+    /// Returns the node to read next at the front, or `None` after the last.
     fn front_node(&self, lower: &Bound<K>) -> Result<Option<At<'t>>, PmError> {
         let (list, pm) = (self.list, self.list.pm());
         if let Some(last) = &self.front {
@@ -167,7 +167,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LINES: usize> Nodes<'t, K, V, M, LIN
                 if node == 0 {
                     return Ok(None);
                 }
-                // The one after it, while this one is copied.
+                // Prefetch the next node while this one is copied.
                 Node::<LINES>::prefetch(&list.pool, list.node(node)?.next(pm));
                 return Ok(Some(At { node, lock, version }));
             }
@@ -180,11 +180,11 @@ impl<'t, K: Key, V: Value, M: Medium, const LINES: usize> Nodes<'t, K, V, M, LIN
         }))
     }
 
-    /// The node to read next at the back, with the separator on its left.
+    /// Returns the node to read next at the back, with the separator on its left.
     fn back_node(&self, upper: &Bound<K>) -> (At<'t>, Option<OwnedRoute>) {
         let list = self.list;
         let find = |route: &Route<'_>| {
-            // The separator on the left of a node is the same as long as its version is.
+            // The separator on the left of a node is the same as long as the node's version is.
             let at = list.locate_to_scan(route);
             (at, list.towers.around(list.pm(), route).low)
         };

@@ -1,7 +1,7 @@
-//! Creating, opening, closing.
+//! Creating, opening and closing.
 //!
-//! Opening reads every node along the list and makes the towers. One word commits each operation, so
-//! nothing is half done; what it changes is only this:
+//! Opening reads every node along the list and builds the towers. One word commits each operation, so no
+//! operation is half done; opening changes only this:
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
@@ -41,9 +41,9 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
     /// Creates the index `name`.
     ///
     /// # Errors
-    /// [`IndexError::IndexExists`]; the pool's.
+    /// [`IndexError::IndexExists`]; errors of the pool.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        // No room for the first node: no index either.
+        // If there is no room for the first node, no index is created.
         Self::listed().create_and_start(
             pool,
             name,
@@ -64,11 +64,11 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         pm.flush(root)
     }
 
-    /// Opens the index `name`. Complexity: the number of nodes, of which it reads all.
+    /// Opens the index `name`. Complexity: the number of nodes, all of which it reads.
     ///
     /// # Errors
-    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
-    /// pool's.
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; errors of the
+    /// pool.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
     }
@@ -84,7 +84,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
             RecoveryReport { clean: pool.was_clean(), threads: 1, ..Default::default() };
         report.repaired = u64::from(discarded);
         Self::raise(pool, root, &towers, &mut report)?;
-        // Few enough locks to stay in the cache, many enough that two threads seldom meet.
+        // Few enough locks to stay in the cache, and enough that two threads seldom conflict.
         let locks = VersionTable::new(Self::node_limit(pool).ilog2().clamp(4, 13));
         report.elapsed = started.elapsed();
         Ok(Self {
@@ -98,13 +98,13 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         })
     }
 
-    /// The first node; makes it where a crash in `create` left none.
+    /// Creates the first node, if a crash during `create` left none.
     fn first_node(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
         let pm = pool.pm();
         if !pm.load(&root.head).is_null() {
             return Ok(());
         }
-        pool.check_block(root)?; // zeros that a creation wrote, not a lost page's
+        pool.check_block(root)?; // zeros must be written by a creation, not be those of a lost page
         let mut op = pool.op()?;
         let block = op.reserve_bytes(Geometry::<K, V, LINES>::BYTES, 64)?;
         // P1: an empty node, live with the link.
@@ -116,7 +116,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         link(pool, op, root.head.as_word(), block.ptr().offset())
     }
 
-    /// Makes the towers, and unlinks nodes without records.
+    /// Builds the towers, and unlinks nodes without records.
     fn raise(
         pool: &Pool<M>,
         root: &Root,
@@ -147,7 +147,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
                     before = Some(greatest);
                     cell = node.next_cell();
                 }
-                // The only one stays.
+                // The only node stays.
                 None if next == 0 && head.is_none() => head = Some(offset),
                 None => {
                     unlink(pool, cell, &node, next)?;
@@ -163,7 +163,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Err(PmError::Corrupt { what: "the list of nodes has no end", offset: next })
     }
 
-    /// Ends. There is nothing to save: opening reads the nodes.
+    /// Closes the index. There is nothing to save, since opening reads the nodes.
     pub fn close(self) -> Result<(), IndexError> {
         if !self.pool.is_read_only() {
             self.pool.check_writable()?;

@@ -1,4 +1,4 @@
-//! Nodes are replaced: a full one by two, two with few records by one.
+//! Replaces nodes: a full one by two, two with few records by one.
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
@@ -6,12 +6,12 @@
 //! | P2 | the word that leads to the first of them (commits) | P3 |
 //! | P3 | the towers, in DRAM | unlock |
 //!
-//! A crash before P2 leaves the list as it was, and the tickets free the new nodes; after P2 the list has
-//! these, and the old ones are free. No record changes, nor does the block of one: it belongs to the node
-//! that the list leads to. The locks of the node before, whose word commits, and of all that go are held
-//! throughout; they are tried, and a thread that cannot have one lets the others go.
+//! A crash before P2 leaves the list as it was, and the tickets free the new nodes; after P2 the list has the
+//! new nodes, and the old ones are free. No record and no record's block changes; the block belongs to the
+//! node that is in the list. The locks of the node before, whose word commits, and of all removed nodes are
+//! held throughout; they are tried, and a thread that fails to get one releases the others.
 //!
-//! A new last node for keys that arrive in order replaces nothing.
+//! For keys that arrive in order, a new last node is added and nothing is replaced.
 
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Pool, Reserved, words_of};
@@ -25,7 +25,7 @@ use crate::write::{Change, make_durable};
 
 /// Locks of nodes, some of which may share one.
 struct Locks<'l, 't> {
-    /// One that the caller holds.
+    /// A lock that the caller holds.
     held: Option<&'l VersionGuard<'t>>,
     taken: Vec<VersionGuard<'t>>,
 }
@@ -43,8 +43,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         lock.try_lock(self.pm()).map(|guard| locks.taken.push(guard)).is_some()
     }
 
-    /// Tries to lock the node before that of `route`, which is locked, and returns its offset; 0 if there is
-    /// none, and the word in the root is locked. `None`: without the lock.
+    /// Tries to lock the node before that of `route`, which is locked; returns its offset, or 0 after locking
+    /// the word in the root if there is no node before. Returns `None` without the lock.
     fn lock_before<'t>(
         &'t self,
         locks: &mut Locks<'_, 't>,
@@ -53,11 +53,11 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         let pm = self.pm();
         let find = |low: &OwnedRoute| self.towers.node_for(pm, &low.route::<K>());
         let before = low.map_or(0, find);
-        // The ways to a node change only under its lock: what holds now stays so.
+        // The predecessor of a node changes only under the node's lock, so the answer stays valid.
         (self.also(locks, before) && low.map_or(0, find) == before).then_some(before)
     }
 
-    /// A new node, live when `cell` leads to `first`.
+    /// Makes a node that is live when `cell` points to `first`.
     fn new_node(
         &self,
         op: &mut Op<'_, M>,
@@ -72,11 +72,11 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Ok(filled)
     }
 
-    /// Makes room in a node that is held, for a key that is not in it. May do nothing, if another thread is
-    /// in the way.
+    /// Makes room in a locked node, for a key that is not in it. May do nothing, if another thread holds a
+    /// lock.
     ///
     /// # Errors
-    /// The pool's. Nothing is changed then.
+    /// Those of the pool. Then nothing is changed.
     #[cold]
     #[inline(never)]
     pub(crate) fn make_room(
@@ -110,7 +110,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         };
         let images = [lower, upper].map(|half| {
             let mut image = Image::new(node.next(self.pm()));
-            // Each at the place that it has.
+            // Each record keeps its place.
             for (_, entry) in half {
                 image.put(entry.place, entry.mark, entry.pair);
             }
@@ -122,7 +122,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Ok(divided?)
     }
 
-    /// Links a new, empty last node behind `node`, which is held by `change`.
+    /// Links a new, empty last node behind `node`, which `change` holds.
     fn append(
         &self,
         node: &Node<'_, LINES>,
@@ -206,8 +206,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Ok((op, [first, second]))
     }
 
-    /// Steps P2 and P3: `then` is told whether the word was committed, and changes the towers; also if a
-    /// panic comes in between.
+    /// Executes steps P2 and P3: calls `then`, which changes the towers, with whether the word was committed;
+    /// also after a panic in between.
     fn commit(
         &self,
         op: Op<'_, M>,
@@ -225,8 +225,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         op.reserve_bytes(Geometry::<K, V, LINES>::BYTES, 64)
     }
 
-    /// Merges the node of a key, which has few records, with the one before or the one after, if both
-    /// together have few.
+    /// Merges the node of a key, which has few records, with the one before or after it, if both together
+    /// have few.
     #[cold]
     #[inline(never)]
     pub(crate) fn merge_around(&self, route: &Route<'_>) -> Result<(), PmError> {
@@ -239,8 +239,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         self.merge(route).map(drop)
     }
 
-    /// Makes one node of that of a key and the one after, if both together have few records; whether it
-    /// did.
+    /// Merges the node of a key with the one after it, if both together have few records; returns `true` if
+    /// it did.
     pub(crate) fn merge(&self, route: &Route<'_>) -> Result<bool, PmError> {
         let pm = self.pm();
         let mut locks = Locks { held: None, taken: Vec::new() };
@@ -248,7 +248,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         if !self.also(&mut locks, left) {
             return Ok(false);
         }
-        // What is around a node changes only under its lock.
+        // The neighbours of a node change only under its lock.
         let around = self.towers.around(pm, route);
         let Some(high) = around.high.filter(|_| around.node == left) else { return Ok(false) };
         let left = self.node(left)?;
@@ -292,7 +292,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Ok(true)
     }
 
-    /// One node with the records of two, to replace them; `None` if one has no place.
+    /// Prepares one node with the records of two, to replace them; returns `None` if a record has no place.
     fn prepare_one(
         &self,
         cell: &PmU64,
@@ -318,8 +318,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
     }
 }
 
-/// A word that is being committed, and what follows from it. Dropped before it is [settled](Self::settle),
-/// it makes durable what the word has become.
+/// A word that is being committed, and the consequences. If it is dropped before it is
+/// [settled](Self::settle), it makes the word's present value durable.
 struct Commit<'t, M: Medium, F: FnOnce(bool)> {
     pm: &'t M,
     cell: &'t PmU64,
@@ -344,7 +344,7 @@ impl<M: Medium, F: FnOnce(bool)> Drop for Commit<'_, M, F> {
     }
 }
 
-/// Stages the end of a node, which is live while `cell` is `expect`.
+/// Stages the freeing of a node, which is live while `cell` is `expect`.
 fn free<M: Medium, const LINES: usize>(
     op: &mut Op<'_, M>,
     node: &Node<'_, LINES>,
@@ -355,7 +355,7 @@ fn free<M: Medium, const LINES: usize>(
     op.free(PPtr::<PmU64>::new(node.offset()), owner)
 }
 
-/// Stages the end of a node without records, to which `cell` leads (step P1).
+/// Stages the freeing of a node without records, to which `cell` points (step P1).
 fn prepare_unlink<'p, M: Medium, const LINES: usize>(
     pool: &'p Pool<M>,
     cell: &PmU64,
@@ -367,7 +367,8 @@ fn prepare_unlink<'p, M: Medium, const LINES: usize>(
     Ok(op)
 }
 
-/// Lets `cell`, which leads to a node without records, lead past it: for recovery, without locks and towers.
+/// Makes `cell`, which points to a node without records, point to the next one: for recovery, without locks
+/// and towers.
 pub(crate) fn unlink<M: Medium, const LINES: usize>(
     pool: &Pool<M>,
     cell: &PmU64,

@@ -1,4 +1,4 @@
-//! Reading the nodes of an index that may be too damaged to be opened.
+//! Reads the nodes of an index that may be too damaged to open.
 
 use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Value};
@@ -9,21 +9,20 @@ use crate::list::SkipList;
 use crate::node::{Node, key_of, value_of};
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
-    /// Hands every record in nodes that can be told to be nodes to `each`, in no order, until that says
-    /// `false`; returns what is wrong. Nothing is opened, recovered or written, so this works where
-    /// [`open`](Self::open) fails.
+    /// Passes every record in recognizable nodes to `each`, in no order, until it returns `false`; returns
+    /// the damage. Nothing is opened, recovered or written, so this works where [`open`](Self::open) fails.
     ///
-    /// First the list of nodes, as far as it leads; then, if `foreign` can say of a block whether another
-    /// index owns it, all other live blocks that could be nodes. A node is believed if its records have the
-    /// marks of their keys: half of them in the list, all of them (two at least) elsewhere. Records whose
-    /// marks differ are left out.
+    /// First reads the list of nodes, as far as it leads; then, if `foreign` can tell whether another index
+    /// owns a block, all other live blocks that could be nodes. A node is accepted if its records have the
+    /// marks of their keys: half of them in the list, all of them (at least two) elsewhere. Records with
+    /// other marks are skipped.
     ///
     /// # Cost
     /// Reads every record once, and the allocator's tables.
     ///
     /// # Errors
-    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the root
-    /// cannot be read.
+    /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; an unreadable
+    /// root.
     pub fn salvage(
         pool: &Pool<M>,
         name: &str,
@@ -38,8 +37,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
     }
 }
 
-/// The records with the right marks in places of theirs, and how many there are without; a line whose
-/// state makes no sense counts as one without.
+/// Returns the records with the right marks in one of their places, and the number of others; a line with an
+/// invalid state counts as one of these.
 fn read<K: Key, V: Value, M: Medium, const LINES: usize>(
     pool: &Pool<M>,
     node: &Node<'_, LINES>,

@@ -1,7 +1,7 @@
 //! Single writes: add, replace, put, remove.
 //!
-//! Everything that persists here runs under the node's version lock, which is held until the last fence,
-//! so no thread sees what a crash could take back.
+//! Every persistent write takes place under the node's version lock, which is held until the last fence, so
+//! no thread sees a write that a crash could take back.
 //!
 //! | operation | step | store | durable before |
 //! |-----------|------|-------|----------------|
@@ -21,8 +21,8 @@ use crate::layout::{LINE_PAIRS, Sought, State, has_block};
 use crate::list::SkipList;
 use crate::node::{Found, Node, value_of};
 
-/// The lock of a node, and the words that a change stores under it. Dropped before the change is
-/// [`done`](Self::done), it makes durable what these have become.
+/// The lock of a node, and the words that a change stores under it. If it is dropped before the change is
+/// [`done`](Self::done), it makes their present values durable.
 pub(crate) struct Change<'t, M: Medium> {
     pm: &'t M,
     words: &'t [PmU64],
@@ -35,7 +35,7 @@ impl<'t, M: Medium> Change<'t, M> {
     pub(crate) fn new(pm: &'t M, words: &'t [PmU64], guard: VersionGuard<'t>) -> Self {
         Self { pm, words, done: false, guard }
     }
-    /// All that was stored is durable. Unlocks the node.
+    /// Notes that all stores are durable, and unlocks the node.
     #[inline(always)]
     pub(crate) fn done(mut self) {
         self.done = true;
@@ -54,12 +54,12 @@ impl<M: Medium> Drop for Change<'_, M> {
     }
 }
 
-/// The end of a change that failed or panicked, before others see what it left.
+/// Ends a change that failed or panicked, before other threads see its effects.
 #[cold]
 #[inline(never)]
 pub(crate) fn make_durable(pm: &impl Medium, words: &[PmU64]) {
     let flushed = pm.flush_words(words);
-    let _ = pm.fence(flushed); // if it fails, nothing is acknowledged any more
+    let _ = pm.fence(flushed); // if it fails, nothing more is acknowledged
 }
 
 /// The node of a key, locked, and the key's record.
@@ -73,8 +73,8 @@ pub(crate) struct Held<'t, M: Medium, const LINES: usize> {
 type Holding<'t, M, const LINES: usize> = Result<Option<Held<'t, M, LINES>>, IndexError>;
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
-    /// Finds the key's node, and locks it if `wanted` accepts what was found (whether the key is present).
-    /// Else returns `None` and has written nothing.
+    /// Finds the key's node and locks it, if `wanted` accepts whether the key is present. Else returns
+    /// `None`, having written nothing.
     #[inline(always)]
     fn hold(&self, key: &Sought<'_, K>, wanted: impl Fn(bool) -> bool) -> Holding<'_, M, LINES> {
         self.pool.check_writable()?;
@@ -86,7 +86,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
                 .and_then(|node| Ok((node, node.find::<K, V, M>(&self.pool, key)?)));
             match found {
                 Ok((node, found)) if wanted(found.is_some()) => {
-                    // What was read is still so, and stays so: the version becomes the lock.
+                    // The read state is still valid and stays so: the version becomes the lock.
                     if let Some(guard) = at.lock.try_upgrade(pm, at.version) {
                         let change = Change::new(pm, node.words(), guard);
                         return Ok(Some(Held { node, found, change }));
@@ -102,14 +102,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         }
     }
 
-    /// Adds a record; [`Occupied`] (and no change) if the key exists.
+    /// Adds a record; returns [`Occupied`] and changes nothing if the key exists.
     ///
     /// # Cost
-    /// 1 line and 1 fence; with a block, its lines, the ticket's and the allocation bit's, and 1 fence
-    /// besides. Sometimes two nodes in place of one.
+    /// 1 line and 1 fence; for a record with a block, also the lines of the block, the ticket and the
+    /// allocation bit, and another fence. Sometimes two nodes replace one.
     ///
     /// # Errors
-    /// A key or value too long; the pool's.
+    /// A key or value too long; errors of the pool.
     #[inline]
     pub fn try_insert(
         &self,
@@ -130,7 +130,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Ok(false)
     }
 
-    /// Inserts many records: as many inserts, which end at the first error.
+    /// Inserts many records, one by one, until the first error.
     pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
         for (key, value) in records {
@@ -180,7 +180,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         value: &PairValue<'_>,
     ) -> Result<(), PmError> {
         let mut op = self.pool.op()?;
-        // P1: block and ticket. The second word may be named by an earlier ticket.
+        // P1: block and ticket. An earlier ticket may name the second word.
         let (block, words) = self.fill_block(&mut op, key, value)?;
         op.allocate(&block, owner_by_state(node, place))?;
         op.changes(node.other_cell(place));
@@ -207,11 +207,11 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Ok((block, words))
     }
 
-    /// Replaces a value; [`Missing`] (and no change) if there is no such key.
+    /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
     ///
     /// # Cost
-    /// A one-word record: 1 line, 1 fence. Else 2 fences, the lines of the new block, of two tickets and two
-    /// allocation bits, and 1.
+    /// A one-word record: 1 line, 1 fence. Else 2 fences, and the lines of the new block, of two tickets, of
+    /// two allocation bits, and 1.
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
         let updated = || {
@@ -251,7 +251,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
     ) -> Result<(), PmError> {
         let owner = |expect| Owner { word: cell, mask: u64::MAX, expect };
         let mut op = self.pool.op()?;
-        // P1: the new block; both tickets name the word that leads to one of the two.
+        // P1: the new block; both tickets name the word that points to one of the two.
         let (block, words) = self.fill_block(&mut op, key, value)?;
         op.allocate(&block, owner(block.ptr().offset()))?;
         op.free(PPtr::<PmU64>::new(old), owner(old))?;
@@ -259,17 +259,18 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         link(&self.pool, op, cell, block.ptr().offset()) // P2, LIN, DUR
     }
 
-    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    /// Adds or replaces a record without reading the old value; returns `true` if the key is new.
     ///
     /// # Cost
-    /// That of the insert or update it turns out to be.
+    /// That of the insert or update.
     #[inline]
     pub fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let old = self.put_inner(key, value, |_| Ok(())).noted(&self.pool)?;
         Ok(old.is_none())
     }
 
-    /// Adds or replaces; what `read` made of the second word of the record that was there, under the lock.
+    /// Adds or replaces a record; applies `read` to the second word of the old record under the lock and
+    /// returns the result.
     #[inline(always)]
     fn put_inner<T>(
         &self,
@@ -295,7 +296,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         }
     }
 
-    /// Adds or replaces; returns the value that was there.
+    /// Adds or replaces a record; returns the old value.
     ///
     /// # Cost
     /// That of [`put`](Self::put), and reading the old value.
@@ -308,14 +309,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
     /// Removes a record and returns its value.
     ///
     /// # Cost
-    /// 1 line, 1 fence; with a block, the ticket's line, the allocation bit's and 1 fence besides. Where
-    /// few records are left it makes one node of two.
+    /// 1 line, 1 fence; for a record with a block, also the lines of the ticket and the allocation bit, and
+    /// another fence. If few records remain, one node replaces two.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.remove_inner(key, |_| true).noted(&self.pool)
     }
 
-    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    /// Removes a record if its value has the same encoding as `value`; returns the removed value.
     ///
     /// # Cost
     /// That of [`remove`](Self::remove).
@@ -354,13 +355,13 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         change.done();
         if few {
             // The removal is durable already. Nodes that cannot be merged now (the pool has no slot) are
-            // tried again by a later removal.
+            // merged by a later removal.
             let _ = self.merge_around(&key.route());
         }
         Ok(Some(value))
     }
 
-    /// Takes a record away, and frees its block.
+    /// Removes a record and frees its block.
     #[inline(always)]
     pub(crate) fn remove_found(&self, node: &Node<'_, LINES>, found: Found) -> Result<(), PmError> {
         let pm = self.pm();
@@ -383,7 +384,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
     }
 }
 
-/// What decides whether the block of a new record, or of one that goes, is live.
+/// Returns the owner of the block of a new or removed record.
 #[inline(always)]
 pub(crate) fn owner_by_state<'p, const LINES: usize>(
     node: &Node<'p, LINES>,

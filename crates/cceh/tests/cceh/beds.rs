@@ -1,5 +1,5 @@
-//! CCEH through the parts of the conformance suite that need files, threads or counts. (Schedules and
-//! crashes of simulated memory are explored by `cargo xtask crash`.)
+//! Runs the parts of the conformance suite that need files, threads or counts on CCEH. (`cargo xtask crash`
+//! explores schedules and crashes in simulated memory.)
 
 use pmindex_cceh::Cceh;
 use pmindex_core::{Counting, Mapped};
@@ -11,10 +11,10 @@ type Tiny<K, V, M = Mapped> = Unordered<Cceh<K, V, M, 3, 2>>;
 pmindex_testkit::conformance! {
     /// Segments of production size.
     shared_words: Unordered<Cceh<u64, u64>>, keys u64, values u64, groups [threads];
-    /// In files that grow, are closed, killed and opened.
+    /// Files that grow, are closed, killed and opened.
     in_files: Tiny<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>, on InFiles,
         groups [model, checked, naming, space];
-    /// What is read and refused flushes nothing.
+    /// Reads and refused operations flush nothing.
     counted: Tiny<u64, u64, Counting>, keys u64, values u64, on Counted, groups [counts];
     /// Conversions that panic.
     fused: Tiny<Fuse, Fuse>, keys Fuse, values Fuse, groups [conversions];

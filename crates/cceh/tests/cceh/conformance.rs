@@ -1,5 +1,5 @@
-//! CCEH through the conformance suite, with every combination of key and value shapes, each shape in
-//! tiny segments and in segments of production size.
+//! Runs the conformance suite on CCEH, with every combination of key and value shapes, each shape in tiny
+//! segments and in segments of production size.
 
 use pmindex_cceh::Cceh;
 use pmindex_core::Mapped;

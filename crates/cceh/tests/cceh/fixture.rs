@@ -1,4 +1,4 @@
-//! Pools that earlier versions wrote open for ever.
+//! Opens pools that earlier versions wrote.
 
 use pmindex_cceh::Cceh;
 use pmindex_core::Mapped;

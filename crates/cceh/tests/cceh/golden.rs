@@ -1,4 +1,4 @@
-//! What CCEH's operations cost.
+//! Golden costs of CCEH's operations.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn key(i: u64) -> u64 {
     i.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// So few records that no operation splits or merges.
+/// Few records, so that no operation splits or merges.
 fn two_segments() -> Vec<Row> {
     const RECORDS: u64 = 600;
     let pool = pool();
@@ -38,7 +38,7 @@ fn two_segments() -> Vec<Row> {
     ]
 }
 
-/// The mean over many writes at random, splits and merges included.
+/// The mean over many random writes, including splits and merges.
 fn many() -> Vec<Row> {
     const RECORDS: u64 = 100_000;
     let pool = pool();
@@ -70,7 +70,7 @@ fn opening() -> Row {
     for i in 0..50_000 {
         index.try_insert(&key(i), &i).expect("room").expect("done");
     }
-    drop(index); // not closed: as after a crash
+    drop(index); // not closed, as after a crash
     golden::measure(pool.pm(), "open after a crash", 1, || {
         drop(Counted::<u64, u64>::open(&pool, "golden").expect("sound"));
     })

@@ -1,4 +1,4 @@
-//! All towers at once, from the nodes in order: recovery and bulk load.
+//! Builds all towers at once from the ordered nodes: for recovery and bulk load.
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::Key;
@@ -6,26 +6,26 @@ use pmindex_record::Route;
 
 use super::{Contents, F, LEVELS, Tower, Towers};
 
-/// Towers of a block at first: room for more is left.
+/// The initial number of towers in a block, which leaves room for more.
 const FILL: usize = F - 2;
 
-/// Blocks that are ready to take their place: the first one of each level.
+/// The first block of each level, ready to replace the present one.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Built(Vec<Contents>);
 
 impl<K: Key> Towers<K> {
-    /// A tower for a node, with the separator on its left: for [`prepare`](Self::prepare).
+    /// Makes a tower for a node, with the separator on its left: for [`prepare`](Self::prepare).
     pub(crate) fn tower(&self, separator: &Route<'_>, node: u64) -> Result<Tower, PmError> {
         let separator = self.tails.store::<K>(&self.dram, separator)?;
         Ok(Tower { separator, down: node })
     }
 
-    /// Fills the blocks of all levels but the first one of each: `first` is the first node, `towers`
-    /// belong to the others in order.
+    /// Fills all blocks except the first one of each level: `first` is the first node, and `towers` belong to
+    /// the others in order.
     ///
     /// # Errors
-    /// [`PmError::Full`]: no memory is reserved for so many.
+    /// [`PmError::Full`]: the memory reserved for towers is exhausted.
     pub(crate) fn prepare(&self, first: u64, towers: Vec<Tower>) -> Result<Built, PmError> {
         let mut writer = self.dram.lock(&self.writer);
         let mut level: Vec<(Tower, usize)> =
@@ -48,7 +48,7 @@ impl<K: Key> Towers<K> {
         Ok(Built(built))
     }
 
-    /// The first block of a level, and the towers that go higher.
+    /// Prepares the first block of a level; returns it with the towers that go higher.
     fn prepare_level(
         &self,
         first: u64,
@@ -68,7 +68,7 @@ impl<K: Key> Towers<K> {
                 above.push((tower, height - 1, blocks.len() - 1));
             }
         }
-        // From right to left: each is told what is on its right.
+        // From right to left: each block needs its right neighbour.
         let mut indices = vec![0; blocks.len()];
         let (mut right, mut bound) = (0, None);
         for (at, towers) in blocks.iter().enumerate().skip(1).rev() {
@@ -84,7 +84,7 @@ impl<K: Key> Towers<K> {
         Ok((Contents { towers: blocks.swap_remove(0), right, bound }, above.collect()))
     }
 
-    /// Replaces the towers, of which there is one, by what was prepared.
+    /// Replaces the only tower by the prepared ones.
     pub(crate) fn install(&self, built: &Built) {
         let (dram, _writer) = (&self.dram, self.dram.lock(&self.writer));
         let guards: Vec<_> =
@@ -96,7 +96,7 @@ impl<K: Key> Towers<K> {
         drop(guards);
     }
 
-    /// Gives towers back that will not be used, and their blocks.
+    /// Frees towers that will not be used, and their blocks.
     pub(crate) fn discard(&self, built: &Built) {
         for (level, contents) in built.0.iter().enumerate() {
             let mut contents = contents.clone();
@@ -116,7 +116,7 @@ impl<K: Key> Towers<K> {
         }
     }
 
-    /// Gives towers back that were never prepared.
+    /// Frees towers that were never prepared.
     pub(crate) fn forget(&self, towers: impl IntoIterator<Item = Tower>) {
         for tower in towers {
             self.tails.free(tower.separator.tail);

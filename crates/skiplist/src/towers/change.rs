@@ -1,4 +1,4 @@
-//! Towers come and go.
+//! Insertion and removal of towers.
 
 use parking_lot::MutexGuard;
 use pmindex_core::sync::VersionGuard;
@@ -9,19 +9,19 @@ use pmindex_record::{Route, Separator};
 use super::find::Step;
 use super::{Contents, F, LEVELS, Tower, Towers};
 
-/// What the one writer owns.
+/// The state of the writer.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
-    /// Blocks taken from the arena for promises not yet kept.
+    /// Blocks taken from the arena for promises.
     spare: Vec<u32>,
-    /// How many of these promises need.
+    /// The number of these that promises need.
     promised: usize,
-    /// Of the random heights.
+    /// The state of the random heights.
     state: u64,
 }
 
 impl Writer {
-    /// A height: 1 or more, each greater one with an eighth of the probability.
+    /// Returns a height: 1 or more, each greater one with an eighth of the probability.
     pub(super) fn height(&mut self) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -31,7 +31,7 @@ impl Writer {
     }
 }
 
-/// Room for one tower, taken before anything persistent is done, so that the tower cannot fail after it.
+/// Room for one tower, reserved before any persistent change, so that inserting the tower cannot fail.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Promise {
@@ -39,24 +39,24 @@ pub(crate) struct Promise {
     height: usize,
 }
 
-/// A change under way: all of it is seen at once, when this is dropped.
+/// A change in progress: all of it becomes visible at once, when this is dropped.
 pub(crate) struct Change<'t, K: Key> {
     towers: &'t Towers<K>,
     guards: Vec<VersionGuard<'t>>,
     emptied: Vec<u32>,
-    // Last: the next writer finds no lock held.
+    // Dropped last: the next writer finds no lock held.
     writer: MutexGuard<'t, Writer>,
 }
 
 impl<K: Key> Towers<K> {
-    /// Takes room for a tower with this separator.
+    /// Reserves room for a tower with this separator.
     ///
     /// # Errors
-    /// [`PmError::Full`]: no memory is reserved for more towers.
+    /// [`PmError::Full`]: the memory reserved for towers is exhausted.
     pub(crate) fn promise(&self, separator: &Route<'_>) -> Result<Promise, PmError> {
         let mut writer = self.dram.lock(&self.writer);
         let height = writer.height();
-        // A block of each level at most: the tower begins it, or it takes half of a full one.
+        // At most a block of each level: the tower begins it, or it takes half of a full one.
         while writer.spare.len() < writer.promised + height {
             writer.spare.push(self.blocks.alloc()?);
         }
@@ -65,7 +65,7 @@ impl<K: Key> Towers<K> {
         Ok(Promise { separator, height })
     }
 
-    /// Gives an unused promise back.
+    /// Releases an unused promise.
     pub(crate) fn forgo(&self, promise: &Promise) {
         self.dram.lock(&self.writer).promised -= promise.height;
         self.tails.free(promise.separator.tail);
@@ -77,8 +77,8 @@ impl<K: Key> Towers<K> {
         Change { towers: self, guards: Vec::new(), emptied: Vec::new(), writer }
     }
 
-    /// On each level, the block with the last tower whose separator is less, and its place there. For the
-    /// holder of `writer`.
+    /// Returns, for each level, the block with the last tower whose separator is less, and its position
+    /// there. For the holder of `writer`.
     fn path(&self, route: &Route<'_>) -> [(u32, usize); LEVELS] {
         let mut path: [(u32, usize); LEVELS] = std::array::from_fn(|level| (level as u32, 0));
         let mut index = LEVELS as u32 - 1;
@@ -100,7 +100,7 @@ impl<K: Key> Towers<K> {
 }
 
 impl<K: Key> Change<'_, K> {
-    /// Locks a block, unless it is locked.
+    /// Locks a block, unless it is locked already.
     fn hold(&mut self, index: u32) {
         let lock = &self.towers.blocks.get(index).lock;
         if !self.guards.iter().any(|guard| guard.is_of(lock)) {
@@ -113,15 +113,15 @@ impl<K: Key> Change<'_, K> {
         self.towers.write(index, contents);
     }
 
-    /// The tower at the end of `route` leads to `node` from now on. The locks of the nodes before and
-    /// after are held.
+    /// Makes the tower at the end of `route` point to `node`. The locks of the nodes before and after are
+    /// held.
     pub(crate) fn set(&mut self, route: &Route<'_>, node: u64) {
         let (index, at) = self.towers.path(route)[0];
         self.hold(index);
         self.towers.dram.store_word(&self.towers.blocks.get(index).downs[at], node);
     }
 
-    /// Puts a tower for `node` at the right of its separator, for which the promise was made. The lock of
+    /// Inserts a tower for `node` at the right of its separator, for which the promise was made. The lock of
     /// the node on its left is held.
     pub(crate) fn insert(&mut self, promise: &Promise, separator: &Route<'_>, node: u64) {
         self.writer.promised -= promise.height;
@@ -138,7 +138,7 @@ impl<K: Key> Change<'_, K> {
                     self.put_right(index, left, rest);
                 }
             } else {
-                // It goes higher, so it begins a block.
+                // The tower goes higher, so it begins a block.
                 let mut rest = left.towers.split_off(at + 1);
                 rest.insert(0, tower);
                 tower.down = u64::from(self.put_right(index, left, rest));
@@ -160,7 +160,7 @@ impl<K: Key> Change<'_, K> {
         made
     }
 
-    /// Removes the tower with this separator: its node's keys go to the node before from now on. The
+    /// Removes the tower with this separator: the keys of its node belong to the node before from now on. The
     /// locks of both nodes are held.
     pub(crate) fn remove(&mut self, separator: &Route<'_>) {
         let path = self.towers.path(separator);
@@ -174,7 +174,7 @@ impl<K: Key> Change<'_, K> {
                     self.write(index, &left);
                     self.free_tail(&tower, gone);
                 }
-                break; // what goes higher begins a block
+                break; // a tower that goes higher begins a block
             }
             let begins = (left.right != 0).then(|| self.towers.read(left.right));
             let Some(mut right) = begins else { break };
@@ -204,14 +204,14 @@ impl<K: Key> Change<'_, K> {
         self.towers.set_top(top);
     }
 
-    /// The lowest level owns the separator's tail.
+    /// Frees the separator's tail, which the lowest level owns.
     fn free_tail(&self, tower: &Tower, gone: Option<u64>) {
         if gone.is_none() {
             self.towers.tails.free(tower.separator.tail);
         }
     }
 
-    /// Whether a level has the tower of the first node alone.
+    /// Returns `true` if a level has only the tower of the first node.
     fn is_bare(&self, level: usize) -> bool {
         let first = self.towers.read(level as u32);
         first.right == 0 && first.towers.len() == 1

@@ -1,4 +1,4 @@
-//! The way down, optimistically.
+//! The optimistic descent.
 
 use pmindex_core::Medium;
 use pmindex_core::sync::VersionLock;
@@ -7,8 +7,8 @@ use pmindex_record::{OwnedRoute, Route};
 
 use super::{Block, LEVELS, Towers};
 
-/// Where a way down ended: a node, and the block that named it, to be validated after the node's version
-/// was taken.
+/// The end of a descent: a node, and the block that pointed to it, to validate after reading the node's
+/// version.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'t> {
     pub(crate) node: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Place<'t> {
 }
 
 impl Place<'_> {
-    /// Whether the node is still the one for the route.
+    /// Returns `true` if the node is still the one for the route.
     #[inline(always)]
     pub(crate) fn validate(&self, pm: &impl Medium) -> bool {
         self.lock.validate(pm, self.version)
@@ -30,21 +30,21 @@ impl Place<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct Around {
     pub(crate) node: u64,
-    /// Keys not greater than this are in the nodes before; `None` for the first node.
+    /// Keys not greater than this are in earlier nodes; `None` for the first node.
     pub(crate) low: Option<OwnedRoute>,
-    /// Keys greater than this are in the nodes after; `None` for the last node.
+    /// Keys greater than this are in later nodes; `None` for the last node.
     pub(crate) high: Option<OwnedRoute>,
 }
 
-/// Where a route goes on from a block.
+/// The next step of a route from a block.
 pub(super) enum Step {
     Right(u64),
     Down(usize),
 }
 
 impl<K: Key> Towers<K> {
-    /// Where a route goes on: to the block on the right if that begins with a lesser separator, or down
-    /// from the last tower with a lesser one. Racing: validate the block.
+    /// Returns the next step of a route: to the block on the right if it begins with a lesser separator, or
+    /// down from the last tower with a lesser one. Racing: validate the block.
     #[inline(always)]
     pub(super) fn step(&self, index: u32, block: &Block, route: &Route<'_>) -> Step {
         let mut less = self.dram.count_less(&block.prefixes, route.prefix);
@@ -66,7 +66,7 @@ impl<K: Key> Towers<K> {
         Step::Down(less.clamp(1, count) - 1)
     }
 
-    /// The node for `route`, to be validated.
+    /// Returns the node for `route`, to validate.
     #[inline(always)]
     pub(crate) fn find(&self, pm: &impl Medium, route: &Route<'_>) -> Place<'_> {
         'restart: loop {
@@ -92,7 +92,7 @@ impl<K: Key> Towers<K> {
                         down
                     }
                 };
-                // A block that changes meanwhile may have had a node's offset here.
+                // A block that changes meanwhile may have had the offset of a node here.
                 let Some(next) = self.block_index(next) else { continue 'restart };
                 let below = self.blocks.get(next);
                 self.dram.prefetch(&below.downs);
@@ -110,7 +110,7 @@ impl<K: Key> Towers<K> {
         u32::try_from(word).ok().filter(|&index| index < self.blocks.capacity())
     }
 
-    /// The node that was the one for `route` at some moment of this call.
+    /// Returns the node that was the one for `route` at some moment of this call.
     pub(crate) fn node_for(&self, pm: &impl Medium, route: &Route<'_>) -> u64 {
         loop {
             let place = self.find(pm, route);
@@ -120,7 +120,7 @@ impl<K: Key> Towers<K> {
         }
     }
 
-    /// As [`node_for`](Self::node_for), with the separators on both sides.
+    /// Does the same as [`node_for`](Self::node_for), with the separators on both sides.
     pub(crate) fn around(&self, pm: &impl Medium, route: &Route<'_>) -> Around {
         loop {
             let place = self.find(pm, route);

@@ -2,24 +2,23 @@
 //!
 //! # Shape
 //!
-//! Each node but the first has a tower, with the separator between the node before and it: greater keys
-//! are in it, or after it. A tower of height `h` stands in the lists of levels 0 to `h - 1`; one of eight
-//! is higher than 1, of these one of eight higher than 2, at random. So much is any skip list.
+//! Each node except the first has a tower, with the separator between the node before and it: greater keys
+//! are in it or after it. A tower of height `h` is in the lists of levels 0 to `h - 1`; one in eight is
+//! higher than 1, of these one in eight is higher than 2, at random. So far this is any skip list.
 //!
-//! A list of single towers would be a cache miss for each step. Here a level is a list of **blocks**, as in
-//! Golovin's B-skip-list (2010): a tower that goes higher begins a block of its level, and those up to the
-//! next such tower stand in the same block, whose separators are compared at once; from a block's tower
-//! one goes down to the block that it begins. A block without room for another tower is continued in the
-//! next one of its level, to which nothing leads from above but the list does. The first block of each
-//! level begins with the tower of the first node, which has no separator; it never moves.
+//! A list of single towers would cost a cache miss for each step. Here a level is a list of **blocks**, as in
+//! Golovin's B-skip-list (2010): a tower that goes higher begins a block of its level, and the towers up to
+//! the next such tower are in the same block, whose separators are compared at once; a search descends from a
+//! block's tower to the block that it begins. A full block is continued in the next one of its level, to
+//! which only the list points, and no tower of a higher level. The first block of each level begins with the
+//! tower of the first node, which has no separator; it never moves.
 //!
 //! # Concurrency
 //!
-//! Towers change only when nodes come and go, with the persistent part already done: one thread at a time
-//! changes them, the holder of `writer`, with the version locks of the blocks that change. A change of the
-//! towers is no point where a scheduler may run another thread, and cannot fail or panic. Readers take
-//! nothing: a reader takes the version of the block that it goes to before it validates the one it comes
-//! from.
+//! Towers change only when nodes are added or removed, after the persistent part: one thread at a time
+//! changes them, the holder of `writer`, under the version locks of the changing blocks. A change of the
+//! towers contains no point where a scheduler may run another thread, and cannot fail or panic. Readers take
+//! no locks: a reader reads the version of the next block before it validates the present one.
 //!
 //! Lock order: nodes' locks, then `writer`, then blocks' locks. The holder of `writer` waits for nothing.
 
@@ -40,9 +39,9 @@ use pmindex_record::{OwnedRoute, Route, Separator, Tail, Tails};
 pub(crate) use build::Built;
 use change::Writer;
 
-/// Towers of a block: its separators are two lines.
+/// The towers of a block, whose separators take two lines.
 const F: usize = 14;
-/// The most levels.
+/// The maximum number of levels.
 const LEVELS: usize = 12;
 
 pm_struct! {
@@ -54,9 +53,9 @@ pm_struct! {
     /// ```
     #[align(64)]
     pub struct Block {
-        /// First words of the separators, ascending; the unused ones are `u64::MAX`.
+        /// The first words of the separators, ascending; unused ones are `u64::MAX`.
         pub prefixes: [PmU64; F],
-        /// Towers.
+        /// The number of towers.
         pub count: PmU64,
         /// Held while the block changes.
         pub lock: VersionLock,
@@ -64,16 +63,16 @@ pm_struct! {
         pub right: PmU64,
         /// The first word of that block's first separator.
         pub bound: PmU64,
-        /// On level 0 nodes' offsets, above the blocks of the level below.
+        /// On level 0 the offsets of nodes, on higher levels the blocks below.
         pub downs: [PmU64; F],
     }
 
-    /// The tails of a block's separators; beside it, only where keys are longer than a word.
+    /// The tails of a block's separators; stored beside it, only for keys longer than a word.
     #[align(64)]
     pub struct BlockTails {
         /// One [`Tail`] per separator.
         pub tails: [PmU64; F],
-        /// The bound's.
+        /// The tail of the bound.
         pub bound: PmU64,
     }
 }
@@ -90,7 +89,7 @@ pub(crate) struct Towers<K> {
     key: PhantomData<fn() -> K>,
 }
 
-/// A tower in a block: the separator on its node's left, and what is below.
+/// A tower in a block: the separator on its node's left, and the target below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tower {
     separator: Separator,
@@ -98,13 +97,13 @@ pub(crate) struct Tower {
 }
 
 impl Tower {
-    /// That of the first node, which has no separator.
+    /// Makes the tower of the first node, which has no separator.
     const fn first(down: u64) -> Self {
         Self { separator: Separator { prefix: 0, tail: Tail::NONE }, down }
     }
 }
 
-/// A private copy of a block: what writers work on.
+/// A private copy of a block, on which writers work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Contents {
     towers: Vec<Tower>,
@@ -116,9 +115,9 @@ struct Contents {
 impl<K: Key> Towers<K> {
     const ONE_WORD: bool = matches!(K::SHAPE, Shape::Inline(1));
 
-    /// Those of a list of up to about `nodes` nodes with one node.
+    /// Makes the towers of a list with one node, for up to about `nodes` nodes.
     pub(crate) fn new(nodes: u64, first: u64) -> Result<Self, PmError> {
-        // One of eight towers begins a block, and some blocks go on in another one.
+        // One in eight towers begins a block, and some blocks are continued in another one.
         let blocks = u32::try_from(nodes / 2 + 64).unwrap_or(u32::MAX >> 1);
         let towers = Self {
             dram: Mapped::dram(),
@@ -172,23 +171,23 @@ impl<K: Key> Towers<K> {
         Tail::from_word(self.dram.load_word(cell(self.block_tails.get(index))))
     }
 
-    /// Whether a separator is less than the route.
+    /// Returns `true` if a separator is less than the route.
     #[inline(always)]
     fn is_less(&self, separator: Separator, route: &Route<'_>) -> bool {
         if Self::ONE_WORD || separator.prefix != route.prefix {
             return separator.prefix < route.prefix;
         }
-        // Of keys of several words only a place without a separator has no tail.
+        // For keys of several words, only a place without a separator has no tail.
         (K::SHAPE.is_bytes() || separator.tail != Tail::NONE)
             && self.tails.compare::<K>(&self.dram, separator.tail, route).is_lt()
     }
 
-    /// Copies a separator out. Racing: validate the block.
+    /// Copies a separator. Racing: validate the block.
     fn load(&self, separator: Separator) -> OwnedRoute {
         self.tails.load::<K>(&self.dram, separator)
     }
 
-    /// Copies a block out. Not racing: for the holder of `writer`.
+    /// Copies a block. Not racing: for the holder of `writer`.
     fn read(&self, index: u32) -> Contents {
         let block = self.blocks.get(index);
         let tower = |at| Tower {
@@ -203,7 +202,7 @@ impl<K: Key> Towers<K> {
         }
     }
 
-    /// Fills a block. The caller holds its lock, or no other thread can reach it.
+    /// Writes a block. The caller holds its lock, or no other thread can reach it.
     fn write(&self, index: u32, contents: &Contents) {
         let Contents { towers, right, bound } = contents;
         debug_assert!(!towers.is_empty() && towers.len() <= F);
@@ -227,17 +226,17 @@ impl<K: Key> Towers<K> {
         }
     }
 
-    /// Blocks in use, levels, and DRAM in bytes.
+    /// Returns the blocks in use, the levels, and the DRAM in bytes.
     pub(crate) fn size(&self) -> (u64, u32, u64) {
         let bytes = self.blocks.bytes() + self.block_tails.bytes() + self.tails.bytes();
         (self.blocks.len() as u64, self.top() as u32 + 1, bytes as u64)
     }
 
-    /// Whether the towers lead to these nodes in this order, each once.
+    /// Checks that the towers lead to these nodes in this order, each once.
     pub(crate) fn check(&self, nodes: &[u64]) -> Result<(), PmError> {
         let wrong = |what| Err(PmError::Corrupt { what, offset: 0 });
         let mut found = Vec::new();
-        // The blocks of the level below, and which of them a tower leads to.
+        // The blocks of the level below, and those that a tower points to.
         let mut below: Vec<u64> = Vec::new();
         for level in 0..LEVELS {
             let (mut index, mut blocks, mut downs) = (level as u32, Vec::new(), Vec::new());
@@ -248,7 +247,7 @@ impl<K: Key> Towers<K> {
                 for tower in &contents.towers {
                     downs.push(tower.down);
                     if downs.len() == 1 {
-                        continue; // the first node's
+                        continue; // that of the first node
                     }
                     let route = self.load(tower.separator);
                     if last.is_some_and(|last| !self.is_less(last, &route.route::<K>())) {

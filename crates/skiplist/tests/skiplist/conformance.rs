@@ -1,5 +1,5 @@
-//! The skip list through the conformance suite. (What needs the deterministic scheduler runs where the crash
-//! explorer has the types.)
+//! Runs the conformance suite on the skip list. (Tests with the deterministic scheduler run in the crash
+//! explorer, which has these types.)
 
 use pmindex_core::Mapped;
 use pmindex_skiplist::SkipList;

@@ -1,4 +1,4 @@
-//! Pools that earlier versions wrote open for ever.
+//! Opens pools that earlier versions wrote.
 
 use pmindex_skiplist::SkipList;
 use pmindex_testkit::fixture::Fixture;

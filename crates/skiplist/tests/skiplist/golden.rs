@@ -1,4 +1,4 @@
-//! What the operations of a skip list cost.
+//! Golden costs of the operations of a skip list.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ fn key(i: u64) -> u64 {
     i.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Two nodes, which stay as they are.
+/// Two nodes, which are never split or merged.
 fn two_nodes() -> Vec<Row> {
     const RECORDS: u64 = 4;
     let pool = pool();
     let index = Counted::<u64, u64>::create(&pool, "golden").expect("room");
-    // Until the first node is divided; then there is room for as many as go.
+    // Inserts until the first node is split; then there is room for as many records as are removed.
     let mut there = 0;
     while index.stats().expect("sound").leaves < 2 {
         there += 1;
@@ -49,7 +49,7 @@ fn two_nodes() -> Vec<Row> {
     ]
 }
 
-/// The mean over many writes at random, divided and united nodes included.
+/// The mean over many random writes, including splits and merges.
 fn many() -> Vec<Row> {
     const RECORDS: u64 = 20_000;
     let pool = pool();
@@ -74,7 +74,7 @@ fn opening() -> Row {
     for i in 0..10_000 {
         index.try_insert(&key(i), &i).expect("room").expect("done");
     }
-    drop(index); // not closed: as after a crash
+    drop(index); // not closed, as after a crash
     golden::measure(pool.pm(), "open after a crash", 1, || {
         drop(Counted::<u64, u64>::open(&pool, "golden").expect("sound"));
     })
