@@ -15,8 +15,8 @@ fn options() -> PoolOptions {
     PoolOptions::new().size(1 << 20).write_back(false)
 }
 
-/// Writers count what they wrote behind a gate; `number` records a writer, each replaced once and
-/// every third removed, so that leaves split, are shared, and lose records.
+/// Writers count their writes behind a gate; `number` identifies a writer. Each record is replaced once and
+/// every third is removed, so that leaves split, are shared, and lose records.
 fn write(
     index: &AnyIndex<u64, Vec<u8>>,
     writer: u64,
@@ -43,7 +43,7 @@ fn value(key: u64) -> Vec<u8> {
     key.to_be_bytes().repeat(1 + (key % 20) as usize)
 }
 
-/// What a backup has to hold.
+/// Returns the records that a backup must have.
 fn expected(written: &[u64]) -> Vec<(u64, Vec<u8>)> {
     let keys = (0..).zip(written).flat_map(|(writer, count)| {
         (0..*count).filter(|number| number % 3 != 0).map(move |number| number * WRITERS + writer)
@@ -140,8 +140,8 @@ fn bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).expect("readable")
 }
 
-/// Backs a pool up beside files that are called as its copies in the making might be: none of them
-/// changes, and the pool lives on.
+/// Backs a pool up beside files with names like those of temporary copies: none of them changes, and the pool
+/// stays usable.
 #[test]
 fn a_backup_touches_no_file_but_its_target() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -181,7 +181,8 @@ fn a_backup_touches_no_file_but_its_target() {
     assert!(!at("not there").exists());
 }
 
-/// The target is a name: what it links to is not written, and the pool is no target by any name.
+/// If the target is a symbolic link, its target is not written; and the pool is refused as a target under any
+/// name.
 #[test]
 fn a_backup_replaces_a_link_and_never_the_pool() {
     let folder = tempfile::tempdir().expect("a folder");

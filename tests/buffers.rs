@@ -36,7 +36,7 @@ impl Sample for [u8; 40] {
     }
 }
 
-/// Half of them begin as addresses do. No longer than HART keeps a key in a walk without an allocation.
+/// Half of them begin like addresses. Not longer than a key that HART reads in a walk without an allocation.
 impl Sample for String {
     fn of(i: u64) -> Self {
         let begins = ["", "https://example.org/"][i as usize % 2];
@@ -50,7 +50,7 @@ impl Sample for Vec<u8> {
     }
 }
 
-/// How often gets and scans of an index allocate, once they have been done before.
+/// Returns the numbers of allocations of gets and of scans, after a first run.
 fn allocations<K: Key + Sample, V: Value + Sample>(index: &dyn Index<K, V>) -> (u64, u64) {
     let keys: Vec<K> = (0..RECORDS).map(K::of).collect();
     for (key, i) in keys.iter().zip(0..) {
@@ -66,7 +66,7 @@ fn allocations<K: Key + Sample, V: Value + Sample>(index: &dyn Index<K, V>) -> (
         assert!(!index.get_into(missing.borrowed(), &mut value).expect("intact"));
     };
     get();
-    // The assertions make values: as many allocations as the samples are.
+    // The assertions make values, which allocate as the samples do.
     let samples = measure(|| (0..RECORDS).for_each(|i| drop(V::of(i)))).count_total;
     let gets = measure(&mut get).count_total - samples;
 
@@ -93,8 +93,8 @@ fn allocations<K: Key + Sample, V: Value + Sample>(index: &dyn Index<K, V>) -> (
     (gets, measure(&mut scan).count_total)
 }
 
-/// FAST&FAIR looks keys of several words up as bytes, which it allocates; BzTree copies keys out that have
-/// the fingerprint of the one that is looked for.
+/// FAST&FAIR looks keys of several words up as bytes, which it allocates; BzTree copies keys with the
+/// fingerprint of the wanted key.
 fn all_allocates<K: Key>(kind: Kind) -> bool {
     match kind {
         Kind::FastFair => matches!(K::SHAPE, Shape::Inline(2..)),
@@ -112,7 +112,7 @@ fn check<K: Key + Sample, V: Value + Sample>() {
             continue;
         }
         assert_eq!(gets, 0, "get_into of {kind}, {}", K::type_name());
-        // BzTree's scans keep separators, and what puts keys in order, in memory of their own.
+        // BzTree's scans allocate for separators and for sorting keys.
         if kind != Kind::BzTree {
             assert_eq!(scans, 0, "scan_into of {kind}, {}", K::type_name());
         }
@@ -139,7 +139,7 @@ fn maps_of_a_store_read_without_an_allocation() {
     let store = Store::in_pool(&pool, &StoreOptions::new()).expect("room");
     let map: Map<String, Vec<u8>> = store.map("map").expect("room");
     assert_eq!(allocations(&map), (0, 0));
-    // Through a snapshot too, if the record is what it was then.
+    // Through a snapshot too, if the record has not changed since.
     let snapshot = store.snapshot().expect("room");
     let (then, key) = (map.at(&snapshot), String::of(77));
     let mut value = Vec::of(50);
@@ -153,7 +153,7 @@ fn maps_of_a_store_read_without_an_allocation() {
     assert_eq!(value, Vec::of(1));
 }
 
-/// What a plain scan allocates are its records.
+/// A plain scan allocates only for its records.
 #[test]
 fn the_counter_counts() {
     let pool = Arc::new(Pool::emulated(64 << 20).expect("memory"));

@@ -1,7 +1,7 @@
-//! Space comes back: what records that stay take after most were removed, or after all were replaced by
-//! others, is at most twice what a fresh load of them takes. Of every kind of index but HART and SPTree with
-//! write buffers, which do not merge nodes yet, and SPTree with words, which takes 2.3 times as much where
-//! 5 % stay.
+//! Space is reused: after most records were removed, or all were replaced by others, the remaining records
+//! take at most twice the space of a fresh load. Tested for every kind of index except HART and SPTree with
+//! write buffers, which do not merge nodes yet, and SPTree with words, which takes 2.3 times as much when 5 %
+//! remain.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pmindex::{AnyIndex, Index, Key, Kind, Pool, Value};
 
 const RECORDS: u64 = 40_000;
-/// How many are removed, of which 5 % stay.
+/// The number of removed records; 5 % remain.
 const MOST: u64 = RECORDS / 20 * 19;
 
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ struct Space {
     inners: u64,
 }
 
-/// An index, of which space is measured, and how its n-th record looks.
+/// An index whose space is measured, and the function that makes its n-th record.
 struct Churned<K: Key, V: Value> {
     index: AnyIndex<K, V>,
     pool: Arc<Pool>,
@@ -65,7 +65,7 @@ impl<K: Key + Ord, V: Value> Churned<K, V> {
         fresh.space()
     }
 
-    /// It takes at most twice as much as a fresh load.
+    /// Checks that it takes at most twice as much as a fresh load.
     fn holds(&self, what: &str, fresh: Space) -> Space {
         let now = self.space();
         println!("{}, {what}: {now:?}, fresh {fresh:?}", self.kind);
@@ -91,7 +91,7 @@ impl<K: Key + Ord, V: Value> Churned<K, V> {
             self.insert(RECORDS + MOST + n);
         }
         self.holds("a window", loaded);
-        // Neighbours stay together: a range is what remains.
+        // Neighbours stay together: the remaining records are a range.
         let all = self.index.range(..).map(|record| record.expect("intact").0);
         let mut all: Vec<_> = all.collect();
         all.drain(RECORDS as usize / 2..RECORDS as usize / 2 + 2000);
@@ -102,7 +102,7 @@ impl<K: Key + Ord, V: Value> Churned<K, V> {
     }
 }
 
-/// Words in no order, of which the n-th is always the same (splitmix64).
+/// Returns words in random order, of which the n-th is always the same (splitmix64).
 fn word(n: u64) -> u64 {
     let mut z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,6 +1,6 @@
-//! A disk that really fails: ext4 without a journal on a loop device that becomes shorter. (One whose
-//! file has no room left is no such disk: Linux takes a request that was done in part for done.)
-//! Needs the right to mount; without it the tests say that they were skipped.
+//! A disk that really fails: ext4 without a journal on a loop device that is shortened. (Filling the disk of
+//! the device's file is no such failure: Linux treats a partly completed request as completed.) It needs the
+//! right to mount; without it the tests report that they are skipped.
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
@@ -17,7 +17,7 @@ type Model = BTreeMap<u64, u64>;
 
 /// Bytes of a disk.
 const LEN: u64 = 48 << 20;
-/// Of them the first to fail end here, behind the pool.
+/// The first sector to fail is here, behind the pool.
 const WORKS: u64 = 36 << 20;
 
 /// A file system on a loop device; unmounted when dropped.
@@ -25,7 +25,7 @@ struct Disk {
     directory: tempfile::TempDir,
     device: String,
     mounted: bool,
-    /// What was cut off.
+    /// The part that was cut off.
     end: Vec<u8>,
 }
 
@@ -96,7 +96,7 @@ impl Disk {
         run("losetup", &["--set-capacity", &self.device]).expect("a loop device");
     }
 
-    /// The disk works again, with what it held.
+    /// Repairs the disk, with its former contents.
     fn heal(&mut self) {
         let (image, end) = (self.image().expect("a file"), std::mem::take(&mut self.end));
         image.write_all_at(&end, LEN - end.len() as u64).expect("room");
@@ -112,7 +112,7 @@ impl Drop for Disk {
     }
 }
 
-/// Of 8 bytes: an update stores it in place, and one fence makes it durable.
+/// Returns a value of 8 bytes: an update stores it in place, and one fence makes it durable.
 fn value(key: u64, round: u64) -> u64 {
     key << 32 | round
 }
@@ -134,7 +134,7 @@ fn open(pool: &Path) -> (Arc<Pool>, AnyIndex<u64, u64>) {
     (pool, index)
 }
 
-/// The index has what was acknowledged, but for one write that was refused.
+/// Checks that the index has the acknowledged writes, except for one write that was refused.
 fn opens_with(pool: &Path, model: &Model, refused: (u64, Option<u64>)) {
     let (pool, index) = open(pool);
     let mut other = model.clone();
@@ -157,7 +157,7 @@ fn opens_with(pool: &Path, model: &Model, refused: (u64, Option<u64>)) {
     Arc::into_inner(pool).expect("the last").close().expect("a disk that works");
 }
 
-/// Writes until the disk fails, and lets it fail; what the write that was refused would have made of its
+/// Writes until the disk fails; returns the record and the value of the refused write.
 /// record.
 fn write_until_refused(
     index: &AnyIndex<u64, u64>,
@@ -189,7 +189,7 @@ fn write_until_refused(
     panic!("the disk does not fail");
 }
 
-/// One failure; `kept`: the next opening is in the same boot, and finds what the kernel has in memory.
+/// Tests one failure; `kept`: the next opening is in the same boot, and sees the kernel's page cache.
 fn one_failure(kind: Kind, works: u64, kept: bool) -> Result<(), String> {
     let mut disk = Disk::new()?;
     let path = disk.path("disk/pool");
@@ -222,7 +222,7 @@ fn one_failure(kind: Kind, works: u64, kept: bool) -> Result<(), String> {
     let (pool, index) = open(&path);
     let model = contents(&index);
     drop((index, pool));
-    // What the kernel had in memory is gone now.
+    // The kernel's page cache is lost now.
     disk.unmount()?;
     disk.mount()?;
     let (pool, index) = open(&path);

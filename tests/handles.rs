@@ -1,5 +1,5 @@
-//! One index, one handle: what a second opening in the same process comes to, for every kind, and
-//! for everything that opens an index.
+//! One index, one handle: the result of a second opening in the same process, for every kind, and for
+//! everything that opens an index.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ fn pool() -> Arc<Pool> {
     Arc::new(Pool::emulated(16 << 20).expect("memory"))
 }
 
-/// Says that the index is open, and what to do.
+/// Checks that the error says that the index is open, and what to do.
 fn assert_refused<T>(result: Result<T, IndexError>, kind: Kind) {
     let error = result.err().unwrap_or_else(|| panic!("{kind}: a second handle")).to_string();
     assert!(error.contains("index \"numbers\" is already open in this process"), "{kind}: {error}");
@@ -106,7 +106,7 @@ fn a_file_is_open_once_whatever_it_is_called() {
         }
     }
     drop(pool);
-    // Readers share it, each with a private copy of what its recovery writes.
+    // Readers share the pool, each with a private copy of the pages that its recovery writes.
     let readers: Vec<Pool> = ["pool", "hard", "soft"]
         .into_iter()
         .map(|name| Pool::open(at(name), &options.clone().read_only(true)).expect("readers share"))
@@ -129,7 +129,7 @@ impl PartialEq for Moody {
     }
 }
 
-/// Values are compared by what is kept of them.
+/// Values are compared by their stored form.
 #[test]
 fn a_value_that_is_not_equal_to_itself_can_be_exchanged() {
     let pool = pool();
@@ -175,7 +175,7 @@ fn a_load_from_the_index_itself_ends() {
             let loaded = catch_unwind(AssertUnwindSafe(|| index.bulk_load(&mut records)));
             let kept = match loaded {
                 Ok(Ok(loaded)) => loaded,
-                // A writer makes some loads fail meanwhile, and its write stays.
+                // A writer makes some loads fail, and its write remains.
                 Ok(Err(IndexError::NotEmpty)) => index.len().expect("counted"),
                 Ok(Err(error)) => panic!("{kind}, {name}: {error}"),
                 Err(panic) => {

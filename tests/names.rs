@@ -1,5 +1,5 @@
-//! What the methods of every index are called and do: replacing, removing several, ranges of
-//! borrowed keys, prefixes.
+//! The names and the behaviour of the methods of every index: replacing, removing several, ranges of borrowed
+//! keys, prefixes.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What a task holds across an `.await` may move to another thread: iterators, transactions, snapshots.
+//! Values that a task holds across an `.await` can move to another thread: iterators, transactions,
+//! snapshots.
 
 use std::future::Future;
 use std::ops::Bound;
@@ -17,7 +18,7 @@ fn sends_it<T: Send>(it: T) -> T {
     it
 }
 
-/// What holds whatever the types: the bounds of keys and values are enough.
+/// Holds for all types: the bounds of keys and values suffice.
 fn sends_with<K: Key, V: Value>() {
     sends::<RangeIter<'_, K, V>>();
     sends::<RangeAt<'_, K, V>>();

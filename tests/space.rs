@@ -1,5 +1,5 @@
-//! Space that an index gave up goes back to the system while others use the pool, in every mode that keeps
-//! something besides the pool: nothing of theirs is lost, and the space is used again.
+//! Freed space of an index returns to the system while other indexes use the pool, in every mode that keeps a
+//! second file: nothing is lost, and the space can be used again.
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
@@ -26,7 +26,7 @@ fn blocks(path: &Path) -> u64 {
     std::fs::metadata(path).expect("a file").blocks() * 512
 }
 
-/// In a pool of this folder; `lose` makes of what is on the disk what a power failure leaves.
+/// Tests a pool in this folder; `lose` turns the files on the disk into a state after a power failure.
 fn space_goes_and_comes(path: &Path, options: &PoolOptions, lose: impl Fn(), what: &str) {
     let options = &options.clone().size(32 << 20).grow(false);
     let pool = Arc::new(Pool::create(path, options).expect("created"));
@@ -77,7 +77,7 @@ fn space_goes_back_and_is_used_again_in_every_mode() {
     }
 }
 
-/// Readers beside it find each record that stays, whole, and never take a hole for damage.
+/// Concurrent readers find each remaining record intact, and never take a hole for damage.
 #[test]
 fn others_go_on_while_space_goes_back() {
     use std::sync::atomic::AtomicBool;

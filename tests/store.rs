@@ -104,7 +104,7 @@ fn savepoints_take_changes_back() {
     assert_eq!(two.len().unwrap(), 1);
 }
 
-/// Random transactions, single writes and snapshots of two maps beside a model, in one thread.
+/// Compares random transactions, single writes and snapshots of two maps with a model, in one thread.
 #[test]
 fn moments_are_those_of_a_model() {
     type Model = (BTreeMap<u64, u64>, BTreeMap<String, Vec<u8>>);
@@ -214,8 +214,8 @@ fn both_ends<'m, K, V>(
 
 const ACCOUNTS: u64 = 30;
 
-/// Threads move money between accounts of two maps, others write beside them, others look: the sum is
-/// always the same.
+/// Threads move money between accounts of two maps, while others write and others read: the sum is always the
+/// same.
 #[test]
 fn no_moment_has_half_a_transfer() {
     let store = store_of(16 << 20);
@@ -285,8 +285,8 @@ fn no_moment_has_half_a_transfer() {
     assert_eq!((store.past_bytes(), store.unfinished_commits()), (0, 0));
 }
 
-/// Of two transactions that each read what the other changes one must see the other (write skew), and of
-/// two that count a range and add to it, too (phantoms).
+/// Of two transactions that each read what the other changes, one must see the other (write skew); and of two
+/// that count a range and add to it (phantoms).
 #[test]
 fn what_was_read_holds_when_it_commits() {
     let store = store_of(4 << 20);
@@ -314,7 +314,8 @@ fn what_was_read_holds_when_it_commits() {
     let ((one, _), (two, _)) = (counts(1), counts(2));
     two.commit().unwrap();
     assert!(matches!(one.commit(), Err(StoreError::Conflict { .. })), "a phantom");
-    // A change of a record that was not read is no conflict: as much of a range as was read, records written blindly.
+    // A change of an unread record is no conflict: beyond the part of a range that was read, or records
+    // written without reading.
     let mut tx = store.begin().unwrap();
     assert_eq!(tx.range(&on_call, 2..).next().unwrap().unwrap(), (2, true));
     put(12, false);
@@ -335,7 +336,7 @@ fn what_was_read_holds_when_it_commits() {
     assert!(matches!(tx.commit(), Err(StoreError::Conflict { .. })));
 }
 
-/// What each thread commits.
+/// The number of commits of each thread.
 const EACH: u8 = 60;
 
 /// Threads append their numbers to two of four lists at a time: any two lists have them in one order.
@@ -486,7 +487,7 @@ impl<K: PartialEq, V: PartialEq, I: Iterator<Item = Result<(K, V), StoreError>>>
     }
 }
 
-/// Changes that find no room when the transaction is durable are made when there is some.
+/// Changes that find no room when the transaction is durable are made when there is room.
 #[test]
 fn an_unfinished_transaction_is_finished_when_there_is_room() {
     let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
@@ -739,7 +740,7 @@ fn a_report_says_what_goes_on() {
     let store = Store::open_with(&path, &options).unwrap();
     let stock = store.map::<String, u64>("stock").unwrap();
     let orders = store.map_of_kind::<u64, u64>("orders", Kind::Hart).unwrap();
-    stock.put("apple", &3).unwrap(); // nobody reads: it has no number
+    stock.put("apple", &3).unwrap(); // nothing reads, so it has no number
     let before = store.report().unwrap();
     assert_eq!((before.commits, before.readers, before.past_bytes, before.watches), (0, 0, 0, 0));
     assert_eq!((before.path.as_path(), before.past_bytes_max), (path.as_path(), 256 << 20));

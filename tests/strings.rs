@@ -1,5 +1,5 @@
-//! Scans of byte strings that begin each other and share long parts, most of them removed again: both
-//! ways, from any bound, in every index.
+//! Scans of byte strings that are prefixes of each other and share long parts, most of them removed again: in
+//! both directions, from any bound, in every index.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -46,7 +46,7 @@ fn compare(index: &AnyIndex<Vec<u8>, u64>, model: &Model, bound: &[u8], kind: Ki
         assert!(up.expect("sound") == want, "{kind}, upwards, {range:?}");
         let down: Result<Vec<_>, _> = index.range(range).rev().collect();
         assert!(down.expect("sound").iter().rev().eq(&want), "{kind}, downwards, {range:?}");
-        // As a program does that stops and goes on: from the last key it has.
+        // Like a program that stops and continues from its last key.
         let (mut pages, mut end) = (Vec::new(), range.1.map(<[u8]>::to_vec));
         loop {
             let page: Vec<_> =

@@ -1,5 +1,5 @@
-//! Derived keys and values in indexes: written, ordered, read back by another opening, refused as
-//! what they are not.
+//! Derived keys and values in indexes: written, ordered, read back by another opening, and refused under
+//! other types.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -145,7 +145,8 @@ fn a_grown_enum_opens_and_another_is_refused() {
     assert_eq!(all(&cells), [(grown::Cell::Whole, 8), (cell, 7)]);
 }
 
-/// An index of run-time kind keeps what types are encoded as; bytes that are no encoding are found all the same.
+/// An index with types chosen at run time stores encodings; bytes that are no valid encoding can be found
+/// nevertheless.
 #[test]
 fn bytes_that_are_no_text_are_damage() {
     for &kind in Kind::ALL {

@@ -1,6 +1,6 @@
-//! Batches and compare-and-swap over an index: the subject that the library's own tests crash in
-//! wrong orders of its steps too. What persists is an operation of an index each time, so the steps
-//! that mutants drop are the index's.
+//! Batches and compare-and-swap over an index: a subject that the library's own tests also crash with wrong
+//! orders of its steps. Every persistent write is an operation of an index, so the steps that mutants drop
+//! are the index's.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -22,13 +22,13 @@ pub(crate) type Tree = FpTree<u64, u64, Traced, 4, 4>;
 /// The same with batches.
 pub(crate) type Batches = Batched<u64, u64, Tree, Traced>;
 
-/// What is done to an index with batches before it is used.
+/// A preparation of an index with batches.
 pub(crate) trait Variant: Send + Sync + 'static {
     /// Changes the order of its steps.
     fn vary(batched: &mut Batches);
 }
 
-/// As it is.
+/// No preparation.
 pub(crate) struct Right;
 
 impl Variant for Right {
@@ -169,7 +169,7 @@ impl<V: Variant> CrashSubject for Batch<V> {
         Self::ops_for(1)
     }
 
-    /// No lookups beside batches of other threads: they are not isolated.
+    /// Without lookups beside batches of other threads, which are not isolated.
     fn ops_for(threads: usize) -> BoxedStrategy<Op> {
         let value = || prop_oneof![3 => (1..5u64).prop_map(Some), 1 => Just(None)];
         let write = prop::collection::vec((0..KEYS, value()), 1..4).prop_map(Op::Write);

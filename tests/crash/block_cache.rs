@@ -1,7 +1,7 @@
 //! The block cache: losing blocks is legal, a wrong block is not.
 //!
-//! The model is what a name may be found with: a state is explained if it has nothing else. What
-//! [`Op::Seal`] found stays until the next operation that may begin a segment.
+//! The model has, for each name, the blocks that a lookup may find: a state is explained if it has no others.
+//! The blocks that [`Op::Seal`] found remain until the next operation that may begin a segment.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -48,7 +48,7 @@ pub(crate) enum Op {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
     blocks: BTreeMap<u8, (u8, u8)>,
-    /// What a seal found: each of them must be found.
+    /// The block that a seal found, which must remain.
     sealed: Option<Vec<u8>>,
     /// This was found, in a cache whose opening found this number of segments without a summary, if nothing
     /// was sealed since.
@@ -56,7 +56,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Whether `found`, which is what was found, is explained by this.
+    /// Returns `true` if the `found` contents are explained by this.
     fn explains(&self, found: &Self) -> bool {
         let unsealed = found.found.unwrap_or(0);
         found.blocks.iter().all(|(block, what)| self.blocks.get(block) == Some(what))
@@ -251,7 +251,7 @@ impl CrashSubject for BlockCached {
         match *op {
             Op::Insert(block, version, len) => {
                 model.blocks.insert(block, (version, len));
-                model.sealed = None; // a segment may be used anew
+                model.sealed = None; // a segment may be reused
                 Ret::Done
             }
             Op::Get(block) => Ret::Found(model.blocks.get(&block).copied()),
@@ -282,7 +282,7 @@ impl CrashSubject for BlockCached {
                 })
                 .collect(),
             ret if matches!(op, Op::Invalidate(..)) => {
-                // A crash in the middle: of what was sealed some may be gone.
+                // After a crash in the middle, some sealed blocks may be missing.
                 let part = Contents { blocks: model.blocks.clone(), ..whole.clone() };
                 vec![(whole, ret), (part, Ret::Cut)]
             }
@@ -346,7 +346,7 @@ impl CrashSubject for BlockCached {
                 ]],
                 tail: vec![Op::Get(0), Op::Remove(0), Op::Remove(1), Op::Invalidate(0, Some(0))],
             },
-            // One that died while it began a segment, in the place of another: what that had stays away.
+            // A process died while it began a segment in the place of another, whose contents stay invalid.
             Plan {
                 setup: [Op::Insert(1, 9, 60), Op::Insert(0, 1, 60)]
                     .into_iter()
@@ -361,13 +361,13 @@ impl CrashSubject for BlockCached {
                 threads: vec![vec![Op::Seal]],
                 tail: vec![Op::Seal, Op::Get(0), Op::Get(2)],
             },
-            // What one thread inserted another one seals.
+            // One thread seals the inserts of another.
             Plan {
                 setup: vec![Op::Insert(0, 1, 100)],
                 threads: vec![vec![Op::Insert(1, 2, 100)], vec![Op::Seal, Op::Get(1), Op::Seal]],
                 tail: vec![Op::Get(0), Op::Get(1)],
             },
-            // What is sealed stays, sealed twice or not, whatever is appended then.
+            // Sealed blocks remain, sealed twice or not, whatever is appended afterwards.
             Plan {
                 setup: vec![Op::Insert(0, 1, 100), Op::Insert(1, 2, 30)],
                 threads: vec![vec![

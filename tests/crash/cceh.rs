@@ -38,7 +38,7 @@ fn split_and_merged() -> Vec<Plan<IndexOp>> {
     ]
 }
 
-/// CCEH with 8-byte keys and values, in segments of two lines, both of which are looked in: the ninth
+/// CCEH with 8-byte keys and values, in segments of two lines, in both of which a record may be: the ninth
 /// record of a segment splits it.
 pub(crate) struct CcehWords;
 

@@ -57,17 +57,17 @@ use registry::{Entry, registry};
 #[command(name = "cargo xtask crash")]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 struct Args {
-    /// Which structure; all of them if not given
+    /// The structure [default: all]
     #[arg(long)]
     index: Option<String>,
-    /// How many different crash states to check, per structure
+    /// The number of distinct crash states to check, per structure
     #[arg(long, default_value_t = 30_000)]
     states: u64,
     /// Where all choices come from; a failure prints the seed that replays it
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Operation slots of every pool; if not given, now as many as the structure asks for, now one,
-    /// now two
+    /// The operation slots of every pool [default: varies: the number that the structure asks for, one, or
+    /// two]
     #[arg(long)]
     slots: Option<u64>,
     /// Also drop and move every flush and fence, and drop every barrier, one at a time: each mutant must be
@@ -125,7 +125,7 @@ fn main() -> ExitCode {
     if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Explores one structure in this process, and prints what was found.
+/// Explores one structure in this process, and prints the findings.
 fn explores(entry: &Entry, args: &Args) -> bool {
     if let Some(attacks) = args.attacks {
         return withstands(entry, attacks, args.seed);
@@ -146,8 +146,8 @@ fn keeps_to_schedules(entry: &Entry) -> bool {
     verdict.is_ok()
 }
 
-/// Explores each structure in a process of its own, as many at a time as there are cores: what a seed
-/// replays depends on no other structure, and what ends one process ends no other exploration.
+/// Explores each structure in a process of its own, with one process for each core: a replayed seed depends
+/// on no other structure, and a process that dies ends no other exploration.
 fn explores_all(entries: &[Entry]) -> bool {
     let next = AtomicUsize::new(0);
     let all_hold = AtomicBool::new(true);
@@ -165,7 +165,7 @@ fn explores_all(entries: &[Entry]) -> bool {
     all_hold.into_inner()
 }
 
-/// Runs this program again with the same arguments for one structure, and prints what it printed.
+/// Runs this program again with the same arguments for one structure, and prints its output.
 fn explores_apart(name: &str) -> bool {
     let explored = env::current_exe().and_then(|program| {
         Command::new(program).args(env::args_os().skip(1)).args(["--index", name]).output()

@@ -1,4 +1,4 @@
-//! An index of every kind that is dropped, beside another one that goes on being used.
+//! An index of every kind that is dropped, beside another one that stays in use.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -123,7 +123,7 @@ pub(crate) struct Dropped {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    /// Makes the index, of kind number so and so.
+    /// Creates the index, of the kind with this number.
     Create(usize),
     /// Adds or replaces a record of it.
     Put(u64, u64),
@@ -140,7 +140,7 @@ pub(crate) struct Contents {
     other: BTreeMap<u64, u64>,
 }
 
-/// Slots of 4 tickets: what one operation cannot free goes slice by slice.
+/// Slots of 4 tickets: blocks beyond one operation's limit are freed in slices.
 fn options() -> PoolOptions {
     PoolOptions::new().size(256 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(256)
 }

@@ -1,6 +1,6 @@
-//! A map whose records are over some time, and its sweeper beside those who write them anew.
+//! A map whose records expire, and its sweeper beside writers that replace them.
 //!
-//! The clock stands still: a record is over when it is written, or never. So the model has those that are not.
+//! The clock stands still: a record is expired when it is written, or never. So the model has the others.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -35,7 +35,7 @@ pub(crate) enum Op {
     Renew(u64),
     Remove(u64),
     Get(u64),
-    /// Looks at all records.
+    /// Runs the sweeper over all records.
     Sweep,
 }
 
@@ -138,7 +138,7 @@ impl<V: Variant> CrashSubject for Expires<V> {
         .boxed()
     }
 
-    /// A sweeper beside those who write what is over anew.
+    /// A sweeper beside writers that replace expired records.
     fn directed() -> Vec<Plan<Op>> {
         let setup: Vec<Op> = (0..3).map(|key| Op::Insert(key, 1, false)).collect();
         let writes = [Op::TryInsert(0, 2), Op::Insert(1, 3, true), Op::TryInsert(2, 4)];

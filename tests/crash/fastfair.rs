@@ -26,8 +26,8 @@ fn insert(key: u64) -> IndexOp {
     IndexOp::Insert(key, 8)
 }
 
-/// A split, and before its thread goes on another one empties the new leaf and gives it back: the old
-/// leaf's range is what it was, and a moved record that it still held would be there again.
+/// A split; before its thread continues, another one empties the new leaf and frees it. The old leaf then has
+/// its former range, in which a moved record that it still contains would reappear.
 fn split_beside_an_unlink() -> Vec<Plan<IndexOp>> {
     let plan = Plan {
         setup: [0, 2, 4, 6].map(insert).to_vec(),
@@ -37,14 +37,13 @@ fn split_beside_an_unlink() -> Vec<Plan<IndexOp>> {
     vec![plan; 12] // a rare schedule
 }
 
-/// A split, and after a crash of it the block of a record that it has moved is used anew, for a key of
-/// a leaf further left, which splits: an entry of the old leaf that still pointed to it would take its
-/// key from it.
+/// A split; after a crash during it, the block of a moved record is reused for a key of a leaf further left,
+/// which splits: an entry of the old leaf that still pointed to the block would take its key from it.
 fn split_before_reuse() -> Plan<IndexOp> {
     let pairs = [80, 90, 80, 90].into_iter().zip([35, 35, 22, 22]);
     Plan {
         setup: [20, 40, 60, 80, 30, 25, 70, 90].map(insert).to_vec(),
-        // So many operations that not every store is a crash point: the end of the split is one.
+        // Enough operations that not every store is a crash point: the end of the split is one.
         threads: vec![[vec![insert(75)], vec![IndexOp::Get(1); 4]].concat()],
         tail: pairs.flat_map(|(moved, left)| [IndexOp::Remove(moved), insert(left)]).collect(),
     }
@@ -81,15 +80,15 @@ fn merged_beside_others() -> Vec<Plan<IndexOp>> {
     [alone].into_iter().chain(others.map(beside)).collect()
 }
 
-/// A leaf with a transient duplicate on its second line. A thread that has emptied the next leaf
-/// repairs it, finds the next leaf not empty any more, and executes no further fence; then another
-/// thread removes the record.
+/// A leaf with a transient duplicate on its second line. A thread that has emptied the next leaf repairs it,
+/// finds the next leaf no longer empty, and executes no further fence; then another thread removes the
+/// record.
 fn repaired_beside_a_removal() -> Vec<Plan<IndexOp>> {
     let mut setup = [4, 5, 6, 7, 8].map(insert).to_vec();
-    setup.extend([4, 6, 8].map(IndexOp::Remove)); // 5 stands alone at the end of a line
+    setup.extend([4, 6, 8].map(IndexOp::Remove)); // 5 is alone at the end of a line
     setup.push(IndexOp::Background);
     let mut other = vec![insert(8)];
-    other.extend(vec![IndexOp::Get(1); 12]); // while the repair goes on
+    other.extend(vec![IndexOp::Get(1); 12]); // during the repair
     other.push(IndexOp::Remove(5));
     let plan = Plan {
         setup,

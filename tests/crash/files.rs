@@ -1,5 +1,5 @@
-//! Files of an environment: what is synced stays, of what is not the first appends may; names change at
-//! one moment.
+//! The files of an environment: synchronised appends survive, of the others a prefix may; names change
+//! atomically.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -24,7 +24,7 @@ pub(crate) struct Files(Env<Traced>);
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Create(u8),
-    /// Appends bytes: how many, from which one on, and whether it is synced.
+    /// Appends bytes: the file, their number, the first one, and whether to synchronise.
     Append(u8, u16, u8, bool),
     Sync(u8),
     Read(u8),
@@ -34,7 +34,7 @@ pub(crate) enum Op {
     DeleteOpen(u8),
 }
 
-/// A file: what it has, and the lengths that a crash may leave it.
+/// A file: its contents, and the lengths that it may have after a crash.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Kept {
     bytes: Vec<u8>,
@@ -49,7 +49,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Whether a crash may leave `found` of this.
+    /// Returns `true` if a crash may leave `found`.
     fn explains(&self, found: &Self) -> bool {
         let one = |(kept, found): (&Kept, &Kept)| {
             kept.lengths.contains(&found.bytes.len()) && kept.bytes.starts_with(&found.bytes)
@@ -160,7 +160,7 @@ impl CrashSubject for Files {
         for of in 0..NAMES {
             if names.iter().any(|found| found == name(of)) {
                 let file = self.0.open_file(name(of))?;
-                file.sync()?; // what is observed stays
+                file.sync()?; // observed contents remain
                 let bytes = file.read_all()?;
                 files.insert(of, Kept { lengths: vec![bytes.len()], bytes });
             }
@@ -219,7 +219,7 @@ impl CrashSubject for Files {
         let ret = Self::model(&mut after, op);
         let mut outcomes = vec![(after, ret)];
         if let Op::Append(file, _, _, true) = *op {
-            // Cut off between the two: appended, and not synced.
+            // Interrupted between the two: appended, and not synchronised.
             let mut part = model.clone();
             if let Some(kept) = part.files.get_mut(&file) {
                 let lengths = kept.lengths.clone();
@@ -253,7 +253,7 @@ impl CrashSubject for Files {
                 threads: vec![vec![Op::Rename(1, 0), Op::DeleteOpen(0), Op::Create(2)]],
                 tail: vec![Op::Read(0), Op::Create(1), append(1, 300), Op::Read(1)],
             },
-            // One made in place of another, which has several extents.
+            // A file replaces another one with several extents.
             Plan {
                 setup: vec![Op::Create(0), append(0, 100), append(0, 300), append(0, 500)],
                 threads: vec![vec![Op::Create(0), append(0, 3), Op::Delete(0)]],
@@ -270,7 +270,7 @@ impl CrashSubject for Files {
                 ]],
                 tail: vec![Op::Read(2), append(2, 11), Op::Read(2)],
             },
-            // Two threads append, and one reads meanwhile.
+            // Two threads append while one reads.
             Plan {
                 setup: vec![Op::Create(0), append(0, 5)],
                 threads: vec![
@@ -317,7 +317,8 @@ fn ops_for(threads: usize) -> BoxedStrategy<Op> {
         1 => file().prop_map(Op::DeleteOpen),
     ];
     if threads > 1 {
-        // A file that is renamed while it is open is another one to who opens it: a name is not an object.
+        // If a file is renamed while it is open, another thread may open another file of that name: a name is
+        // not an object.
         return one.boxed();
     }
     prop_oneof![8 => one, 2 => (file(), file()).prop_map(|(from, to)| Op::Rename(from, to))].boxed()

@@ -6,8 +6,8 @@ use pmindex::Hart;
 use pmindex::core::Traced;
 use pmindex_testkit::crash::{CrashIndex, IndexOp, Plan};
 
-/// A load into a chunk that was emptied: its first line may be durable long before its last one. And
-/// one that is refused on one thread, beside an insert on another.
+/// A load into an emptied chunk, whose first line may be durable long before its last one; and a load that is
+/// refused on one thread, beside an insert on another.
 fn loads(keys: u64) -> Vec<Plan<IndexOp>> {
     let tail = vec![IndexOp::Get(0); 8];
     vec![

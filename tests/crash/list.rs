@@ -65,7 +65,7 @@ pub(crate) enum Op {
     Get(u64),
 }
 
-/// Says that a root block is one.
+/// Marks a root block as valid.
 const SEAL: u64 = u64::from_le_bytes(*b"listroot");
 
 /// Links followed before a list counts as a cycle.

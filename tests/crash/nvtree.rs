@@ -96,7 +96,7 @@ impl CrashIndex for NvTreeWide {
     }
 
     fn owns(site: &Location<'static>) -> bool {
-        // What depends on the width of slots.
+        // The code that depends on the width of slots.
         site.file().ends_with("trees/src/nvtree/leaf.rs")
     }
 }

@@ -39,7 +39,7 @@ pub(crate) enum Op {
     Kill,
 }
 
-/// What a user sees of a pool.
+/// The state of a pool that a user sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Contents {
     indexes: BTreeMap<String, u64>,
@@ -69,7 +69,7 @@ impl<const ON: u8> Pools<ON> {
         open(space, &Self::limited())
     }
 
-    /// What this opening finds was made by earlier ones: their generations were lower.
+    /// Checks that everything in the pool is from earlier openings, with lower generations.
     fn check_generation(pool: &Pool<Traced>) -> Result<(), Fault> {
         for entry in pool.indexes()? {
             let made_by = pool.pm().load(&pool.get(PPtr::<Block>::new(entry.block()))?[1]);

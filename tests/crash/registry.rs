@@ -40,9 +40,9 @@ use super::{
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&Campaign) -> Findings,
-    /// So many attacks, from a seed.
+    /// Runs this many attacks, from a seed.
     pub(crate) attack: fn(u64, u64) -> Result<Attacked, Fault>,
-    /// What the conformance suite does under the deterministic scheduler, for an index of words or of byte
+    /// Runs the conformance suite under the deterministic scheduler, for an index of words or of byte
     /// strings.
     pub(crate) scheduled: Option<fn() -> Verdict>,
 }
@@ -60,7 +60,7 @@ where
     Entry { scheduled: Some(scheduled_index::<C>), ..entry::<Indexed<C>>() }
 }
 
-/// All of them.
+/// Returns all subjects.
 pub(crate) fn registry() -> Vec<Entry> {
     vec![
         entry::<List>(),

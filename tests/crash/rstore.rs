@@ -23,7 +23,7 @@ const LATE: u64 = 100;
 
 pub(crate) type Small = Partition<Traced>;
 
-/// What a partition is opened with.
+/// The options of a partition.
 pub(crate) trait Variant: Send + Sync + 'static {
     /// Changes its steps.
     fn vary(options: Options) -> Options {
@@ -31,7 +31,7 @@ pub(crate) trait Variant: Send + Sync + 'static {
     }
 }
 
-/// As it is.
+/// The default options.
 pub(crate) struct Right;
 
 impl Variant for Right {}
@@ -60,10 +60,10 @@ pub(crate) enum Op {
     Collect(u16),
     /// Several writes, each of its own, a slice of collection, and one commit.
     Paid(Vec<Write>, u16),
-    /// Removes what has expired.
+    /// Removes expired records.
     Expire,
     Clear,
-    /// Ends the partition, with its blocks durable or as it is, and opens it.
+    /// Closes the partition, with its blocks durable or not, and opens it.
     Reopen {
         closed: bool,
     },
@@ -370,10 +370,10 @@ impl<V: Variant> CrashSubject for Partitioned<V> {
     }
 }
 
-/// A run that random ones hardly are.
+/// A run that random ones seldom produce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// Collected while records move: copies, then the victim used anew.
+    /// Collection moves records: copies them, then reuses the victim.
     Moved,
     /// The only live record of a block is replaced, and the block collected before that is committed.
     Replaced,
@@ -389,11 +389,11 @@ pub(crate) enum Case {
     Large,
     /// The log is cut while a block is filled, a batch over two blocks.
     Cut,
-    /// Cleared, and what was there before stays away when its blocks are used anew.
+    /// Cleared, and the old records stay gone when their blocks are reused.
     Cleared,
     /// Closed, opened, gone on in the tails of its blocks.
     Closed,
-    /// Records move out of a block, and the log does not count any more.
+    /// Records move out of a block, whose log entries are no longer valid.
     MovedClosed,
     /// Batches.
     Batch,
@@ -512,26 +512,26 @@ fn gets() -> impl Iterator<Item = Op> {
     (0..KEYS).map(Op::Get)
 }
 
-/// What comes after most of them.
+/// Returns the operations after most of these runs.
 fn later() -> Vec<Op> {
     let again = [Op::Get(0), Op::Reopen { closed: false }, Op::Get(0)].into_iter();
     again.chain([Op::Churn(5, 20), Op::Get(0)]).collect()
 }
 
-/// A block of five records, of which four stay.
+/// Returns a block of five records, four of which remain.
 fn old() -> Vec<Op> {
     let one = [Op::Put(0, 7, 4)].into_iter();
     one.chain((1..5).map(|of| Op::Put(of, of, 32))).chain([Op::Churn(5, 8)]).collect()
 }
 
-/// A full block whose only live record is that of key 0, which the log does not count any more.
+/// Returns a full block whose only live record is that of key 0, whose log entry is no longer valid.
 fn alone() -> Vec<Op> {
     let one = [Op::Put(0, 7, 4)].into_iter();
     let closed = [Op::Reopen { closed: true }];
     one.chain((1..14).map(|of| Op::Put(5, of, 24))).chain(closed).collect()
 }
 
-/// A full block of which two records live, which the log does not count any more.
+/// Returns a full block with two live records, whose log entries are no longer valid.
 fn half() -> Vec<Op> {
     let two = [Op::Put(0, 7, 24), Op::Put(1, 8, 24)].into_iter();
     let closed = [Op::Reopen { closed: true }];

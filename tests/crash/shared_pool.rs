@@ -1,5 +1,5 @@
-//! A pool that several threads use at once: its directory, indexes that go with all their blocks, its
-//! growth.
+//! A pool that several threads use at once: its directory, its growth, and indexes that are dropped with all
+//! their blocks.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 /// The root of an index: its value, and blocks of its own.
 type Block = [PmU64; 8];
-/// So many: more than one operation of this pool frees.
+/// More blocks than one operation of this pool can free.
 const BLOCKS: usize = 5;
 
 /// The pool.
@@ -30,7 +30,7 @@ pub(crate) enum Op {
     GrowTo(u64),
 }
 
-/// What a user sees of a pool.
+/// The state of a pool that a user sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Contents {
     indexes: BTreeMap<u8, u64>,
@@ -108,7 +108,7 @@ impl CrashSubject for SharedPool {
         Ok(open_pool(space, &options())?.map(Self))
     }
 
-    /// `Some` if the operation found what it was to find, or changed what it was to change.
+    /// Returns `Some` if the operation found or changed what it should.
     fn apply(&self, op: &Op) -> Result<Option<u64>, Fault> {
         let pool = &*self.0;
         match op {

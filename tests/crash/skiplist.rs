@@ -14,8 +14,8 @@ fn insert(key: u64) -> IndexOp {
     IndexOp::Insert(key, key + 1)
 }
 
-/// Nodes that are divided, united, and unlinked when they are empty; a place whose record is gone gets
-/// another one; threads beside each other in one node and in its neighbours.
+/// Nodes that are split, merged, and unlinked when they are empty; a place that gets another record after a
+/// removal; threads in one node and in its neighbours.
 fn divided_and_united(keys: u64) -> Vec<Plan<IndexOp>> {
     let all: Vec<IndexOp> = (0..keys).map(insert).collect();
     let backwards: Vec<IndexOp> = (0..keys).rev().map(insert).collect();

@@ -110,7 +110,7 @@ impl CrashIndex for SpTreeWide {
     }
 
     fn value(n: u64) -> (u64, u64) {
-        (n, !n) // a value of which one word is old is not among these
+        (n, !n) // not among these: a value with one old word
     }
 
     fn owns(site: &Location<'static>) -> bool {

@@ -13,7 +13,7 @@ fn options() -> PoolOptions {
     PoolOptions::new().size(192 << 10).zone_bytes(64 << 10).slots(4).slot_bytes(1024)
 }
 
-/// Segments of the log and pieces of checkpoints that go back to the pool, while others need blocks.
+/// Segments of the log and pieces of checkpoints that return to the pool while other threads need blocks.
 fn segments() -> Vec<Plan<IndexOp>> {
     let setup = (0..10).map(|key| IndexOp::Insert(key, key + 1)).collect::<Vec<_>>();
     let tend = vec![IndexOp::Background; 4];
@@ -92,7 +92,7 @@ impl CrashIndex for SpTreeBufferedWide {
     }
 
     fn value(n: u64) -> (u64, u64) {
-        (n, !n) // a value of which one word is old is not among these
+        (n, !n) // not among these: a value with one old word
     }
 
     fn options() -> PoolOptions {

@@ -1,8 +1,8 @@
-//! SPTree's structured log by itself: three small maps, each a chain of the log over words in place.
+//! SPTree's structured log alone: three small maps, each a chain of the log over words in place.
 //!
-//! A map's words are its leaf, what its chain says since the last flush is its buffer. Flushes write
-//! the buffer to the words and end nothing: the next entry begins a new chain. Direct writes change
-//! the words behind the log's back, so they flush and append an end record first.
+//! A map's words are its leaf; the entries of its chain since the last flush are its buffer. A flush writes
+//! the buffer to the words and ends nothing: the next entry begins a new chain. Direct writes bypass the log,
+//! so they first flush and append an end record.
 //!
 //! ```text
 //! flush
@@ -54,7 +54,7 @@ struct Map {
 
 #[derive(Default)]
 struct State {
-    /// Whether `buffer` is what the chain says.
+    /// `true` if `buffer` agrees with the chain.
     restored: bool,
     chain: Chain,
     /// The chain's last sequence number when an end record became durable.
@@ -65,7 +65,7 @@ struct State {
     births: Vec<u64>,
 }
 
-/// What a chain says of its map's keys, and the births of its entries.
+/// The entries of a chain: the keys of its map, and the births of its entries.
 type Said = (Chain, BTreeMap<usize, u64>, Vec<u64>);
 
 /// The maps.
@@ -85,7 +85,7 @@ struct Open {
 pub(crate) enum Op {
     /// Sets a key, or deletes it (0), through the log.
     Put(usize, usize, u64),
-    /// As `Put`, several keys of several maps under one fence. Each by itself.
+    /// Puts several keys of several maps under one fence, each independently.
     PutMany(Vec<(usize, usize, u64)>),
     /// A value of this number of words: entries of several lines.
     Long(usize, usize, usize),
@@ -116,7 +116,7 @@ impl Open {
         Ok(&self.pool.get(self.root)?.maps[map][key])
     }
 
-    /// What a payload says.
+    /// Returns the map, the key and the value in a payload.
     fn decode(&self, payload: &[PmU64]) -> (usize, u64) {
         let pm = self.pool.pm();
         let (key, value) = (pm.load(&payload[0]) as usize, pm.load(&payload[1]));
@@ -126,7 +126,7 @@ impl Open {
         (key % KEYS, if whole { value } else { u64::MAX })
     }
 
-    /// What the chain that opening found says of a map.
+    /// Returns the entries of a map's chain that opening found.
     fn chain_of(&self, map: usize) -> Result<Said, PmError> {
         let mut chain = self.log.recovered(Self::id(map));
         let (mut said, mut births) = (BTreeMap::new(), Vec::new());
@@ -414,7 +414,7 @@ impl CrashSubject for SpTreeLog {
     fn observe(&self) -> Result<Self::Model, Fault> {
         self.with(|open| {
             let contents = open.contents()?;
-            // Who opens now finds the same, at once and restored.
+            // Another opening finds the same now, at once and restored.
             let other = Open::on(Arc::clone(&open.pool), open.root, Log::look)?;
             let served = other.contents()?;
             other.restore_all()?;
@@ -453,7 +453,7 @@ impl CrashSubject for SpTreeLog {
         }
     }
 
-    /// A crash may leave any part of several puts: of one map, a prefix of them.
+    /// A crash may leave any part of several puts: for each map, a prefix of them.
     fn outcomes(model: &Self::Model, op: &Op) -> Vec<(Self::Model, Option<u64>)> {
         let mut whole = model.clone();
         let ret = Self::model(&mut whole, op);
@@ -483,7 +483,7 @@ impl CrashSubject for SpTreeLog {
     fn directed() -> Vec<Plan<Op>> {
         let puts = |n: u64| (1..=n).map(|v| Op::Put(v as usize % MAPS, v as usize % KEYS, v));
         vec![
-            // Segments fill, die and are used anew.
+            // Segments fill, die and are reused.
             Plan {
                 setup: puts(24).chain([Op::Flush(0), Op::Flush(1), Op::Checkpoint]).collect(),
                 threads: vec![vec![Op::Flush(2), Op::Checkpoint, Op::Checkpoint]],

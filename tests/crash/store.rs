@@ -1,6 +1,6 @@
-//! A store of two maps: transactions, single writes beside them, moments of both.
+//! A store of two maps: transactions, single writes beside them, and moments of both.
 //!
-//! What persists is mostly an operation of an index or of the log, so the steps that mutants drop are the
+//! Most persistent writes are operations of an index or of the log, so the steps that mutants drop are the
 //! log's. The store's own tests explore this subject with wrong orders of its steps.
 
 use std::collections::BTreeMap;
@@ -49,22 +49,22 @@ impl Catalog for Small {
 
 pub(crate) type SmallStore = Store<Small, Traced>;
 
-/// What is done to a store before it is used.
+/// A preparation of a store.
 pub(crate) trait Variant: Send + Sync + 'static {
     const NAME: &'static str = "store";
-    /// Whether it keeps all commits.
+    /// `true` to keep all commits.
     const KEEPS: bool = false;
 
     /// Changes its steps.
     fn vary(_: &SmallStore) {}
 }
 
-/// As it is.
+/// No preparation.
 pub(crate) struct Right;
 
 impl Variant for Right {}
 
-/// All commits have records, and what they say is what the maps have.
+/// All commits have records, which agree with the maps.
 pub(crate) struct Kept;
 
 impl Variant for Kept {
@@ -79,7 +79,7 @@ pub(crate) struct Stored<V = Right> {
     variant: PhantomData<V>,
 }
 
-/// Which map, and which key of it.
+/// A map, and a key in it.
 type At = (usize, u64);
 
 #[derive(Clone, Debug)]
@@ -164,7 +164,7 @@ impl<V: Variant> CrashSubject for Stored<V> {
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
         let Some(pool) = open_pool(space, &options())? else { return Ok(None) };
-        Self::with(&pool).map(Some) // whatever of it is there: creating goes on
+        Self::with(&pool).map(Some) // whatever part of it exists: creation continues
     }
 
     fn apply(&self, op: &Op) -> Result<Ret, Fault> {
@@ -314,8 +314,8 @@ impl<V: Variant> CrashSubject for Stored<V> {
         .boxed()
     }
 
-    /// A plain write, and reads, of keys of a transaction, right behind it; two that read what the other
-    /// one writes.
+    /// A plain write, and reads, of the keys of a transaction immediately after it; two transactions that
+    /// read what the other one writes.
     fn directed() -> Vec<Plan<Op>> {
         let write =
             |value| Op::Write(vec![((0, 1), Some(value)), ((1, 1), Some(value)), ((1, 3), None)]);
@@ -345,8 +345,8 @@ impl<V: Variant> CrashSubject for Stored<V> {
     }
 
     fn owns(site: &Location<'static>) -> bool {
-        // A tree's steps are the subject `fptree`'s, making the log and giving its segments back that of the log.
-        // Numbers of sessions matter to who watches.
+        // A tree's steps belong to the subject `fptree`; creating the log and freeing its segments to that of
+        // the log. The numbers of sessions matter to watches only.
         let own = ["store/src/", "pm-log/src/lane.rs", "pm-log/src/entry.rs"];
         let of_watches = ["store/src/session.rs"];
         let is_of = |parts: &[&str]| parts.iter().any(|part| site.file().contains(part));

@@ -82,7 +82,7 @@ fn room_for_descriptors() -> PoolOptions {
     PoolOptions::new().size(192 << 10).zone_bytes(64 << 10).slots(4).slot_bytes(1024)
 }
 
-/// What closing makes durable is a convenience that no crash state needs, tested by itself.
+/// Closing makes some words durable for convenience, which no crash state needs; that is tested separately.
 fn owns_bztree(site: &Location<'static>) -> bool {
     site.file().contains("trees/src/bztree/") && !site.file().ends_with("/shutdown.rs")
 }
@@ -116,7 +116,7 @@ impl CrashIndex for BzTreeWords {
     }
 }
 
-/// BzTree with byte-string keys and values: some records stand in the leaf, some out of line.
+/// BzTree with byte-string keys and values: some records in the leaf, some out of line.
 pub(crate) struct BzTreeBytes;
 
 impl CrashIndex for BzTreeBytes {
@@ -188,7 +188,7 @@ impl CrashIndex for FpTreeWide {
     }
 
     fn value(n: u64) -> (u64, u64) {
-        (n, !n) // a value of which one word is old is not among these
+        (n, !n) // not among these: a value with one old word
     }
 
     fn owns(site: &Location<'static>) -> bool {

@@ -14,9 +14,9 @@ fn insert(key: u64) -> IndexOp {
     IndexOp::Insert(key, key + 1)
 }
 
-/// A way that parts at each of its depths: the paper's two words for a node above another one, of which a
-/// crash may lose one, are one word here. Then nodes that grow through all sizes and shrink again, and
-/// threads beside each other in one node and in those over it.
+/// A path that branches at each of its depths: the paper changes two words for a node above another one, of
+/// which a crash may lose one; here it is one word. Then nodes that grow through all sizes and shrink again,
+/// with threads in one node and in its ancestors.
 fn parted_grown_and_shrunk(keys: u64, grown: u64) -> Vec<Plan<IndexOp>> {
     let all: Vec<IndexOp> = (0..keys).map(insert).collect();
     let backwards: Vec<IndexOp> = (0..keys).rev().map(insert).collect();
@@ -82,7 +82,7 @@ impl CrashIndex for WoartWords {
     }
 }
 
-/// WOART with byte strings, many of them the beginning of others.
+/// WOART with byte strings, many of them prefixes of others.
 pub(crate) struct WoartBytes;
 
 impl CrashIndex for WoartBytes {

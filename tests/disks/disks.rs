@@ -1,22 +1,21 @@
 //! Power failures of an ordinary disk: `cargo xtask crash --index NAME --disk [--mutate]`.
 //!
 //! A pool with an index of any kind, in mode `Journal` and in mode `Periodic`, on two simulated files. The
-//! pool and its disk's protocol are the library's own, over files in memory; what is simulated is what of
-//! them the power leaves. A sector of 512 bytes is there as a whole, in its old or its new version, in any
-//! subset of those that were written since the last completed synchronisation. The kernel writes the pages
-//! of a mapped pool back when it likes, so that each page of it, or each sector or line, is there in any
-//! version that it had since. In a fourth of the runs in mode `Journal` a write or a synchronisation fails,
-//! in any place. Each state is opened, compared with what was acknowledged, checked as a whole and written
-//! to again.
+//! pool and the protocol of its disk are the library's own, over files in memory; the effects of a power
+//! failure are simulated. A sector of 512 bytes survives as a whole, in its old or its new version, in any
+//! subset of the sectors that were written since the last completed synchronisation. The kernel writes the
+//! pages of a mapped pool back at any time, so each page, or each sector or line, survives in any version
+//! that it had since. In a fourth of the runs in mode `Journal` a write or a synchronisation fails at any
+//! point. Each state is opened, compared with the acknowledged writes, checked and written to again.
 //!
-//! A mutant is a disk that lies, or a protocol that does not ask: a step of it makes nothing durable, or
+//! A mutant is a disk that lies, or a protocol that does not ask: one of its steps makes nothing durable, or
 //! does so one step later. Each must be caught.
 //!
-//! The protocol itself, two threads, and crashes while an opening replays are explored beside it, in the
-//! tests of `pmindex-core` (`pool/tests/journal_crash.rs`, `journal_again.rs`, `twin_crash.rs`).
+//! The protocol itself, two threads, and crashes during replay are explored in the tests of `pmindex-core`
+//! (`pool/tests/journal_crash.rs`, `journal_again.rs`, `twin_crash.rs`).
 //!
-//! Under plain `cargo test` every kind is explored with few states. A new kind of the library is here by
-//! itself.
+//! Under plain `cargo test` every kind is explored with few states. New kinds of the library are included
+//! automatically.
 #![forbid(unsafe_code)]
 
 mod journal;
@@ -54,37 +53,36 @@ type Model = BTreeMap<u64, u64>;
 /// A change of a record: its key, and its new value; none if it is removed.
 type Change = (u64, Option<u64>);
 
-/// A mode, and what it has of its own.
+/// A mode of durability.
 trait Mode {
     const NAME: &'static str;
-    /// Its steps, and what becomes of each.
+    /// The mutants of its steps.
     const MUTANTS: &'static [Mutant];
-    /// What a power failure may leave, and what was true then.
+    /// A state after a power failure, and the acknowledged writes.
     type Image: Image;
 
-    /// Whether this machine has what it needs.
+    /// Returns `true` if this machine supports it.
     fn is_possible() -> bool {
         true
     }
 
-    /// Runs an index through some operations, and gives every image to `take`, which returns whether to go
-    /// on.
+    /// Runs operations on an index, and passes every image to `take`, which returns `false` to stop.
     fn run(run: &Run, take: &mut dyn FnMut(Self::Image) -> bool) -> Result<(), String>;
 }
 
-/// What a power failure may have left.
+/// A state after a power failure.
 trait Image {
     /// The same for two images that are the same, with what may be found in them.
     fn digest(&self) -> u64;
 
-    /// What it is, in words.
+    /// Describes it.
     fn what(&self) -> &str;
 
     /// Opens it, compares and checks it, and writes on.
     fn check(&self, kind: Kind, bench: &Bench) -> Result<(), String>;
 }
 
-/// What a run does.
+/// The parameters of a run.
 #[derive(Clone, Copy)]
 struct Run {
     kind: Kind,
@@ -115,10 +113,10 @@ enum Fate {
     Moved,
 }
 
-/// A step that does not do what it should.
+/// A step that fails to make something durable.
 type Mutant = (Step, Fate);
 
-/// When what was written is durable, if ever.
+/// Decides when a write becomes durable, if ever.
 struct Durable {
     batch: Option<JournalMoment>,
     /// The pool's file, or the base of a twin.
@@ -146,7 +144,7 @@ struct Bench {
     folder: tempfile::TempDir,
 }
 
-/// What was found of one mode.
+/// The findings in one mode.
 struct Found {
     mode: &'static str,
     states: u64,
@@ -161,10 +159,10 @@ struct Found {
 #[command(name = "cargo xtask crash --disk")]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 struct Args {
-    /// Which kind of index; all of them if not given
+    /// The kind of index [default: all]
     #[arg(long)]
     index: Option<String>,
-    /// How many different states to check, per kind, half of them in each mode
+    /// The number of distinct states to check, per kind, half of them in each mode
     #[arg(long, default_value_t = 100)]
     states: u64,
     /// Where all choices come from; a failure prints the seed that replays it
@@ -215,7 +213,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     if args.mutate {
-        // What a mutant breaks may panic, and is told with the mutant.
+        // A mutant may cause panics, which are reported with the mutant.
         panic::set_hook(Box::new(|_| {}));
     }
     let (next, all_hold) = (AtomicUsize::new(0), AtomicBool::new(true));
@@ -233,7 +231,7 @@ fn main() -> ExitCode {
     if all_hold.into_inner() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Explores a kind in both modes, and prints what was found: whether all holds.
+/// Explores a kind in both modes and prints the findings; returns `true` if all states hold.
 fn explores(kind: Kind, args: &Args) -> bool {
     let bench = match Bench::new() {
         Ok(bench) => bench,
@@ -286,7 +284,7 @@ fn explore<M: Mode>(
     let mut found =
         Found { mode: M::NAME, states: 0, duplicates: 0, runs: 0, failure: None, seconds: 0.0 };
     let (started, mut known) = (Instant::now(), HashSet::new());
-    // Few states are of a whole run, too. A mutant may show late.
+    // The states are spread over a whole run, since a mutant may show late.
     let thin = if mutant.is_none() { (IMAGES_OF_RUN / states.max(1)).max(1) } else { 4 };
     while found.states < states && found.failure.is_none() {
         let run = Run { kind, seed: mix(seed ^ mix(found.runs)), thin, mutant };
@@ -336,7 +334,7 @@ impl Bench {
     }
 }
 
-/// A folder in memory, if there is one.
+/// Returns a folder in memory, if possible.
 fn folder() -> io::Result<tempfile::TempDir> {
     let shm = Path::new("/dev/shm");
     tempfile::tempdir_in(shm).or_else(|_| tempfile::tempdir())
@@ -353,7 +351,7 @@ fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
 struct Operations(u64);
 
 impl Operations {
-    /// What the next operation makes of which records: of one, or of six.
+    /// Returns the changes of the next operation: of one record, or of six.
     fn next(&mut self) -> Vec<Change> {
         self.0 = mix(self.0);
         let random = self.0;
@@ -388,7 +386,8 @@ fn change(model: &mut Model, changes: &[Change]) {
     }
 }
 
-/// Whether what was found is `model`, but for the records of an operation under way, each of which may be
+/// Returns `true` if `found` is `model`, except for the records of an operation in progress, each of which
+/// may be old or new.
 /// old or new.
 fn is_between(found: &Model, model: &Model, pending: &[Change]) -> bool {
     let is_pending = |key: &u64| pending.iter().any(|change| change.0 == *key);
@@ -403,7 +402,7 @@ fn is_between(found: &Model, model: &Model, pending: &[Change]) -> bool {
         })
 }
 
-/// An index that was opened after a power failure has what is right, is whole, and works on.
+/// Checks that an index that was opened after a power failure has the right records, is intact, and works.
 fn verify(pool: &Arc<Pool>, is_right: impl FnOnce(&Model) -> bool) -> Result<(), String> {
     let told = |what: &'static str| move |e: IndexError| format!("{what}: {e}");
     let index = AnyIndex::<u64, u64>::open(pool, "index").map_err(|e| format!("opening: {e}"))?;

@@ -13,9 +13,9 @@ use super::{
     durable, folder, is_between, mix, overwrite, verify,
 };
 
-/// The number of operations between checkpoints: fewer than the journal would take by itself.
+/// The number of operations between checkpoints: fewer than the journal itself would take.
 const CHECKPOINT: u64 = 16;
-/// What of the pool's file is of one moment, in bytes.
+/// The parts of the pool's file that survive as a whole, in bytes.
 const GRAINS: [usize; 3] = [4096, SECTOR, 64];
 /// The longest of these.
 const PAGE: usize = GRAINS[0];
@@ -35,7 +35,7 @@ pub(super) struct Image {
     what: String,
 }
 
-/// What is known of a pool while it is used.
+/// The state of a pool during a run.
 struct World {
     path: PathBuf,
     random: u64,
@@ -82,7 +82,7 @@ impl World {
         world
     }
 
-    /// Notes what the files are now.
+    /// Notes the present contents of the files.
     fn look(&mut self) {
         let now = read(&self.path);
         self.pages.resize(now.len() / PAGE, vec![vec![0; PAGE]]);
@@ -94,7 +94,7 @@ impl World {
         self.journal.look(read(&journal_of(&self.path)));
     }
 
-    /// What the pool's file is now is durable.
+    /// Notes that the present contents of the pool's file are durable.
     fn settle_pages(&mut self) {
         for versions in &mut self.pages {
             versions.drain(..versions.len() - 1);
@@ -238,7 +238,7 @@ impl Mode for Journal {
             let images = {
                 let mut world = locked();
                 if done.is_err() {
-                    // What a failure leaves.
+                    // Examine the states after a failure.
                     (0..8 * world.thin).for_each(|_| world.fail(JournalMoment::Written));
                 }
                 std::mem::take(&mut world.images)

@@ -1,8 +1,8 @@
-//! A file on a simulated disk: what of it is durable, and what it is now.
+//! A file on a simulated disk: its durable contents, and its present contents.
 
 use super::mix;
 
-/// What a disk writes wholly or not at all.
+/// The unit that a disk writes atomically.
 pub(super) const SECTOR: usize = 512;
 
 /// A file that is written by system calls.
@@ -11,7 +11,7 @@ pub(super) struct Shadow {
     now: Vec<u8>,
     /// The numbers of the sectors that are not durable.
     loose: Vec<usize>,
-    /// Of what is durable; sectors add to it by themselves, in any order.
+    /// The digest of the durable contents; each sector contributes independently, in any order.
     digest: u64,
 }
 
@@ -44,13 +44,13 @@ impl Survive {
 }
 
 impl Shadow {
-    /// Of a file that is durable as it is.
+    /// Makes one of a file whose contents are durable.
     pub(super) fn new(bytes: Vec<u8>) -> Self {
         let digest = digest_of(&bytes, 0);
         Self { now: bytes.clone(), durable: bytes, loose: Vec::new(), digest }
     }
 
-    /// Notes what the file is now.
+    /// Notes the present contents of the file.
     pub(super) fn look(&mut self, now: Vec<u8>) {
         if now.len() > self.durable.len() {
             self.durable.resize(now.len(), 0); // growth is durable before it is used
@@ -61,7 +61,7 @@ impl Shadow {
         self.now = now;
     }
 
-    /// Makes durable what was seen last, of the sectors that `which` names.
+    /// Makes the last noted contents durable, for the sectors that `which` selects.
     pub(super) fn settle(&mut self, which: impl Fn(usize) -> bool) {
         let Self { durable, now, loose, digest } = self;
         loose.retain(|&sector| {
@@ -76,7 +76,7 @@ impl Shadow {
         });
     }
 
-    /// What a power failure leaves, and a digest of it.
+    /// Returns a state after a power failure, and its digest.
     pub(super) fn survivors(&self, which: Survive) -> (Vec<u8>, u64) {
         let (mut bytes, mut digest) = (self.durable.clone(), self.digest);
         for &sector in self.loose.iter().filter(|&&sector| which.keeps(sector)) {
@@ -89,7 +89,7 @@ impl Shadow {
     }
 }
 
-/// A digest of sectors, the first of which has this number.
+/// Returns a digest of sectors, the first of which has this number.
 pub(super) fn digest_of(bytes: &[u8], first: usize) -> u64 {
     let sectors = bytes.chunks(SECTOR).zip(first as u64..);
     sectors.fold(0, |sum, (sector, number)| {

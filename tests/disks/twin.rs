@@ -1,4 +1,4 @@
-//! Mode `Periodic`: the pool lies in memory, all of which is gone but the twin on the disk.
+//! Mode `Periodic`: the pool is in memory, and after a power failure only the twin on the disk remains.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::{
     durable, folder, is_between, mix, overwrite, verify,
 };
 
-/// Bytes of the log, in which the base does not lie.
+/// The bytes of the log, which are before the base.
 const LOG: usize = 1 << 20;
 /// Sectors of the log's two heads.
 const HEADS: usize = 2 * 4096 / SECTOR;
@@ -39,7 +39,7 @@ pub(super) struct Image {
     what: String,
 }
 
-/// What is known of a twin while it is written.
+/// The state of a twin while it is written.
 struct World {
     twin: PathBuf,
     /// The pool in memory.
@@ -141,7 +141,7 @@ impl super::Image for Image {
 }
 
 impl Image {
-    /// Whether what was found is what was there at a moment that is not before the last synchronisation.
+    /// Returns `true` if `found` is the state at some moment not before the last synchronisation.
     fn is_prefix(&self, found: &Model) -> bool {
         let mut model = Model::new();
         self.history[..self.synced].iter().for_each(|done| change(&mut model, done));
@@ -157,7 +157,7 @@ impl Image {
     }
 }
 
-/// A twin that is written when somebody waits for it.
+/// Options for a twin that is written only when a call waits for it.
 fn options(twin: &Path) -> PoolOptions {
     let seldom = Duration::from_hours(1);
     let options = PoolOptions::new().size(512 << 10).huge_pages(false).twin(twin);

@@ -1,5 +1,5 @@
-//! The log of a disk's writes, as QEMU's `blklogwrites` and Linux's `dm-log-writes` write it: a head,
-//! then for each write or flush a sector that says what it was, and its data.
+//! The log of a disk's writes, in the format of QEMU's `blklogwrites` and Linux's `dm-log-writes`: a head,
+//! then for each write or flush a sector that describes it, and its data.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ const MAGIC: u64 = 0x006a_7366_7773_6872;
 const FLUSH: u64 = 1;
 const DISCARD: u64 = 4;
 
-/// What was done to the disk.
+/// An operation on the disk.
 #[derive(Debug)]
 pub(super) enum Entry {
     /// Everything that was written before is durable.
@@ -21,7 +21,7 @@ pub(super) enum Entry {
     Write {
         /// Where, in bytes.
         at: u64,
-        /// How many.
+        /// Their number.
         len: u64,
         /// Where they are in the log.
         data: u64,
@@ -30,7 +30,7 @@ pub(super) enum Entry {
     Mark(u64, Mark),
 }
 
-/// Reads what was done, in order. Writes from `marks_at` on are marks.
+/// Reads the operations in order. Writes from `marks_at` on are marks.
 pub(super) fn read(log: &File, marks_at: u64) -> Vec<Entry> {
     let words = |at: u64| -> [u64; 4] {
         let mut bytes = [0; 32];

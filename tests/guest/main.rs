@@ -1,7 +1,7 @@
-//! What `cargo xtask disk-vm` runs in a virtual machine: a writer on a disk whose every write and flush
-//! the host logs, and a verifier of the states that a power failure could have left of that disk.
+//! The program that `cargo xtask disk-vm` runs in a virtual machine: a writer on a disk whose every write and
+//! flush the host logs, and a verifier of the states that a power failure could have left of that disk.
 //!
-//! `GUEST_WORK` says what to do; without it the tests say that they are skipped.
+//! `GUEST_WORK` selects the work; without it the tests report that they are skipped.
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 

@@ -1,5 +1,5 @@
-//! The states that a power failure could have left of a disk: everything that was durable, and any part
-//! of what was written since.
+//! The states that a power failure could have left of a disk: everything durable, and any part of the later
+//! writes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use super::log::{self, Entry, SECTOR};
 use super::setting;
 use super::work::{self, Mark, THREADS};
 
-/// Bytes that a disk writes wholly or not at all, in these states.
+/// The unit in bytes that a disk writes atomically, in these states.
 const WHOLE: u64 = 4096;
 const STATE: &str = "/dev/shm/state";
 
@@ -27,7 +27,7 @@ impl Rng {
     }
 }
 
-/// What of the writes since the last flush has reached the disk.
+/// The writes since the last flush that reached the disk.
 #[derive(Clone, Copy, Debug)]
 enum Since {
     Nothing,
@@ -67,7 +67,7 @@ impl Image {
         }
     }
 
-    /// Makes a file of it.
+    /// Writes the state to a file.
     fn store(&self, path: &Path) -> File {
         let file = File::create(path).expect("memory");
         file.set_len(self.len).expect("memory");
@@ -85,7 +85,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     if done.status.success() { Ok(()) } else { Err(format!("{program} {arguments:?}: {}", why())) }
 }
 
-/// Hands what an entry wrote to `write`, in parts that a disk writes wholly or not at all.
+/// Passes the data of an entry to `write`, in units that a disk writes atomically.
 fn apply(log: &File, entry: &Entry, mut write: impl FnMut(u64, &[u8])) {
     let &Entry::Write { at, len, data } = entry else { return };
     for start in (0..len).step_by(WHOLE as usize) {
@@ -106,7 +106,7 @@ fn look(least: [Mark; THREADS as usize], seed: u64) -> Result<String, String> {
     unmounted.map(|()| found)
 }
 
-/// Verifies states at marks: all of them, or the number that the host gives.
+/// Verifies the states at marks: all of them, or the number that the host requests.
 pub(super) fn verify() {
     let number =
         |name: &str| -> u64 { setting(name).expect("the host says it").parse().expect("a number") };

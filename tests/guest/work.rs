@@ -1,4 +1,4 @@
-//! Two threads that write, each on keys of its own, and what must be found of that.
+//! Two threads that write keys of their own, and the check of what survives.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use super::setting;
 pub(super) const THREADS: u64 = 2;
 /// Bytes of a mark: those of a sector.
 pub(super) const MARK: usize = 512;
-/// What a mark begins with.
+/// The start of a mark.
 const MAGIC: u64 = u64::from_le_bytes(*b"pmxmark1");
 /// Keys of a thread.
 const KEYS: u64 = 40;
@@ -23,12 +23,12 @@ const O_DIRECT: i32 = 0o40000;
 
 type Model = BTreeMap<u64, u64>;
 
-/// What a thread had been told when it wrote this.
+/// The acknowledgements that a thread had when it wrote this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     /// Writes that had returned.
     pub(super) acked: u64,
-    /// Of them, those before the last `sync` that had returned.
+    /// Those before the last completed `sync`.
     pub(super) synced: u64,
 }
 
@@ -106,7 +106,7 @@ fn kind() -> Kind {
     *Kind::ALL.iter().find(|kind| kind.to_string() == name).expect("a kind of index")
 }
 
-/// What a thread does next: puts this value, or removes the key.
+/// Returns the next change of a thread: a put of this value, or a removal of the key.
 fn step(thread: u64, n: u64) -> (u64, Option<u64>) {
     let hash = (thread << 32 | n).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
     let key = thread * 1000 + hash % KEYS;
@@ -141,7 +141,7 @@ fn create() -> Result<(Arc<Pool>, AnyIndex<u64, u64>), String> {
     Ok((pool, index))
 }
 
-/// Writes; says how far each thread came, and what stopped it.
+/// Writes; reports the progress of each thread, and the error that stopped it.
 pub(super) fn write() {
     let steps: u64 = setting("STEPS").expect("the host says it").parse().expect("a number");
     let marks = Marks::open();
@@ -193,12 +193,12 @@ fn is_the_disk(error: &IndexError) -> bool {
     matches!(error, IndexError::Pool(PmError::DurabilityLost(_)))
 }
 
-/// Opens what is on the disk, and compares: of each thread's writes, the first ones are there, at least
-/// those that were synchronised and at most one more than was acknowledged. Then goes on.
+/// Opens the pool on the disk and compares: it must have a prefix of each thread's writes, with at least the
+/// synchronised ones, and at most one more than the acknowledged ones. Then continues to write.
 pub(super) fn look(synced: &[u64], acked: &[u64], seed: u64) -> Result<String, String> {
     let (path, options) = pool_at();
     if mode() == Durability::Periodic {
-        // The power has failed: what was in memory is gone.
+        // The power has failed: the contents of memory are lost.
         let _ = std::fs::remove_file(&path);
     }
     let pool = Arc::new(Pool::open(&path, &options).map_err(|error| format!("opening: {error}"))?);

@@ -1,4 +1,4 @@
-//! What a check that passes vouches for: whichever way an index is read, its answers are the same.
+//! Checks that all ways of reading an index that passed a check agree.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -9,9 +9,8 @@ use pmindex::{Index, IndexError, Key, Value};
 /// The number of keys at which ranges begin or end.
 const BOUNDS: usize = 24;
 
-/// The records of an index of which a check said that it has `checked`: those that a scan gives, a
-/// scan from behind, lookups of these and of all `keys`, ranges that begin and end anywhere, and
-/// the counts.
+/// Compares the records of an index for which a check reported `checked` records: those of a scan, of a
+/// backward scan, of lookups of these and of all `keys`, of ranges with any bounds, and the counts.
 ///
 /// # Errors
 /// Two answers that differ, or an error.

@@ -1,5 +1,5 @@
-//! An image of a pool, damaged as an enemy would: then opened, checked and used. Whatever comes of it
-//! is an error or some answer; never a panic, a hang, or memory without bound.
+//! Damages an image of a pool as an attacker would, then opens, checks and uses it. The result may be an
+//! error or any answer; never a panic, a hang, or unbounded memory.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -17,7 +17,7 @@ const ENDLESS: usize = 1 << 20;
 
 /// A pool with one index.
 pub struct Target {
-    /// What it is, for messages.
+    /// Its description, for messages.
     pub name: String,
     kind: Kind,
     pub(crate) bytes_as_keys: bool,
@@ -31,11 +31,11 @@ pub struct Target {
 pub struct Damage {
     /// Which of the words in use.
     pub at: u32,
-    /// What becomes of it.
+    /// The kind of damage.
     pub how: How,
 }
 
-/// What becomes of a word.
+/// The new value of a word.
 #[derive(Clone, Copy, Debug)]
 pub enum How {
     /// Another bit.
@@ -82,13 +82,13 @@ impl Target {
         targets
     }
 
-    /// How many words there are to damage.
+    /// Returns the number of words to damage.
     #[must_use]
     pub fn words(&self) -> u32 {
         self.used.len() as u32
     }
 
-    /// Damages a copy and uses it. Returns whether it opened.
+    /// Damages a copy and uses it. Returns `true` if it opened.
     pub fn attack(&self, damages: &[Damage], forge: bool) -> bool {
         let mut image = self.image.clone();
         let place = |number: u32| self.used[number as usize % self.used.len()];
@@ -136,14 +136,14 @@ impl Target {
     }
 }
 
-/// Uses whatever index there is; returns whether it opened.
+/// Uses the index, if it opens; returns `true` if it did.
 fn exploit<K: Key, V: Value>(
     pool: &Arc<Pool>,
     key: impl Fn(u64) -> K,
     value: impl Fn(u64) -> V,
 ) -> bool {
     let Ok(index) = AnyIndex::<K, V>::open(pool, "target") else { return false };
-    // Every result is good; that there is one is the point.
+    // Any result is right, as long as the call returns.
     let _ = index.check();
     let _ = index.stats();
     let _ = index.len();

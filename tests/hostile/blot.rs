@@ -20,7 +20,7 @@ const RECORDS: u64 = 2600;
 const LINE: usize = 8;
 const PAGE: usize = 512;
 
-/// A part of the file that is not what was written.
+/// A part of the file that is overwritten.
 #[derive(Clone, Debug)]
 pub struct Blot {
     words: Range<usize>,
@@ -29,14 +29,14 @@ pub struct Blot {
 }
 
 impl Blot {
-    /// Whether it is a whole page of zeros.
+    /// Returns `true` if it is a whole page of zeros.
     #[must_use]
     pub fn is_lost_page(&self) -> bool {
         self.words.len() == PAGE && self.seed.is_none()
     }
 }
 
-/// What comes of a blot.
+/// The outcome of a blot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// The pool or the index does not open, or the check fails.
@@ -54,7 +54,7 @@ pub enum Seen {
 
 /// A closed pool with one index, to be blotted.
 pub struct Paper {
-    /// What it is, for messages.
+    /// Its description, for messages.
     pub name: String,
     path: PathBuf,
     bytes_as_keys: bool,
@@ -77,8 +77,8 @@ impl Paper {
         Self { name: image.name, path, bytes_as_keys, image: image.words }
     }
 
-    /// So many blots, the same every time: zeroed pages first, then zeroed and random lines and
-    /// random pages, of what is not zero.
+    /// Returns this many blots, the same every time: zeroed pages first, then zeroed and random lines and
+    /// random pages, all of nonzero parts.
     #[must_use]
     pub fn blots(&self, count: usize) -> Vec<Blot> {
         let used = |len: usize| -> Vec<usize> {

@@ -1,15 +1,14 @@
-//! Attacks as bytes, as the fuzzer makes them, and those it found worth keeping.
+//! Attacks as bytes, as the fuzzer makes them, and its corpus.
 
 use crate::{Damage, How, Target};
 
-/// One input a line, in hexadecimal digits. `cargo xtask fuzz` begins with them; with `--keep` it
-/// writes them anew.
+/// One input a line, in hexadecimal. `cargo xtask fuzz` starts with them; with `--keep` it rewrites them.
 const KEPT: &str = include_str!("corpus.txt");
 
-/// The inputs that are kept: together they reach all that the fuzzer ever has.
+/// Returns the checked-in inputs, which together have all the coverage that the fuzzer ever reached.
 ///
 /// # Panics
-/// If the file has something else than bytes in it.
+/// If a line of the file is not hexadecimal.
 pub fn kept() -> impl Iterator<Item = Vec<u8>> {
     KEPT.lines().map(|line| {
         let digits = line.as_bytes().as_chunks::<2>().0;
@@ -21,8 +20,8 @@ pub fn kept() -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Carries out the attack that `bytes` are: the first byte chooses the target, the second whether
-/// checksums are put right, each ten after them are one damage, twelve at most.
+/// Runs the attack in `bytes`: the first byte chooses the target, the second whether checksums are fixed, and
+/// each ten of the others are one damage, at most twelve.
 pub fn carry_out(targets: &[Target], bytes: &[u8]) {
     let [which, forge, damages @ ..] = bytes else { return };
     let target = &targets[usize::from(*which) % targets.len()];

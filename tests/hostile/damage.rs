@@ -1,5 +1,5 @@
-//! A stretch of a pool becomes random bytes, as when a device fails: what is read then is what was
-//! written, or an error that says so; and a pool that was found damaged takes no writes.
+//! Replaces a part of a pool by random bytes, as a failing device does: later reads return the written data
+//! or an error, and a pool that was found damaged refuses writes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use pmindex::{AnyIndex, Index, IndexError, Key, Value};
 use crate::attack::{RECORDS, Target, options};
 use crate::image::{bytes_of, number, random, text};
 
-/// What came of lookups of the records of a target.
+/// The results of looking up the records of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Found, with their values.
@@ -21,11 +21,11 @@ pub struct Tally {
 }
 
 impl Target {
-    /// Makes `words` words from a place in use on random, and looks every record up; then tries to write.
-    /// `None`: the pool or the index did not open.
+    /// Randomizes `words` words from a used place on, looks every record up, and then tries to write. Returns
+    /// `None` if the pool or the index did not open.
     ///
     /// # Panics
-    /// If a pool that was found damaged takes a write, or a refused write changes what is read.
+    /// If a pool that was found damaged accepts a write, or a refused write changes the contents.
     pub fn lose(&self, seed: u64, words: usize) -> Option<Tally> {
         let (mut image, mut state) = (self.image.clone(), seed);
         // Beyond the header and the directory, whose checksums others test.

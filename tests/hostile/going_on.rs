@@ -1,8 +1,9 @@
-//! A killed pool, damaged, on a file: if it opens and a check passes, a program goes on writing, is
-//! killed, and opens it again. What was acknowledged after the damage is there, or an error said so.
+//! Damages the file of a killed pool: if it opens and a check passes, a program continues to write, is
+//! killed, and opens it again. Writes that were acknowledged after the damage are present, or an error was
+//! returned.
 //!
-//! A copy in memory has no operation slots in use, no tickets and no recovery: only a file shows what
-//! becomes of a damaged number that recovery goes by.
+//! A copy in memory has no operation slots in use, no tickets and no recovery: only a file shows the effect
+//! of a damaged number that recovery uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -28,7 +29,7 @@ const ZONES: usize = 5 * PAGE;
 
 /// A killed pool, to be damaged.
 pub struct Running {
-    /// What it is, for messages.
+    /// Its description, for messages.
     pub name: String,
     path: PathBuf,
     bytes_as_keys: bool,
@@ -42,12 +43,12 @@ pub struct Running {
     used: Vec<usize>,
 }
 
-/// What comes of a damage.
+/// The outcome of a damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The pool or the index does not open, or the check fails.
     Refused,
-    /// A write, or opening again, says that something is damaged.
+    /// A write, or opening again, reported damage.
     Noticed,
     /// Everything that was acknowledged is there.
     Kept,
@@ -78,7 +79,7 @@ impl Running {
         Self { name, path, bytes_as_keys, image, before, hot, heap, used }
     }
 
-    /// Damages a word, or some, as `seed` says, and goes on.
+    /// Damages one or more words, as `seed` selects, and continues.
     ///
     /// # Panics
     /// If the damaged copy cannot be written.
@@ -116,7 +117,7 @@ impl Running {
         }
     }
 
-    /// What no word should be in this place.
+    /// Returns a value that no word should have here.
     fn absurd(&self, at: usize, state: &mut u64) -> u64 {
         let word = self.image[at];
         match random(state) % 10 {
@@ -124,7 +125,7 @@ impl Running {
             1 => 0,
             2 => word.wrapping_add(1),
             3 => word.wrapping_sub(1),
-            4 => word ^ 1 << (48 + random(state) % 16), // where numbers do not come to
+            4 => word ^ 1 << (48 + random(state) % 16), // beyond the range of valid numbers
             5 => self.image[at ^ 1],
             6 => self.image[self.hot[random(state) as usize % self.hot.len()]],
             7 => self.before.get(at).copied().unwrap_or(0), // a store that was lost
@@ -185,7 +186,7 @@ fn go_on<K: Key + Debug, V: Value + PartialEq>(
     }
 }
 
-/// One write, compared with what it says. `Err(None)`: an error says so.
+/// Makes one write and compares the result. `Err(None)`: an error was returned.
 fn one<K: Key + Debug, V: Value + PartialEq>(
     index: &AnyIndex<K, V>,
     model: &mut BTreeMap<K, V>,

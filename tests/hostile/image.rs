@@ -11,11 +11,11 @@ const REMOVED: u64 = 50;
 
 /// The words of a pool's file.
 pub(crate) struct Image {
-    /// What it is, for messages.
+    /// Its description, for messages.
     pub(crate) name: String,
-    /// As it was closed or killed.
+    /// The words after it was closed or killed.
     pub(crate) words: Vec<u64>,
-    /// Before the last operations: what differs is what a running pool writes.
+    /// The words before the last operations: a running pool writes those that differ.
     pub(crate) before: Vec<u64>,
 }
 

@@ -41,7 +41,7 @@ fn a_list_of_leaves_without_end_is_noticed() {
         Damage { at: 3_720_774_235, how: How::PointTo(2_024_282_011) },
     ];
     assert!(target.attack(&damages, false));
-    // Wherever the nodes lie today: every word in use leads to a few others.
+    // Every used word leads to several others, independent of the present layout.
     for at in 0..target.words() {
         for to in (at % 61..target.words()).step_by((97 * 8 / times()).max(1)) {
             target.attack(&[Damage { at, how: How::PointTo(to) }], true);
@@ -49,7 +49,7 @@ fn a_list_of_leaves_without_end_is_noticed() {
     }
 }
 
-/// Damage that once made a full leaf, about to give records to its neighbour, look for what separates
+/// Regression: this damage made a full leaf, about to give records to its neighbour, look for a separator of
 /// keys that are out of order.
 #[test]
 fn a_leaf_whose_keys_are_out_of_order_is_noticed() {
@@ -107,13 +107,14 @@ fn what_the_fuzzer_keeps_is_an_error_or_an_answer() {
 /// Blots of one file.
 const BLOTS: usize = 16;
 
-/// Whether no page of an index can become zeros without notice: after a kill that of the first leaf of
-/// NV-Tree and of SPTree looks like an empty tree, a page of the log of a buffered SPTree like its end.
+/// Returns `true` if no page of an index can become zeros without notice: after a kill, a zeroed first leaf
+/// of NV-Tree and of SPTree looks like an empty tree, and a zeroed page of the log of a buffered SPTree like
+/// its end.
 fn tells(kind: Kind, closed: bool) -> bool {
     closed || !matches!(kind, Kind::NvTree | Kind::SpTree | Kind::BufferedSpTree)
 }
 
-/// A folder, in memory if there is one.
+/// Returns a folder, in memory if possible.
 fn folder() -> tempfile::TempDir {
     let place = Path::new("/dev/shm");
     let dir = if place.exists() { tempfile::tempdir_in(place) } else { tempfile::tempdir() };
