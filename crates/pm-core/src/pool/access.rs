@@ -109,6 +109,6 @@ impl<M: Medium> Pool<M> {
         if self.is_forked() {
             return Err(PmError::Forked);
         }
-        Err(PmError::Corrupt { what: "a pointer that leads nowhere", offset })
+        Err(PmError::Corrupt { what: "a pointer to no block", offset })
     }
 }

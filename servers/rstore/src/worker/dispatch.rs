@@ -102,7 +102,7 @@ impl Worker {
         let Some(group) = self.shard.group().filter(|_| reads) else { return Ok(()) };
         match group.leads() {
             Ok(()) if group.is_busy() => {
-                Err(Refusal::of("TRYAGAIN too much waits for the group to agree on"))
+                Err(Refusal::of("TRYAGAIN too many writes wait for the group, try again later"))
             }
             Ok(()) => {
                 group.note_command();

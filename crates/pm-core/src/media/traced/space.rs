@@ -132,7 +132,7 @@ impl Space {
         let fits =
             offset.checked_add(size_of::<T>() as u64).is_some_and(|end| end <= self.file_len());
         if offset == 0 || !fits || !offset.is_multiple_of(align_of::<T>() as u64) {
-            return Err(PmError::Corrupt { what: "a pointer that leads nowhere", offset });
+            return Err(PmError::Corrupt { what: "a pointer to no block", offset });
         }
         // SAFETY: in bounds (the file length never exceeds the memory) and aligned, checked above.
         Ok(unsafe { self.inner.memory.at::<T>(offset as usize) })
