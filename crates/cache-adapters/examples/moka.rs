@@ -1,6 +1,6 @@
-//! moka over blocks in a pool: `cargo run --release --example moka`.
+//! moka in front of blocks in a pool: `cargo run --release --example moka`.
 //!
-//! A process reads a slow file and dies; the next one finds in the pool what it read.
+//! A process reads a slow file and dies; the next one finds the blocks in the pool.
 
 mod warm;
 

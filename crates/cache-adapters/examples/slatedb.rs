@@ -1,7 +1,7 @@
 //! SlateDB whose cache is warm after a crash: `cargo run --release --example slatedb`.
 //!
-//! A process fills a database, reads it, and dies. Then it is read again, with the cache that the process left
-//! and with an empty one: how often the object store is asked for a block is the difference.
+//! A process fills a database, reads it, and dies. Then it is read again, with the cache that the process
+//! left and with an empty one: the number of reads from the object store is the difference.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ use slatedb::object_store::local::LocalFileSystem;
 
 const RECORDS: u32 = 20_000;
 
-/// The cache in the pool of this path.
+/// Opens the cache in the pool at this path.
 fn blocks(path: &Path) -> Result<Arc<BlockCache>, Box<dyn std::error::Error>> {
     let pool = Arc::new(Pool::open_or_create(path, &PoolOptions::new().size(64 << 20))?);
     let cache = match BlockCache::open(&pool, "blocks", &CacheOptions::default())? {
@@ -26,12 +26,12 @@ fn blocks(path: &Path) -> Result<Arc<BlockCache>, Box<dyn std::error::Error>> {
     Ok(Arc::new(cache))
 }
 
-/// The database in a folder, over this cache.
+/// Opens the database in a folder, over this cache.
 async fn open(folder: &Path, blocks: &Arc<BlockCache>) -> Result<Db, Box<dyn std::error::Error>> {
     let store = Arc::new(LocalFileSystem::new_with_prefix(folder)?);
     let front = FoyerCache::new_with_opts(FoyerCacheOptions { max_capacity: 1 << 20, shards: 1 });
     let cache = Arc::new(SlateCache::new(front, Arc::clone(blocks)));
-    // The database's own number, the same whenever it is opened.
+    // The database's number, the same at each opening.
     Ok(Db::builder("db", store).with_db_cache(cache, 1).build().await?)
 }
 
@@ -39,7 +39,7 @@ fn record(n: u32) -> (Vec<u8>, Vec<u8>) {
     (format!("key {:08}", n * 7919 % RECORDS).into(), format!("value {n} ").repeat(8).into())
 }
 
-/// Reads every 20th record, and says how often the object store was asked.
+/// Reads every 20th record; returns the number of reads from the object store.
 async fn read(folder: &Path, pool: &str) -> Result<u64, Box<dyn std::error::Error>> {
     let blocks = blocks(&folder.join(pool))?;
     let db = open(folder, &blocks).await?;

@@ -1,4 +1,4 @@
-//! foyer in front.
+//! foyer in front of a cache in a pool.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use pmindex_core::PmError;
 
 use crate::{get_or_load, note};
 
-/// A cache of foyer over the one in a pool, which takes the place of foyer's disk.
+/// A cache of foyer in front of the one in a pool, which replaces foyer's disk cache.
 #[derive(Clone, Debug)]
 pub struct FoyerFront {
     front: Cache<Key, Arc<Block>>,
@@ -17,18 +17,18 @@ pub struct FoyerFront {
 }
 
 impl FoyerFront {
-    /// So many bytes of blocks in DRAM, over a cache in a pool.
+    /// Makes a cache with this many bytes of blocks in DRAM, in front of a cache in a pool.
     #[must_use]
     pub fn new(bytes: usize, back: Arc<BlockCache>) -> Self {
         let weigh = |_: &Key, block: &Arc<Block>| size_of::<Block>() + block.bytes.len();
         Self { front: CacheBuilder::new(bytes).with_weighter(weigh).build(), back }
     }
 
-    /// The block of this name: from DRAM, from the pool, or from `load`, once for all who ask. To be called
-    /// within a runtime of tokio, where foyer loads.
+    /// Returns the block with this name: from DRAM, from the pool, or from `load`, which is called once for
+    /// all callers. Call it within a runtime of tokio, on which foyer loads.
     ///
     /// # Errors
-    /// Those of `load`, as foyer gives them to all who waited.
+    /// Those of `load`, which foyer returns to all waiting callers.
     pub async fn get_or_load<E, L>(
         &self,
         key: Key,
@@ -48,7 +48,7 @@ impl FoyerFront {
         self.front.get_or_fetch(&key, below).await.map(|entry| Arc::clone(entry.value()))
     }
 
-    /// Ends a block here and in the pool.
+    /// Removes a block here and from the pool.
     ///
     /// # Errors
     /// Those of [`BlockCache::remove`].
@@ -58,8 +58,8 @@ impl FoyerFront {
         Ok(())
     }
 
-    /// Ends all blocks of a file or an instance in the pool, and all blocks in DRAM, so that the number
-    /// may be given to another file. Of blocks that are being loaded meanwhile the caller makes sure.
+    /// Invalidates all blocks of a file or an instance in the pool, and all blocks in DRAM, so that the
+    /// number of the file can be reused. The caller ensures that no such block is being loaded.
     ///
     /// # Errors
     /// Those of [`BlockCache::invalidate`].
@@ -69,7 +69,7 @@ impl FoyerFront {
         Ok(ended)
     }
 
-    /// The cache in the pool.
+    /// Returns the cache in the pool.
     #[must_use]
     pub fn back(&self) -> &Arc<BlockCache> {
         &self.back

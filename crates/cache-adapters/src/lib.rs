@@ -1,4 +1,4 @@
-//! The block cache that is warm after a crash ([`BlockCache`]), behind caches that people have.
+//! The block cache that is warm after a crash ([`BlockCache`]), behind existing caches.
 //!
 //! | in front, in DRAM | | |
 //! | --- | --- | --- |
@@ -6,13 +6,13 @@
 //! | foyer | [`FoyerFront`] | `examples/foyer.rs` |
 //! | moka | [`MokaFront`] | `examples/moka.rs` |
 //!
-//! What is in front is what there was: its policy, its weights, its speed. Behind it a miss looks into the
-//! pool before it goes to the disk, the network or the object store, and what was loaded from there stays in
-//! the pool. So a process that starts again, after whatever end, is warm. Concurrent misses of a block are
-//! one load. Nothing here starts a thread; a lookup in the pool is a copy and waits for nothing.
+//! The cache in front is unchanged: its policy, its weights, its speed. After a miss there, the pool is
+//! searched before the disk, the network or the object store, and blocks loaded from these are stored in the
+//! pool. So a process that starts again, after any kind of end, is warm. Concurrent misses of a block cause
+//! one load. No thread is started; a lookup in the pool is a copy and waits for nothing.
 //!
-//! What is hit in front is used in the pool as well: one of eight hits is noted there ([`BlockCache::touch`]). Else
-//! what is used most would be the first to leave the pool, and the next process would load it again.
+//! Hits in front count in the pool as well: one of eight is noted there ([`BlockCache::touch`]). Otherwise
+//! the most used blocks would be the first to leave the pool, and the next process would load them again.
 #![forbid(unsafe_code)]
 
 mod foyer;
@@ -31,11 +31,11 @@ pub use moka::MokaFront;
 #[cfg(feature = "slatedb")]
 pub use slatedb::SlateCache;
 
-/// Of so many hits in front one is noted in the pool.
+/// One of this many hits in front is noted in the pool.
 const NOTED: u64 = 8;
 
-/// Notes in the pool that a block was hit in front: one of eight times, at random, so that no order of accesses leaves a
-/// block out. `key` names the block, and is asked for only then.
+/// Notes a hit in front in the pool: one of eight, chosen at random, so that no order of accesses omits a
+/// block. `key` returns the name of the block, and is called only then.
 ///
 /// # Cost
 /// That of [`BlockCache::touch`], one of eight times.
@@ -56,19 +56,20 @@ pub fn note(back: &BlockCache, key: impl FnOnce() -> Option<Key>) {
     }
 }
 
-/// Where a block came from.
+/// The source of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The pool, or somebody else's load.
+    /// The pool, or another caller's load.
     Pool,
     /// The load of this call.
     Load,
 }
 
-/// The block of this name: from the pool, or from `load`, which puts it there. Concurrent calls load once.
+/// Returns the block with this name: from the pool, or from `load`, whose result is stored there. Concurrent
+/// calls load once.
 ///
 /// # Errors
-/// Those of `load`; calls that wait for it then load for themselves.
+/// Those of `load`; waiting calls then load themselves.
 pub async fn get_or_load<E, L: Future<Output = Result<Block, E>>>(
     back: &BlockCache,
     key: &Key,
@@ -84,7 +85,7 @@ pub async fn get_or_load<E, L: Future<Output = Result<Block, E>>>(
             }
             Fetch::Load(ticket) => {
                 let block = load().await?;
-                // Whether it could be stored is in the metrics: a cache is no reason to fail.
+                // Only the metrics tell whether it could be stored: a cache must not cause failures.
                 let _ = ticket.fulfil(block.kind, &block.bytes);
                 return Ok((Arc::new(block), Source::Load));
             }

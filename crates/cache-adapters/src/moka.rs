@@ -1,4 +1,4 @@
-//! moka in front.
+//! moka in front of a cache in a pool.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use pmindex_core::PmError;
 
 use crate::{get_or_load, note};
 
-/// A cache of moka over the one in a pool.
+/// A cache of moka in front of the one in a pool.
 #[derive(Clone, Debug)]
 pub struct MokaFront {
     front: Cache<Key, Arc<Block>>,
@@ -17,7 +17,7 @@ pub struct MokaFront {
 }
 
 impl MokaFront {
-    /// So many bytes of blocks in DRAM, over a cache in a pool.
+    /// Makes a cache with this many bytes of blocks in DRAM, in front of a cache in a pool.
     #[must_use]
     pub fn new(bytes: u64, back: Arc<BlockCache>) -> Self {
         let weigh = |_: &Key, block: &Arc<Block>| {
@@ -26,10 +26,11 @@ impl MokaFront {
         Self { front: Cache::builder().max_capacity(bytes).weigher(weigh).build(), back }
     }
 
-    /// The block of this name: from DRAM, from the pool, or from `load`, once for all who ask.
+    /// Returns the block with this name: from DRAM, from the pool, or from `load`, which is called once for
+    /// all callers.
     ///
     /// # Errors
-    /// Those of `load`, which all who waited for it have.
+    /// Those of `load`, for all waiting callers.
     pub async fn get_or_load<E, L>(
         &self,
         key: Key,
@@ -47,7 +48,7 @@ impl MokaFront {
         self.front.try_get_with(key, below).await
     }
 
-    /// Ends a block here and in the pool.
+    /// Removes a block here and from the pool.
     ///
     /// # Errors
     /// Those of [`BlockCache::remove`].
@@ -57,8 +58,8 @@ impl MokaFront {
         Ok(())
     }
 
-    /// Ends all blocks of a file or an instance in the pool, and all blocks in DRAM, so that the number
-    /// may be given to another file. Of blocks that are being loaded meanwhile the caller makes sure.
+    /// Invalidates all blocks of a file or an instance in the pool, and all blocks in DRAM, so that the
+    /// number of the file can be reused. The caller ensures that no such block is being loaded.
     ///
     /// # Errors
     /// Those of [`BlockCache::invalidate`].
@@ -68,7 +69,7 @@ impl MokaFront {
         Ok(ended)
     }
 
-    /// The cache in the pool.
+    /// Returns the cache in the pool.
     #[must_use]
     pub fn back(&self) -> &Arc<BlockCache> {
         &self.back

@@ -1,4 +1,4 @@
-//! SlateDB: a `DbCache` over a `DbCache`.
+//! SlateDB: a `DbCache` in front of a cache in a pool.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,22 +13,22 @@ use ulid::Ulid;
 
 use crate::{Source, get_or_load, note};
 
-/// A cache of SlateDB that is warm after a crash: any of its caches in DRAM, over one in a pool.
+/// A cache of SlateDB that is warm after a crash: any of its caches in DRAM, in front of one in a pool.
 ///
-/// Everything that comes into the cache in front is written to the pool as well (write-through), so nothing
-/// has to be saved at the end, and there is none that loses it. A restarted process gives the database the same
-/// `db_cache_id`; databases that share a cache, ids of their own. SlateDB names each table by 128 bits of
-/// which 80 are random, so a database that was restored or copied never finds blocks of its other life.
+/// Every entry of the cache in front is also written to the pool (write-through), so nothing has to be saved
+/// at the end, and no kind of end loses it. A restarted process must give the database the same
+/// `db_cache_id`; databases that share a cache need different ids. SlateDB names each table by 128 bits of
+/// which 80 are random, so a database that was restored or copied never finds blocks of its former life.
 ///
-/// In front stands [`FoyerCache`](slatedb::db_cache::foyer::FoyerCache) or
-/// [`MokaCache`](slatedb::db_cache::moka::MokaCache); a `SplitCache` goes around this, not within.
+/// The cache in front is [`FoyerCache`](slatedb::db_cache::foyer::FoyerCache) or
+/// [`MokaCache`](slatedb::db_cache::moka::MokaCache); a `SplitCache` must contain this one, not be inside.
 #[derive(Clone, Debug)]
 pub struct SlateCache<C> {
     front: C,
     back: Arc<BlockCache>,
 }
 
-/// A key as SlateDB 0.18 writes it; of other versions nothing is kept.
+/// A key in the encoding of SlateDB 0.18; entries of other versions are not stored.
 #[derive(Deserialize)]
 enum Written<'k> {
     V1,
@@ -36,10 +36,10 @@ enum Written<'k> {
     V3(u64, &'k str, u64),
 }
 
-/// Bytes of a key that is written: three numbers and 26 letters.
+/// The bytes of an encoded key: three numbers and 26 letters.
 const KEY_BYTES: usize = 64;
 
-/// The name of an entry in the pool: all its 256 bits.
+/// Returns the name of an entry in the pool: all its 256 bits.
 fn name(key: &CachedKey) -> Option<Key> {
     let mut bytes = [0; KEY_BYTES];
     let written = postcard::to_slice(key, &mut bytes).ok()?;
@@ -61,24 +61,24 @@ fn decode(block: &Block) -> Option<CachedEntry> {
 }
 
 impl<C: DbCache> SlateCache<C> {
-    /// A cache of SlateDB over one in a pool.
+    /// Makes a cache of SlateDB in front of one in a pool.
     pub fn new(front: C, back: Arc<BlockCache>) -> Self {
         Self { front, back }
     }
 
-    /// The cache in the pool.
+    /// Returns the cache in the pool.
     pub fn back(&self) -> &Arc<BlockCache> {
         &self.back
     }
 
-    /// Of the pool, into the cache in front.
+    /// Copies an entry from the pool to the cache in front.
     async fn promote(&self, key: &CachedKey) -> Option<CachedEntry> {
         let entry = decode(&self.back.get(&name(key)?)?)?;
         self.front.insert(key.clone(), entry.clone()).await;
         Some(entry)
     }
 
-    /// A loader that looks into the pool first; and whether it found the entry there.
+    /// Returns a loader that searches the pool first, and a flag that it sets if it found the entry there.
     fn below(&self, key: &CachedKey, loader: CacheLoader) -> (CacheLoader, Arc<AtomicBool>) {
         let (back, key) = (Arc::clone(&self.back), name(key));
         let was_there = Arc::new(AtomicBool::new(false));
@@ -103,7 +103,7 @@ impl<C: DbCache> SlateCache<C> {
                     note.store(source == Source::Pool, Release);
                     return Ok(entry);
                 }
-                // Of another version of SlateDB.
+                // Written by another version of SlateDB.
                 let _ = back.remove(&key);
             }
         };
@@ -111,14 +111,14 @@ impl<C: DbCache> SlateCache<C> {
     }
 }
 
-/// Reports what the pool supplied as a hit.
+/// Reports an entry from the pool as a hit.
 fn told(fetched: CacheFetch, was_there: &AtomicBool) -> CacheFetch {
     let was_there = was_there.load(Acquire);
     let lookup = if was_there { CacheLookup::Hit } else { fetched.lookup };
     CacheFetch { lookup, ..fetched }
 }
 
-/// The methods that are the same for each kind of entry.
+/// The methods that are alike for each kind of entry.
 macro_rules! kinds {
     ($($get:ident, $fetch:ident;)*) => {
         #[async_trait]
@@ -150,7 +150,7 @@ macro_rules! kinds {
 
             async fn insert(&self, key: CachedKey, value: CachedEntry) {
                 if let (Some(name), Some(block)) = (name(&key), encode(&value)) {
-                    // Whether it could be stored is in the metrics of the cache.
+                    // Only the metrics of the cache tell whether it could be stored.
                     let _ = self.back.insert(&name, block.kind, &block.bytes);
                 }
                 self.front.insert(key, value).await;

@@ -1,4 +1,4 @@
-//! What comes through each adapter is what was loaded, once.
+//! Each adapter returns the loaded data, and loads once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ fn back(pool: &Arc<Pool>) -> Arc<BlockCache> {
     Arc::new(cache.expect("room"))
 }
 
-/// The pool as the next process finds it if this one is killed now.
+/// Returns the pool as the next process finds it after a kill.
 fn killed(pool: &Pool) -> Arc<BlockCache> {
     let mut image = vec![0; usize::try_from(pool.len()).expect("small")];
     pool.read_image(0, &mut image).expect("whole");
@@ -40,7 +40,7 @@ fn block(n: u64) -> Block {
 async fn moka_loads_once_and_is_warm_afterwards() {
     let pool = pool();
     let loads = Arc::new(AtomicU64::new(0));
-    let front = MokaFront::new(10_000, back(&pool)); // a part of it
+    let front = MokaFront::new(10_000, back(&pool)); // a part of the blocks
     let get = async |front: &MokaFront, n| {
         let load = || async {
             loads.fetch_add(1, Relaxed);
@@ -100,14 +100,14 @@ async fn foyer_loads_once_and_is_warm_afterwards() {
     assert_eq!(loads.load(Relaxed), 301);
 }
 
-/// A pool of few segments, which what passes through it fills again and again.
+/// A pool of few segments, which new blocks fill again and again.
 fn small(pool: &Arc<Pool>, segments: u64) -> Arc<BlockCache> {
     let options = CacheOptions::new(segments << 16).segment_bytes(64 << 10);
     Arc::new(BlockCache::create(pool, "blocks", &options).expect("room"))
 }
 
-/// Ten blocks are asked for all the time, among thousands of which each is asked for once. In front there is room for
-/// all of them, in the pool for a few hundred.
+/// Ten blocks are read all the time, among thousands that are each read once. The cache in front has room for
+/// all of them, the pool for a few hundred.
 async fn hot_among_cold(mut get: impl AsyncFnMut(u64)) {
     for cold in 0..4000 {
         get(cold % 10).await;
@@ -146,8 +146,8 @@ async fn what_foyer_has_in_front_stays_in_the_pool() {
     assert_hot_is_there(&killed(&pool));
 }
 
-/// One record is read all the time, among thousands in other blocks; its block, the index and the filter are hit in
-/// front. A killed process finds them all in the pool.
+/// One record is read all the time, among thousands in other blocks; its block, the index and the filter are
+/// hit in front. After a kill they are all in the pool.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_slatedb_has_in_front_stays_in_the_pool() {
     let (pool, store) = (pool(), Arc::new(InMemory::new()));
@@ -179,8 +179,8 @@ async fn what_slatedb_has_in_front_stays_in_the_pool() {
     assert_eq!(after.misses, before.misses, "hot, but hit in front alone");
 }
 
-/// Databases that share a cache do not meet in it, and one that is restored finds nothing of its other
-/// life: its tables have other names.
+/// Databases that share a cache have separate entries, and a restored database finds nothing of its former
+/// life, since its tables have other names.
 #[tokio::test(flavor = "multi_thread")]
 async fn slatedb_reads_what_it_wrote_over_a_cache_that_was_killed() {
     let (pool, store) = (pool(), Arc::new(InMemory::new()));

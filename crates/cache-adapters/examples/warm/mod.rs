@@ -1,4 +1,4 @@
-//! What the examples share: a slow file, and a process that reads it and dies.
+//! Code that the examples share: a slow file, and a process that reads it and dies.
 
 use std::error::Error;
 use std::path::Path;
@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 use pmindex_cache::{BlockCache, CacheOptions};
 use pmindex_core::{Pool, PoolOptions};
 
-/// What an example ends with.
+/// The result of an example.
 pub type Done = Result<(), Box<dyn Error>>;
 
-/// Blocks of the slow file.
+/// The number of blocks of the slow file.
 pub const BLOCKS: u64 = 2_000;
-/// Bytes of a block.
+/// The bytes of a block.
 pub const BLOCK: u64 = 4096;
 
-/// A block as the slow file has it.
+/// Returns a block of the slow file.
 pub fn block(n: u64) -> Vec<u8> {
     (0..BLOCK).map(|at| (n * 31 + at) as u8).collect()
 }
 
-/// Reads it: a millisecond, as over a network.
+/// Reads a block, which takes a millisecond, as over a network.
 pub async fn read_slowly(n: u64) -> std::io::Result<Vec<u8>> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     Ok(block(n))
 }
 
-/// The cache in the pool of this path.
+/// Opens the cache in the pool at this path.
 pub fn back(path: &Path) -> Result<Arc<BlockCache>, Box<dyn Error>> {
     let pool = Arc::new(Pool::open_or_create(path, &PoolOptions::new().size(64 << 20))?);
     let cache = match BlockCache::open(&pool, "blocks", &CacheOptions::default())? {
@@ -38,7 +38,7 @@ pub fn back(path: &Path) -> Result<Arc<BlockCache>, Box<dyn Error>> {
     Ok(Arc::new(cache))
 }
 
-/// Runs `read`, which says how often it read the slow file, in a process that then dies, and once more.
+/// Runs `read`, which returns how often it read the slow file, in a process that then dies, and once more.
 pub async fn twice(
     name: &str,
     read: impl AsyncFn(Arc<BlockCache>) -> Result<u64, Box<dyn Error>>,

@@ -1,4 +1,4 @@
-//! Figure 3.8: how often each block is asked for.
+//! Figure 3.8: the number of accesses to each block.
 
 use std::collections::HashMap;
 

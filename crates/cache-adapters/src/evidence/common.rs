@@ -1,4 +1,4 @@
-//! What the parts share: random numbers, time, tables.
+//! Code that the parts share: random numbers, time, tables.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use pmindex_core::{Pool, PoolOptions};
 
 pub(crate) type Fault = Box<dyn std::error::Error>;
 
-/// Folders that are removed in the end.
+/// Folders that are removed at the end.
 pub(crate) struct Places {
     pub(crate) memory: PathBuf,
     pub(crate) disk: PathBuf,
@@ -25,7 +25,7 @@ impl Places {
         Ok(places)
     }
 
-    /// A new pool of so many bytes.
+    /// Creates a pool of this many bytes.
     pub(crate) fn pool(&self, name: &str, bytes: u64) -> Result<Arc<Pool>, Fault> {
         let path = self.memory.join(name);
         let _ = std::fs::remove_file(&path);
@@ -46,7 +46,7 @@ pub(crate) fn mix(x: u64) -> u64 {
     x ^ x >> 32
 }
 
-/// Numbers that look random, the same in each run.
+/// A generator of pseudo-random numbers, the same in each run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -63,17 +63,17 @@ impl Random {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Below 1.
+    /// Returns a number from 0 to below 1.
     pub(crate) fn part(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
-/// Who is asked for: of so many.
+/// A distribution of accesses over ids.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Skew {
     Uniform,
-    /// Four of five ask for the first fifth.
+    /// Four of five accesses are to the first fifth.
     EightyTwenty,
 }
 
@@ -90,17 +90,17 @@ impl Skew {
 }
 
 thread_local! {
-    /// What this thread waited for a medium.
+    /// The time that this thread waited for a medium.
     static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Has waited for a medium so long. Nobody sleeps: it is added to the time that is measured.
+/// Notes a wait for a medium. No thread sleeps: the time is added to the measured time.
 pub(crate) fn wait(time: Duration) {
     WAITED.set(WAITED.get() + time);
 }
 
-/// A time of this thread: what it had a processor and what it [waited](wait). Other programs beside it do not
-/// make it longer, and nor does a lock that another thread holds.
+/// A time of this thread: processor time plus the time it [waited](wait). Neither other programs nor a lock
+/// that another thread holds make it longer.
 #[derive(Clone, Copy)]
 pub(crate) struct Began(Duration);
 
@@ -114,7 +114,7 @@ impl Began {
     }
 }
 
-/// Of this process since it was started, with what this thread waited.
+/// Returns the time of this process since its start, including this thread's waits.
 pub(crate) fn since_start() -> Duration {
     processor(rustix::time::ClockId::ProcessCPUTime) + WAITED.get()
 }
@@ -124,7 +124,7 @@ fn processor(clock: rustix::time::ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// How much longer a read of so many bytes takes in persistent memory.
+/// Adds the longer latency of a read of this many bytes in persistent memory.
 pub(crate) fn pm_delay(is_delayed: bool, bytes: usize) {
     if is_delayed {
         let lines = bytes.div_ceil(64) as u32;
@@ -156,7 +156,7 @@ impl Sheet {
     }
 }
 
-/// What is claimed, then a table.
+/// Formats a claim, then a table.
 pub(crate) fn chapter(title: &str, claim: &str, sheet: Sheet, found: &str) -> String {
     format!("## {title}\n\n**The thesis**: {claim}\n\n{}\n{found}\n", sheet.text())
 }

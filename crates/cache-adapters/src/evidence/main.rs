@@ -1,6 +1,7 @@
-//! Measures what the thesis's chapter 3 measures (figures 3.6 to 3.10, 3.12 to 3.14, table 3.1), at this
-//! machine's size, and the caches of other crates beside ours. Prints a page: `cargo xtask evidence --only cache`
-//! keeps it in `docs/evidence/`.
+//! Measures the figures of chapter 3 of Lersch's thesis (Leveraging Non-Volatile Memory in Modern Storage
+//! Management Architectures; figures 3.6 to 3.10, 3.12 to 3.14, table 3.1) at the size of this machine, and
+//! compares our caches with those of other crates. Prints a page: `cargo xtask evidence --only cache` keeps
+//! it in `docs/evidence/`.
 #![forbid(unsafe_code)]
 
 mod blocks;
@@ -22,19 +23,19 @@ use common::Fault;
 /// Figures of placement and of the block cache, as a page of tables
 #[derive(Parser)]
 struct Args {
-    /// Where pools are: tmpfs, whose memory stands for persistent memory
+    /// The folder of the pools: tmpfs, whose memory stands for persistent memory
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// Where files are that are synchronised with a disk
+    /// The folder of files that are synchronised with a disk
     #[arg(long, default_value = "target")]
     disk: PathBuf,
-    /// Everything this many times smaller
+    /// The factor by which everything is smaller
     #[arg(long, default_value_t = 1)]
     smaller: u64,
-    /// Only these parts: search, writes, blocks, tables, slow, restart, ratios, speeds
+    /// The parts to run: search, writes, blocks, tables, slow, restart, ratios, speeds
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
-    /// Reads through a cache until it is killed: what the part `restart` starts
+    /// Read through a cache until killed; the part `restart` starts this
     #[arg(long, hide = true)]
     reader: Option<String>,
 }

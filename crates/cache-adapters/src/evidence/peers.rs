@@ -1,4 +1,4 @@
-//! Caches of other crates beside ours: hit ratios, and operations a second.
+//! Compares our caches with those of other crates: hit ratios, and operations per second.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -14,13 +14,13 @@ use crate::common::{Began, Fault, Places, Random, Sheet, Skew, texts};
 
 type Value = Arc<u64>;
 
-/// A cache of values; who misses inserts.
+/// A cache of values; after a miss the caller inserts.
 trait Cache: Sync {
     fn get(&self, id: u64) -> bool;
     fn put(&self, id: u64, value: &Value);
 }
 
-/// One of our policies alone, by one thread.
+/// One of our policies, used by one thread.
 struct Alone<P>(parking_lot::Mutex<P>);
 
 impl<P: Policy<u64> + Send> Cache for Alone<P> {
@@ -92,7 +92,7 @@ fn foyer(
     foyer::CacheBuilder::new(capacity).with_shards(shards).with_eviction_config(config).build()
 }
 
-/// Of so many ids by a Zipf distribution of exponent 0.99, the hot ones spread.
+/// A Zipf distribution of exponent 0.99 over ids, with the hot ones spread.
 struct Zipf(Vec<f64>);
 
 impl Zipf {
@@ -111,14 +111,14 @@ impl Zipf {
     }
 }
 
-/// Traces of the evaluation: what is asked for, in order.
+/// Returns the traces of the evaluation: accesses in order.
 fn traces(ids: u64, len: usize) -> Vec<(&'static str, Vec<u64>)> {
     let (mut random, zipf) = (Random::new(3), Zipf::new(ids));
     let mut make = |next: &mut dyn FnMut(&mut Random, u64) -> u64| {
         (0..len as u64).map(|at| next(&mut random, at)).collect::<Vec<u64>>()
     };
     let block = |skew: Skew, random: &mut Random, at: u64, last: &mut u64| {
-        // Index block, then data block of one get.
+        // The index block, then the data block, of one get.
         if at.is_multiple_of(2) {
             *last = skew.next(random, ids * RECORDS_IN_BLOCK) / RECORDS_IN_BLOCK;
             return ids + *last / BLOCKS_IN_TABLE;
@@ -157,7 +157,7 @@ fn traces(ids: u64, len: usize) -> Vec<(&'static str, Vec<u64>)> {
     ]
 }
 
-/// Percent of hits in the second half.
+/// Returns the percentage of hits in the second half.
 fn hits(cache: &dyn Cache, trace: &[u64], value: &Value) -> f64 {
     let mut hits = 0;
     for (at, &id) in trace.iter().enumerate() {
@@ -231,7 +231,7 @@ pub(crate) fn ratios(places: &Places, smaller: u64) -> Result<String, Fault> {
     ))
 }
 
-/// Millions of gets a second; who misses inserts.
+/// Returns millions of gets per second; after a miss the thread inserts.
 fn speed(
     cache: &dyn Cache,
     trace: &[u64],
@@ -266,7 +266,7 @@ fn speed(
             });
         }
     });
-    // Of the threads together, had each had a processor of its own.
+    // The rate of all threads, as if each had a processor of its own.
     done.into_inner() as f64 * 1e3 * threads as f64 / spent.into_inner() as f64
 }
 
@@ -275,7 +275,7 @@ pub(crate) fn speeds(_: &Places, smaller: u64) -> Result<String, Fault> {
     let capacity = ids as usize / 10;
     let zipf = Zipf::new(ids);
     let mut random = Random::new(4);
-    // Which is hot has nothing to do with where it lies.
+    // The rank of an id is independent of its place.
     let spread = |rank: u64| rank * 7_919 % ids;
     let trace: Vec<u64> =
         (0..1_000_000 / smaller).map(|_| spread(zipf.next(&mut random))).collect();

@@ -1,4 +1,4 @@
-//! Figure 3.14: how long until it is as fast as before the process was killed.
+//! Figure 3.14: the time until a reader is as fast as before the process was killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,10 +12,11 @@ use pmindex_core::{Pool, PoolOptions};
 use crate::common::{Began, Fault, Places, Random, Sheet, Skew, chapter, since_start, texts};
 use crate::slow::{BLOCK, DramOnly, Ours, Reader, Storage, warm};
 
-/// Of one figure of a reader.
+/// The duration of one figure of a reader.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// Reads blocks, and says how many in each window, and when that ended, in ms since the process was started; `how` is `dram` or `pool`, and `-warm` if it is warmed first.
+/// Reads blocks, and prints the number in each window and the end of the window in ms since the process was
+/// started; `how` is `dram` or `pool`, with `-warm` to warm the cache first.
 pub(crate) fn read_until_killed(how: &str, dir: &Path, smaller: u64) -> Result<(), Fault> {
     let storage = Storage {
         blocks: 65_536 / smaller,
@@ -68,8 +69,9 @@ fn start(
     Ok((child, lines.filter_map(two)))
 }
 
-/// Reads a second at the peak, those of the next process in its first second, and milliseconds from its start
-/// until it reads 90 % of the peak. It has what lies in another folder.
+/// Returns the reads per second at the peak, those of the next process in its first second, and the
+/// milliseconds from its start until it reads 90 % of the peak. The next process uses the files of another
+/// folder.
 fn one(kind: &str, dir: &Path, next: &Path, smaller: u64) -> Result<[f64; 3], Fault> {
     let (mut child, windows) = start(&format!("{kind}-warm"), dir, smaller)?;
     let peak: Vec<f64> = windows.take(20).map(|(reads, _)| reads).collect();
@@ -83,7 +85,7 @@ fn one(kind: &str, dir: &Path, next: &Path, smaller: u64) -> Result<[f64; 3], Fa
         if last.len() == 10 {
             first = last.iter().sum();
         }
-        // Two windows, so that one lucky one does not count.
+        // The mean of two windows, so that one lucky window does not count.
         let two = last.iter().rev().take(2).sum::<f64>() / 2.0;
         if reached.is_none() && last.len() >= 2 && two >= 0.9 * peak {
             reached = Some(at);

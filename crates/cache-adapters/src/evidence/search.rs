@@ -11,14 +11,14 @@ use crate::common::{Began, Fault, Places, Random, Sheet, chapter, pm_delay, text
 
 const INTEGERS: usize = 512;
 const BLOCK: usize = 8 * INTEGERS;
-/// As many as caches of the processor do not hold.
+/// More than the caches of the processor hold.
 const BLOCKS: u64 = 16_384;
 
 fn in_dram(block: &[u64], wanted: u64) -> usize {
     block.partition_point(|&number| number < wanted)
 }
 
-/// In place: reads the integers that a search looks at.
+/// Searches in place: reads only the integers that it compares.
 fn in_pm(file: &File, block: u64, wanted: u64, is_delayed: bool) -> Result<usize, Fault> {
     let (mut low, mut high) = (0, INTEGERS);
     while low < high {
@@ -70,7 +70,7 @@ pub(crate) fn page(places: &Places, smaller: u64) -> Result<String, Fault> {
     ] {
         let mut cells = Vec::new();
         for is_delayed in [false, true] {
-            // Of one block, so that every access misses.
+            // With room for one block, so that every access misses.
             let lru: Hot<u64, Arc<[u64]>, Lru<_, _>> = Hot::new(64, 1);
             let two_q: Hot<u64, Arc<[u64]>, TwoQ<_, _>> = Hot::new(64, 1);
             let mut turn = 0;
@@ -81,7 +81,7 @@ pub(crate) fn page(places: &Places, smaller: u64) -> Result<String, Fault> {
                 0 => Ok(in_dram(&dram[at as usize], wanted)),
                 1 => in_pm(&file, at, wanted, is_delayed),
                 2 => {
-                    turn += 1; // an id that is new
+                    turn += 1; // a new id
                     let block = lru.get_or_load(turn, || copy(&file, at, is_delayed))?;
                     Ok(in_dram(&block, wanted))
                 }
@@ -89,7 +89,7 @@ pub(crate) fn page(places: &Places, smaller: u64) -> Result<String, Fault> {
                     turn += 1;
                     let id = 2 * blocks + turn;
                     if kind == 4 {
-                        let _ = two_q.place(id); // asked for before
+                        let _ = two_q.place(id); // accessed before
                     }
                     match two_q.place(id) {
                         Placed::Hit(block) => Ok(in_dram(&block, wanted)),

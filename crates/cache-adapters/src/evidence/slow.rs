@@ -1,4 +1,4 @@
-//! Figures 3.12 and 3.13: reads over something slow, with memory of one price.
+//! Figures 3.12 and 3.13: reads over a slow medium, with memory of equal price.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,14 +15,14 @@ use pmindex_core::Pool;
 use crate::common::{Began, Fault, Places, Random, Sheet, Skew, chapter, texts, wait};
 
 pub(crate) const BLOCK: usize = 4096;
-/// 110 GB, 10 GB, 2 GB, 17 GB of the thesis, in thousandths of the data.
+/// The thesis's 110 GB, 10 GB, 2 GB and 17 GB, in thousandths of the data.
 const DRAM_ONLY: u64 = 91;
 const DRAM: u64 = 18;
 const PM: u64 = 155;
 
 type Shared = Arc<[u8]>;
 
-/// Blocks on something slow.
+/// Blocks on a slow medium.
 pub(crate) struct Storage {
     pub(crate) blocks: u64,
     pub(crate) wait: Duration,
@@ -42,14 +42,14 @@ impl Storage {
     }
 }
 
-/// Who reads blocks, of all threads.
+/// Reads blocks, for all threads.
 pub(crate) trait Reader: Sync {
-    /// Reads a block; whether it was cached.
+    /// Reads a block; returns `true` if it was cached.
     fn read(&self, n: u64) -> Result<bool, Fault>;
 }
 
 fn check(bytes: &[u8], n: u64) -> Result<(), Fault> {
-    // The lines that a search looks at.
+    // The lines that a search reads.
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
     if (0..5).all(|line| word(line * 768) == n) { Ok(()) } else { Err("a wrong block".into()) }
 }
@@ -78,12 +78,12 @@ impl Reader for DramOnly<'_> {
     }
 }
 
-/// DRAM over a cache in a file of tmpfs, through system calls; LRU both.
+/// DRAM in front of a cache in a file of tmpfs, through system calls; LRU for both.
 struct OverFile<'s> {
     storage: &'s Storage,
     hot: Hot<u64, Shared, Lru<u64, Shared>>,
     file: File,
-    /// Which blocks are where in the file.
+    /// The blocks in the file, and their places.
     below: Mutex<(Lru<u64, u32>, Vec<u32>, std::collections::HashMap<u64, u32>)>,
 }
 
@@ -108,7 +108,7 @@ impl Reader for OverFile<'_> {
             let mut below = self.below.lock();
             let (lru, _, slots) = &mut *below;
             let access = lru.access(n);
-            // One that another thread writes now is read from the storage as well.
+            // A block that another thread is writing is read from the storage.
             if access == Access::Hit
                 && let Some(&slot) = slots.get(&n)
             {
@@ -142,7 +142,7 @@ const fn name(n: u64) -> Key {
     Key { instance: 1, file: n / 512, offset: n % 512 }
 }
 
-/// 2Q in DRAM over a block cache in a pool, which is told what is used in DRAM.
+/// 2Q in DRAM in front of a block cache in a pool, which is told of hits in DRAM.
 pub(crate) struct Ours<'s> {
     storage: &'s Storage,
     hot: Hot<u64, Shared, TwoQ<u64, Shared>>,
@@ -189,7 +189,7 @@ impl Reader for Ours<'_> {
     }
 }
 
-/// Reads a second, and which part of them was cached.
+/// Returns the reads per second, and the fraction that was cached.
 fn measure(
     reader: &dyn Reader,
     storage: &Storage,
@@ -200,7 +200,7 @@ fn measure(
         let (mut random, mut reads, mut hits) = (Random::new(thread + 100), 0u64, 0u64);
         let began = Began::now();
         while began.elapsed() < time {
-            // A look at the clock costs as much as some reads.
+            // Reading the clock costs as much as some reads.
             for _ in 0..16 {
                 let n = Skew::EightyTwenty.next(&mut random, storage.blocks);
                 hits += u64::from(reader.read(n).map_err(|e| e.to_string())?);
@@ -219,7 +219,7 @@ fn measure(
     Ok((rate, results.iter().map(|(_, hits)| hits).sum::<f64>() / threads as f64))
 }
 
-/// Fills the caches, the storage being quick.
+/// Fills the caches, with a fast storage.
 pub(crate) fn warm(reader: &dyn Reader, storage: &Storage) -> Result<(), Fault> {
     let mut random = Random::new(99);
     storage.is_slow.store(false, Relaxed);

@@ -1,9 +1,9 @@
 //! Figures 3.9 and 3.10: gets, and gets among updates, with more and more of the tables in DRAM.
 //!
 //! The tables are those of an LSM at rest: sorted files of 2 MB in a pool, each with data blocks of 4 KiB, an
-//! index block and a footer. A get reads footer, index block and data block; what is not in DRAM it searches
-//! in place. Updates go to a log in the pool and to a sorted table in DRAM, which at 4 MB is merged into the
-//! files.
+//! index block and a footer. A get reads the footer, the index block and a data block; those not in DRAM are
+//! searched in place. Updates go to a log in the pool and to a sorted table in DRAM, which is merged into the
+//! files at 4 MB.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -21,7 +21,7 @@ const RECORD: usize = 128;
 const BLOCK: usize = RECORD * RECORDS_IN_BLOCK as usize;
 const FOOTER: usize = 64;
 const RECORDS_IN_TABLE: u64 = RECORDS_IN_BLOCK * BLOCKS_IN_TABLE;
-/// Of the table in DRAM.
+/// The size of the table in DRAM.
 const UPDATES_AT_ONCE: usize = (4 << 20) / RECORD;
 
 type Key = [u8; KEY];
@@ -39,12 +39,12 @@ fn record(n: u64, version: u64) -> Record {
     record
 }
 
-/// What is in DRAM.
+/// The data in DRAM.
 #[derive(Clone, Copy, Debug, Default)]
 struct Placement {
     footers: bool,
     indexes: bool,
-    /// Thousandths of the data blocks, by a policy.
+    /// The thousandths of the data blocks that a policy keeps.
     cached: u64,
     /// All data blocks.
     all: bool,
@@ -57,7 +57,7 @@ struct Table {
     blocks: Vec<Arc<[u8]>>,
 }
 
-/// Bytes of a file, in DRAM or not.
+/// The bytes of a file, in DRAM or not.
 enum Bytes<'t> {
     Dram(&'t [u8]),
     Pm { file: &'t File, at: u64, is_delayed: bool },
@@ -75,7 +75,8 @@ impl Bytes<'_> {
         Ok(())
     }
 
-    /// How many of the entries (so many, of `size` bytes, keys first) have keys that are not above this one.
+    /// Returns the number of entries (of `entries`, each of `size` bytes, keys first) whose keys are at most
+    /// this one.
     fn not_above(&self, wanted: &Key, entries: usize, size: usize) -> Result<usize, Fault> {
         let (mut low, mut high, mut key) = (0, entries, [0; KEY]);
         while low < high {
@@ -223,7 +224,7 @@ fn env(places: &Places, records: u64) -> Result<Env, Fault> {
     Ok(Env::open_or_create(&pool, "files")?)
 }
 
-/// Microseconds and copies a get.
+/// Returns microseconds and copies per get.
 fn gets<P: Keeper<u64, Arc<[u8]>>>(
     places: &Places,
     (records, gets): (u64, u64),
@@ -236,7 +237,7 @@ fn gets<P: Keeper<u64, Arc<[u8]>>>(
     if placement.cached > 0 {
         tables.is_delayed = false;
         for _ in 0..records / 8 {
-            tables.get(skew.next(&mut random, records))?; // until it is full, and what is hot is in it
+            tables.get(skew.next(&mut random, records))?; // until the cache is full of hot blocks
         }
         (tables.is_delayed, tables.copies) = (is_delayed, 0);
     }
@@ -315,7 +316,7 @@ fn read_only(places: &Places, size: (u64, u64)) -> Result<String, Fault> {
     ))
 }
 
-/// Microseconds an operation.
+/// Returns microseconds per operation.
 fn mixed(
     places: &Places,
     (records, operations): (u64, u64),

@@ -1,4 +1,4 @@
-//! Figure 3.7 and table 3.1: inserts in batches, files beside a pool.
+//! Figure 3.7 and table 3.1: inserts in batches, with files and with a pool.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use crate::common::{Began, Fault, Places, Random, Sheet, chapter, texts, wait};
 
 const BATCHES: [u64; 5] = [1, 10, 100, 1_000, 10_000];
 
-/// Files that a flush makes durable, which those of the crate itself are not.
+/// Files that a flush makes durable, unlike those of the crate itself.
 struct Synced(PosixDiskEnv);
 
 struct SyncedFile(File);
@@ -98,7 +98,7 @@ impl Files for Synced {
     }
 }
 
-/// Microseconds an insert, mean of their latencies, and its standard deviation.
+/// Microseconds per insert, the mean latency, and its standard deviation.
 struct Row {
     each: f64,
     latency: f64,
@@ -136,7 +136,7 @@ pub(crate) fn page(places: &Places, smaller: u64) -> Result<String, Fault> {
         for batch in BATCHES {
             let at = |folder: &Path| folder.join(format!("db-{batch}"));
             rows.push(match kind {
-                // As long as a disk takes for so many flushes.
+                // The time that a disk takes for these flushes.
                 0 => {
                     let few = (batch * 2_000 / smaller).clamp(batch, records);
                     run(Box::new(Synced(PosixDiskEnv::new())), &at(&places.disk), batch, few)?
