@@ -65,7 +65,7 @@ impl<T: Send + Sync> Ends for Held<T> {
     }
 }
 
-/// A transaction under way.
+/// A transaction in progress.
 pub(crate) struct Begun {
     pub(crate) transaction: Transaction,
     /// Whether it was ended because it kept too much of the past.

@@ -100,7 +100,7 @@ fn names_types_and_sizes_are_checked() {
     map.update(&1, "one").unwrap().unwrap();
     let all: Vec<_> = map.range(..).map(Result::unwrap).collect();
     assert_eq!(all, [(-1, "minus".to_owned()), (1, "one".to_owned())]);
-    // The disk gets full: an error, and what is there stays.
+    // The disk gets full: an error, and the existing records stay.
     let full = (2..1000).find_map(|key| map.put(&key, &"v".repeat(900)).err());
     assert!(matches!(full, Some(PagedError::Full { .. })), "{full:?}");
     let count = map.check().unwrap();

@@ -106,7 +106,7 @@ impl<M: Medium> Buffer<M> {
         }
         let (upto, tails) = (checkpoint.upto, checkpoint.tails);
         if upto > self.horizon.load(Acquire) {
-            self.device.check()?; // what was under way when it failed counts as written
+            self.device.check()?; // what was in progress when it failed counts as written
             self.set_horizon(upto)?; // P4, durable before: P5
             self.log.release(&tails)?; // P5
         }

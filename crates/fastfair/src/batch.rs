@@ -289,7 +289,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(self.leaves.len() - 1)
     }
 
-    /// Makes what is staged durable and visible (end of P1, and P2).
+    /// Makes the staged records durable and visible (end of P1, and P2).
     fn commit(mut self) -> Result<(), PmError> {
         if let Err(error) = self.persist() {
             self.take_back();

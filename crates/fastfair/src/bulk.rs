@@ -186,7 +186,7 @@ fn clear_mark<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<(), PmError> {
     Ok(())
 }
 
-/// A load under way.
+/// A load in progress.
 struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t FastFair<K, V, M, LEAF, INNER>,
     /// P1, to be durable before the first record.

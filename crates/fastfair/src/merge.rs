@@ -19,7 +19,7 @@
 //! may be done twice.
 //!
 //! Six fences; an emptied leaf takes four ([`unlink`](super::unlink)). A merge changes no record, and no
-//! other thread sees one under way: both locks are held until the end, and only the left leaf leads to the
+//! other thread sees one in progress: both locks are held until the end, and only the left leaf leads to the
 //! copy. A reader that had found the right leaf has read it before it was locked, or descends again.
 //!
 //! The first leaf is never the left one of a merge: it has no low below its keys.

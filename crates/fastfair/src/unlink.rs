@@ -120,7 +120,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         link(pool, op, left.next_cell(), empty.next(pm))
     }
 
-    /// Has an operation free a leaf, and its low, when the leaf before it does not lead there any more.
+    /// Has an operation free a leaf, and its low, when the leaf before it no longer leads there.
     pub(crate) fn free_behind(
         &self,
         op: &mut Op<'_, M>,

@@ -85,7 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Change { pm, state, unfinished: &self.unfinished, done: false, _guard: guard }
     }
 
-    /// Finds the key's leaf and locks it, if `wanted` says so of whether the key is present; else
+    /// Finds the key's leaf and locks it, if `wanted` accepts whether the key is present; else
     /// returns `None`, having written nothing. The leaf is repaired, if need be.
     #[inline(always)]
     pub(crate) fn hold(
@@ -382,7 +382,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             .noted(&self.pool)
     }
 
-    /// Removes a record of whose value, under its leaf's lock, `wanted` says so.
+    /// Removes a record if `wanted` accepts its value under its leaf's lock.
     #[inline(always)]
     fn remove_inner(
         &self,

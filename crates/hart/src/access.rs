@@ -53,7 +53,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     }
 
     /// Looks at the record of another key to which a search for `key` has led, through a tree that
-    /// knows the first `known` bytes of the rest of it; `None` if it is not linked there any more.
+    /// knows the first `known` bytes of the rest of it; `None` if it is no longer linked there.
     ///
     /// A record of the index has a key of a possible length, readable, which begins as the way to it
     /// says, and its bit is set. One that has not was `key`'s record, perhaps.

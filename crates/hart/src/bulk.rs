@@ -95,15 +95,15 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     }
 }
 
-/// A load under way. Dropping it unfinished takes everything back.
+/// A load in progress. Dropping it unfinished takes everything back.
 struct Load<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> {
     tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
     root: &'t Root,
     hand: Option<parking_lot::MutexGuard<'t, Hand>>,
     flushed: Flushed,
-    /// The line under way: a record on it, and the bits of its records, not yet set.
+    /// The line in progress: a record on it, and the bits of its records, not yet set.
     line: Option<(SlotRef, u64)>,
-    /// Records of the entry under way, and the trees of those before.
+    /// Records of the entry in progress, and the trees of those before.
     items: Vec<Item>,
     entry: usize,
     builder: Builder<'t>,
@@ -186,7 +186,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         self.flushed = before.and(now);
     }
 
-    /// Sets the bits of the line under way, and flushes it.
+    /// Sets the bits of the line in progress, and flushes it.
     fn commit_line(&mut self) -> Result<(), PmError> {
         if let Some((slot, bits)) = self.line.take() {
             let line = self.tree.change_live(slot, Rmw::Or(bits))?;

@@ -76,7 +76,7 @@ pm_struct! {
     pub struct Root: size 64 {
         /// The first segment of the table of chunks, or null.
         pub table @ 0: PmPtr<Segment>,
-        /// Not 0 while a bulk load is under way: no chunk is in the index.
+        /// Not 0 while a bulk load is in progress: no chunk is in the index.
         pub bulk_load @ 8: PmU64,
         /// The image that a clean shutdown saved, or null.
         pub image @ 16: PmPtr<ImagePiece>,

@@ -123,7 +123,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 struct InPlace<'p, 't, K, V, M: Medium, const CHUNK: usize, const PREFIX: usize> {
     tree: &'p Hart<K, V, M, CHUNK, PREFIX>,
     place: &'p Place<'t>,
-    /// It is not linked there any more: what was read is to be forgotten.
+    /// It is no longer linked there: what was read is to be forgotten.
     is_gone: Cell<bool>,
 }
 

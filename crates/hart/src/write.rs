@@ -22,7 +22,7 @@ pub(crate) struct Held<'t> {
     pub(crate) guard: VersionGuard<'t>,
 }
 
-/// A record on its way in.
+/// A record to insert.
 pub(crate) struct Incoming<'r, K, V> {
     pub(crate) probe: &'r Probe<'r, K>,
     pub(crate) key: &'r KeyBytes<'r>,
@@ -56,7 +56,7 @@ pub(crate) struct Objects {
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     Hart<K, V, M, CHUNK, PREFIX>
 {
-    /// Locks the key, if `wanted` says so of whether it is present; else returns `None`, having
+    /// Locks the key, if `wanted` accepts whether it is present; else returns `None`, having
     /// written nothing.
     #[inline(always)]
     fn hold(
@@ -185,7 +185,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             .noted(&self.pool)
     }
 
-    /// Removes a record of whose value, under its key's lock, `wanted` says so.
+    /// Removes a record if `wanted` accepts its value under its key's lock.
     #[inline(always)]
     fn remove_inner(
         &self,
@@ -549,7 +549,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Drop
     fn drop(&mut self) {
         let bit = Hart::<K, V, M, CHUNK, PREFIX>::bit_of(self.slot);
         if let Ok(set) = self.tree.change_live(self.slot, Rmw::Or(bit)) {
-            // If this fails, nothing is acknowledged any more.
+            // If this fails, nothing more is acknowledged.
             let _ = self.tree.pm().fence(set);
         }
     }

@@ -356,7 +356,7 @@ impl Drop for Region {
             }
             Backing::Lent(_) => {}
             Backing::Map { start, len } => {
-                // SAFETY: this region owns so much of the mapping, and nothing borrows it any more.
+                // SAFETY: this region owns so much of the mapping, and nothing borrows it now.
                 let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), len.load(Relaxed)) };
             }
         }

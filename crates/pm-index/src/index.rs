@@ -424,7 +424,7 @@ pub trait PmIndex<K: Key, V: Value, M: Medium>: Index<K, V> + Sized {
     fn close(self) -> Result<(), IndexError>;
 
     /// Returns the offsets of all blocks that this index owns (its root block, nodes, records out of line),
-    /// for the allocator's audit. Call it while no operation is under way.
+    /// for the allocator's audit. Call it while no operation is in progress.
     fn blocks(&self) -> Result<Vec<u64>, IndexError>;
 
     /// Removes the index `name`, which must not be open, and frees all its blocks; returns `false` if it

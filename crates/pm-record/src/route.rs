@@ -231,7 +231,7 @@ impl Tails {
         Ok(Separator { prefix, tail })
     }
 
-    /// Frees a tail that no node holds any more.
+    /// Frees a tail that no node holds.
     pub fn free(&self, tail: Tail) {
         if tail.has_chunk() {
             match tail.class() {

@@ -174,7 +174,7 @@ fn discard_records<K: Key, V: Value, M: Medium, const LEAF: usize>(
     }
 }
 
-/// A load under way.
+/// A load in progress.
 struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,
     root: &'t Root,

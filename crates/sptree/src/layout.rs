@@ -58,7 +58,7 @@ pm_struct! {
     pub struct Root: size 64 {
         /// The first Bnode; never null, never freed.
         pub head @ 0: PmPtr<PmU64>,
-        /// Not 0 while a bulk load is under way: no record of any Bnode is in the index.
+        /// Not 0 while a bulk load is in progress: no record of any Bnode is in the index.
         pub bulk_load @ 8: PmU64,
         /// The root of the radix tree's backup, or null.
         pub backup @ 16: PmPtr<pmindex_fastfair::Root>,

@@ -351,7 +351,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
     }
 }
 
-/// One record on its way in.
+/// A record to insert.
 pub(crate) struct Incoming<'r, K, V> {
     pub(crate) probe: &'r Probe<'r, K>,
     pub(crate) datum: &'r EncodedValue<'r, V>,

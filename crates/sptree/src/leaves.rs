@@ -125,7 +125,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
         self.counters[index as usize % COUNTERS].0.fetch_add(change, Relaxed);
     }
 
-    /// The number of records. Exact when no write is under way.
+    /// The number of records. Exact when no write is in progress.
     pub(crate) fn records(&self) -> u64 {
         self.counters.iter().fold(0, |sum, counter| sum.wrapping_add(counter.0.load(Relaxed)))
     }

@@ -191,7 +191,7 @@ enum Step {
     Complete,
 }
 
-/// A merge under way. The left Bnode's link decides whether it happened. If an error or a panic ends it,
+/// A merge in progress. The left Bnode's link decides whether it happened. If an error or a panic ends it,
 /// dropping this brings the rest into line with the link. To be dropped before the locks.
 struct Merging<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,

@@ -137,7 +137,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 }
 
-/// A split under way. The link of the old Bnode decides whether it happened. If an error or a panic ends
+/// A split in progress. The link of the old Bnode decides whether it happened. If an error or a panic ends
 /// it, dropping this brings the rest into line with the link. To be dropped before the lock.
 struct Splitting<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> {
     tree: &'t SpTree<K, V, M, LEAF, BUFFER>,

@@ -138,7 +138,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 
     /// Returns the number of records. Complexity: constant; after a crash the layers in DRAM are rebuilt
-    /// first. Exact when no write is under way.
+    /// first. Exact when no write is in progress.
     pub fn len(&self) -> Result<u64, IndexError> {
         self.len_inner().noted(&self.pool)
     }

@@ -419,7 +419,7 @@ impl Chunks {
         *pm.lock(&self.table) = Table { segments, free, next: count };
     }
 
-    /// Forgets all chunks, which have been given back. No writer is under way.
+    /// Forgets all chunks, which have been given back. No writer is in progress.
     pub(crate) fn forget_all(&self, pm: &impl Medium) {
         for HandPlace(hand) in &self.hands {
             *pm.lock(hand) = Hand::default();

@@ -181,7 +181,7 @@ impl<M: Medium> Op<'_, M> {
 impl<M: Medium> Drop for Op<'_, M> {
     fn drop(&mut self) {
         if self.step != Step::Finished && self.roll().is_err() {
-            // The pool acknowledges nothing any more; recovery will decide these tickets.
+            // The pool acknowledges nothing more; recovery will decide these tickets.
             self.state.abandoned = true;
             for entry in &mut self.state.entries {
                 decide(self.pool, entry);

@@ -39,7 +39,7 @@ pub(super) struct Limbo {
     expired: Arc<Expired>,
 }
 
-/// Blocks that no thread can be in any more. The lock is never held during an access to a pool.
+/// Blocks that no thread can be in. The lock is never held during an access to a pool.
 #[derive(Debug, Default)]
 struct Expired {
     some: AtomicBool,

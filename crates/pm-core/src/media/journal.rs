@@ -378,7 +378,7 @@ impl Journal {
         synced
     }
 
-    /// Poisons the pool: no fence succeeds any more, and no later store reaches the file.
+    /// Poisons the pool: no later fence succeeds, and no later store reaches the file.
     fn lose(&self, why: &str) {
         let _ = self.why.set(why.to_owned()); // the first reason counts
         self.cutter.cut();

@@ -236,7 +236,7 @@ struct State {
     pretended: Option<Pretended>,
 }
 
-/// A disk that fails when a test says so.
+/// A disk that fails on command of a test.
 #[derive(Debug)]
 struct Pretended {
     /// The number of write-backs that still succeed before one fails.

@@ -122,7 +122,7 @@ pub(super) enum Place {
     Taken(IndexEntry),
     /// [`Pool::drop_index`] asks the index for its blocks. The index exists, and no other caller can open it.
     Leaving(IndexEntry),
-    /// It is durably being dropped: it does not exist any more, and its blocks are freed slice by slice.
+    /// It is durably being dropped: it no longer exists, and its blocks are freed slice by slice.
     Dropped(IndexEntry),
     Damaged,
 }

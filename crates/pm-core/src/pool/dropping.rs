@@ -153,7 +153,7 @@ impl<M: Medium> Pool<M> {
         self.drop_index(name, |_| Ok(Vec::new()))
     }
 
-    /// Returns the indexes that are being dropped: they do not exist any more, but some of their blocks are
+    /// Returns the indexes that are being dropped: they no longer exist, but some of their blocks are
     /// not free yet.
     pub fn indexes_being_dropped(&self) -> Vec<IndexEntry> {
         let dropped = |place: &Place| match place {

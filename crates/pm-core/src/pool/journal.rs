@@ -145,7 +145,7 @@ pub(super) fn make(
         may_be_replaced(&path, identity).map_err(in_the_way)?;
         let held = fs::File::open(&path).map_err(io("opening the journal"))?;
         let held = Lock::take(held).map_err(locked)?;
-        may_be_replaced(&path, identity).map_err(in_the_way)?; // no process writes to it any more
+        may_be_replaced(&path, identity).map_err(in_the_way)?; // no process writes to it now
         lock = Some(held);
     }
     if there != Some(len) {

@@ -172,7 +172,7 @@ impl Region {
         }
         let map = || {
             // SAFETY: the target is a part of this region's own reservation that is not usable yet,
-            // so nothing is borrowed from it and replacing it disturbs nobody.
+            // so nothing is borrowed from it and replacing it affects no one.
             let mapped = unsafe {
                 rustix::mm::mmap(
                     target.as_ptr().cast(),
@@ -288,7 +288,7 @@ mod tests {
         drop(region);
         assert_eq!(mapped(base, LEN / 4), 0, "what the region had");
         assert_eq!(mapped(middle.addr().get(), sys::page()), sys::page(), "what it had not");
-        // SAFETY: theirs, and behind it the rest of the reservation, which nobody has any more.
+        // SAFETY: theirs, and behind it the rest of the reservation, which has no owner.
         unsafe { rustix::mm::munmap(hole.as_ptr().cast(), LEN - LEN / 4) }.unwrap();
     }
 }

@@ -162,7 +162,7 @@ impl Bed for InFiles {
     }
 }
 
-/// Pools in files on a disk that fails when a test says so. (The files are in memory, where a write-back
+/// Pools in files on a disk that fails on command of a test. (The files are in memory, where a write-back
 /// costs nothing.)
 #[derive(Debug)]
 pub struct OnDisk {
@@ -236,7 +236,7 @@ impl Bed for OnDisk {
     }
 }
 
-/// Pools in the crash simulator's memory, under its scheduler if a test says so.
+/// Pools in the crash simulator's memory, under its scheduler if a test asks for it.
 #[derive(Debug)]
 pub struct Simulated {
     // Dropped first: the pool uses the space.

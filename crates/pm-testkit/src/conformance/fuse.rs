@@ -1,4 +1,4 @@
-//! Keys and values whose conversions panic when a test says so: the user's code panics in the middle of an
+//! Keys and values whose conversions panic on command of a test: the user's code panics in the middle of an
 //! operation.
 
 use std::borrow::Cow;

@@ -29,7 +29,7 @@ pub(super) struct Count {
     start: AtomicU64,
 }
 
-/// A write that is under way.
+/// A write that is in progress.
 pub(super) struct Busy<'c>(Option<&'c Stripe>);
 
 impl Drop for Busy<'_> {

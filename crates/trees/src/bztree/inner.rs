@@ -111,7 +111,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         Ok(child)
     }
 
-    /// Fetches the pointers to children while the search for the right one is under way. A hint.
+    /// Fetches the pointers to children while the search for the right one is in progress. A hint.
     #[inline(always)]
     pub(super) fn prefetch_children(&self, pm: &impl Medium) {
         for word in self.words[Self::CHILDREN..][..INNER].iter().step_by(LINE / 8) {

@@ -95,7 +95,7 @@ pm_struct! {
     pub struct Root: size 64 {
         /// The pointer to the root node; 0 until the first leaf is there.
         pub root @ 0: PmU64,
-        /// The root node of a bulk load that is under way, or 0.
+        /// The root node of a bulk load that is in progress, or 0.
         pub loading @ 8: PmU64,
         /// The index epoch: counts openings. Durable before the first operation.
         pub epoch @ 16: PmU64,

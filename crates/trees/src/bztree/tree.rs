@@ -117,8 +117,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         leaf.reserve(&self.mwcas, status, words, self.epoch)
     }
 
-    /// How many records there are. Complexity: constant; O(n) for the first call after a crash, and
-    /// for every one until one meets no write under way.
+    /// Returns the number of records. Complexity: constant; O(n) for the first call after a crash, and
+    /// for every one until one meets no write in progress.
     pub fn len(&self) -> Result<u64, IndexError> {
         self.len_inner().noted(&self.pool)
     }

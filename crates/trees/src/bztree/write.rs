@@ -35,7 +35,7 @@ pub(super) enum Want {
     Put,
 }
 
-/// A record on its way in.
+/// A record to insert.
 pub(super) struct Incoming<'a, K, V> {
     pub(super) probe: &'a Probe<'a, K>,
     pub(super) datum: &'a EncodedValue<'a, V>,
@@ -312,7 +312,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             .noted(&self.pool)
     }
 
-    /// Removes a record of whose value, at the leaf's status, `wanted` says so.
+    /// Removes a record if `wanted` accepts its value at the leaf's status.
     #[inline(always)]
     fn remove_inner(
         &self,

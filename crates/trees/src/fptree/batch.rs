@@ -392,7 +392,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(pm.flush_together(&mut written))
     }
 
-    /// Makes what is staged durable and visible (P1 and P2).
+    /// Makes the staged records durable and visible (P1 and P2).
     fn commit(self) -> Result<(), PmError> {
         if self.planned.is_empty() && self.replacing.is_empty() {
             return Ok(());

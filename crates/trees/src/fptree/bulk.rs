@@ -137,7 +137,7 @@ fn discard_records<K: Key, V: Value, M: Medium, const LEAF: usize>(
     }
 }
 
-/// A load under way.
+/// A load in progress.
 struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t FpTree<K, V, M, LEAF, INNER>,
     root: &'t Root,

@@ -12,7 +12,7 @@ use pmindex_core::Medium;
 
 use super::tree::FpTree;
 
-/// A write of slots under way. If it is dropped before its [end](Self::end), free slots are dirty; the
+/// A write of slots in progress. If it is dropped before its [end](Self::end), free slots are dirty; the
 /// release of the leaf's lock publishes that.
 pub(super) struct SlotWrite<'t> {
     dirty: &'t AtomicBool,

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! * `state` is the **commit word** ([`LeafState`]): bit `i` says that slot `i` holds a record, bit
-//!   63 that a split or a merge is, or was, under way. The fingerprints (one byte of each key's hash) share its line,
+//!   63 that a split or a merge is, or was, in progress. The fingerprints (one byte of each key's hash) share its line,
 //!   and so does, in the last two bytes, the insert that a crash may have cut short
 //!   ([`Pending`](pmindex_record::Pending)): what an insert commits is one line.
 //! * A slot of a byte-string key begins with the key's first 8 bytes, as a number that orders keys
@@ -53,7 +53,7 @@ pm_struct! {
     pub struct Root: size 64 {
         /// The first leaf; never null, never freed.
         pub head @ 0: PmPtr<PmU64>,
-        /// Not 0 while a bulk load is under way: whatever hangs off the head is not in the index.
+        /// Not 0 while a bulk load is in progress: whatever hangs off the head is not in the index.
         pub bulk_load @ 8: PmU64,
         /// The image of the inner nodes that the last clean shutdown left, or null.
         pub image @ 16: PmPtr<ImagePiece>,
@@ -133,7 +133,7 @@ impl LeafState {
     pub(super) const fn has(self, slot: usize) -> bool {
         self.0 >> slot & 1 == 1
     }
-    /// A split or a merge is under way: the next leaf may hold some of the same records. (Or it was: after
+    /// A split or a merge is in progress: the next leaf may hold some of the same records. (Or it was: after
     /// a merge the bit stays until the state changes.)
     pub(super) const fn splitting(self) -> Self {
         Self(self.0 | Self::SPLITTING)

@@ -305,7 +305,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
     }
 }
 
-/// One record on its way in.
+/// A record to insert.
 pub(super) struct Incoming<'r, K, V> {
     pub(super) probe: &'r Probe<'r, K>,
     pub(super) datum: &'r EncodedValue<'r, V>,

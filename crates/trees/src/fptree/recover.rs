@@ -4,9 +4,9 @@
 //! Otherwise opening walks the list of leaves, from many places at once where there are many
 //! ([`segments`](super::segments)). Each says itself what a crash left undone:
 //!
-//! * an insert under way: a bit without its record is cleared;
-//! * a split under way (a bit of its state): the records that are in the next leaf too are cleared;
-//! * a removal under way: it is empty, and is unlinked.
+//! * an insert in progress: a bit without its record is cleared;
+//! * a split in progress (a bit of its state): the records that are in the next leaf too are cleared;
+//! * a removal in progress: it is empty, and is unlinked.
 //!
 //! Both repairs may be interrupted and done again. Locks and versions were in DRAM and are gone;
 //! the allocator has decided its tickets before.
@@ -294,7 +294,7 @@ fn finish_split<K: Key, V: Value, M: Medium, const LEAF: usize>(
     let next = leaf.next(pm);
     if next != 0 {
         let right = Leaf::<K, V, LEAF>::at(pool, next)?;
-        // The split may not have got so far, and this be a leaf with an insert under way.
+        // The split may not have got so far, and this be a leaf with an insert in progress.
         let moved = right.sorted(pool, right.settled(pm))?;
         if let Some((least, _)) = moved.first() {
             for (key, slot) in leaf.sorted(pool, state)? {

@@ -231,7 +231,7 @@ fn survives_damage<K: Numbered>() {
                 0 => 0,
                 1 => words[scramble(&mut rng) % words.len()],
                 2 => words[at] ^ 1 << (scramble(&mut rng) % 64),
-                3 => words[at] | 1 << 63, // a split under way
+                3 => words[at] | 1 << 63, // a split in progress
                 _ => leaves[scramble(&mut rng) % leaves.len()],
             };
         }

@@ -53,7 +53,7 @@ pub(super) struct Reader<'p, K, V, M: Medium, const LEAF: usize, const INNER: us
     pub(super) value: std::marker::PhantomData<fn() -> V>,
 }
 
-/// A walk under way.
+/// A walk in progress.
 struct SegmentWalk<'p, K, V, const LEAF: usize> {
     /// Where it goes on.
     next: Leaf<'p, K, V, LEAF>,

@@ -110,7 +110,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             Err(error) => {
                 if pm.is_poisoned() {
-                    left.put_state(pm, state); // in memory alone: nothing is under way any more
+                    left.put_state(pm, state); // in memory alone: nothing is in progress any more
                     pm.keep_stores();
                 }
                 self.inner.forgo(pm, &promise);

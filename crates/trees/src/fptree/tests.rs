@@ -245,7 +245,7 @@ fn scans_order_keys_whose_first_bytes_are_the_same() {
     assert!(found.iter().rev().eq(&wanted));
     for (from, key) in wanted.iter().map(|(key, _)| key).enumerate() {
         for limit in [0, 1, 2, 7, 30, wanted.len()] {
-            let mut found = vec![(vec![], vec![])]; // what is there stays
+            let mut found = vec![(vec![], vec![])]; // the existing records stay
             tree.scan(key, limit, &mut found).expect("intact");
             assert_eq!(&found[1..], &wanted[from..wanted.len().min(from + limit)]);
         }

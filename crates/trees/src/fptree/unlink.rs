@@ -113,7 +113,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let (op, merged) = self.copy_into(left, right)?;
         if let Err(error) = link(&self.pool, op, left.next_cell(), next) {
             if pm.is_poisoned() {
-                left.put_state(pm, state); // in memory alone: nothing is under way any more
+                left.put_state(pm, state); // in memory alone: nothing is in progress any more
                 pm.keep_stores();
             }
             return Err(error);

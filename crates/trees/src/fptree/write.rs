@@ -26,7 +26,7 @@ pub(super) struct Held<'t, K, V, const LEAF: usize> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FpTree<K, V, M, LEAF, INNER>
 {
-    /// Finds the key's leaf and locks it, if `wanted` says so of whether the key is present; else
+    /// Finds the key's leaf and locks it, if `wanted` accepts whether the key is present; else
     /// returns `None`, having written nothing.
     #[inline(always)]
     pub(super) fn hold(
@@ -231,7 +231,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             .noted(&self.pool)
     }
 
-    /// Removes a record of whose value, under its leaf's lock, `wanted` says so.
+    /// Removes a record if `wanted` accepts its value under its leaf's lock.
     #[inline(always)]
     fn remove_inner(
         &self,

@@ -385,7 +385,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(pm.flush_together(&mut written))
     }
 
-    /// Makes what is staged durable and visible.
+    /// Makes the staged records durable and visible.
     fn commit(self) -> Result<(), IndexError> {
         if self.planned.is_empty() {
             return Ok(());

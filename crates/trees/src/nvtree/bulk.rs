@@ -148,7 +148,7 @@ fn discard_blocks<K: Key, V: Value, M: Medium, const LEAF: usize>(
     }
 }
 
-/// A load under way.
+/// A load in progress.
 struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t NvTree<K, V, M, LEAF, INNER>,
     root: &'t Root,

@@ -57,7 +57,7 @@ pm_struct! {
     pub struct Root: size 64 {
         /// The first leaf; never null.
         pub head @ 0: PmPtr<PmU64>,
-        /// Not 0 while a bulk load is under way: whatever hangs off the head is not in the index.
+        /// Not 0 while a bulk load is in progress: whatever hangs off the head is not in the index.
         pub bulk_load @ 8: PmU64,
         /// The image of the inner nodes that the last clean shutdown left, or null.
         pub image @ 16: PmPtr<ImagePiece>,

@@ -4,7 +4,7 @@
 //! Otherwise opening reads the leaves along their list, from several places at once
 //! ([`waypoints`]). Each says itself what a crash left undone:
 //!
-//! * a removal under way: it is empty, and is unlinked;
+//! * a removal in progress: it is empty, and is unlinked;
 //! * a hint behind the counters: the slot it takes for free is not, or it says so itself. It is
 //!   derived anew. All other hints are right, so that two lines of most leaves tell everything.
 //!

@@ -119,8 +119,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         pool.max_size() / Geometry::<K, V, LEAF>::BYTES + 1
     }
 
-    /// How many records there are. Complexity: the number of leaf locks. Exact when no write is
-    /// under way; else some moment's number for each lock.
+    /// Returns the number of records. Complexity: the number of leaf locks. Exact when no write is
+    /// in progress; else some moment's number for each lock.
     pub fn len(&self) -> Result<u64, IndexError> {
         Ok(self.counts.iter().fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed))))
     }

@@ -255,7 +255,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(())
     }
 
-    /// Makes what is staged durable and visible (end of P1, and P2).
+    /// Makes the staged records durable and visible (end of P1, and P2).
     fn commit(self) -> Result<(), PmError> {
         let Self { tree, op, mut written, leaves, records } = self;
         let pm = tree.pm();

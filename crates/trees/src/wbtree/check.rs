@@ -17,7 +17,7 @@ use super::walk::Node;
 /// More fingerprints than this are not all 0 by chance.
 const UNLIKELY: usize = 4;
 
-/// A verification under way.
+/// A verification in progress.
 struct Check<K> {
     steps: u64,
     records: u64,
@@ -32,7 +32,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Every inner node: valid state and order, separators ascending and within those above, children
     /// one level below. Every leaf: valid state, each live slot once in the order, keys ascending and
     /// within the separators, fingerprints match, the way down leads each key here; one without
-    /// records had some, unless it is the only one. No structural change or load under way; records
+    /// records had some, unless it is the only one. No structural change or load in progress; records
     /// as many as counted, if they were.
     ///
     /// # Cost

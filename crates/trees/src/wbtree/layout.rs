@@ -84,7 +84,7 @@ pm_struct! {
         pub settled @ 24: PmU64,
         /// Zero.
         pub reserved: [PmU64; 4],
-        /// The structural change under way.
+        /// The structural change in progress.
         pub log @ 64: Log,
         /// Updates of values of several words: a line each, which is its number (0: none), the offset
         /// of the value's first word, and the value. See [`redo`](super::redo).

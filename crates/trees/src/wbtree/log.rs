@@ -1,4 +1,4 @@
-//! The micro-log: one line of the root block for the one structural change under way.
+//! The micro-log: one line of the root block for the one structural change in progress.
 //!
 //! A change (a split, a shift of records, a merge, a removal of a node) is decided by one word, the
 //! *parent's* state or the root's `top`; after that another node, the one that was full, has yet to lose

@@ -114,7 +114,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.pool.len() / least + 1
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     ///
     /// # Cost
     /// The first call after a crash reads two lines of each leaf; others, and those after a clean

@@ -45,7 +45,7 @@ impl Mounted {
         File::create(&image).and_then(|file| file.set_len(200 << 20)).unwrap();
         let done = |command: &mut Command| command.output().is_ok_and(|done| done.status.success());
         let made = done(Command::new("mkfs.ext4").arg("-Fq").arg(&image));
-        // The mount keeps the image, which needs no name any more.
+        // The mount keeps the image, which needs no name.
         if !made || !done(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(place.path()))
         {
             eprintln!("skipped: this machine does not let the test mount a file as a disk");

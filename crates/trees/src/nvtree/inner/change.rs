@@ -24,9 +24,9 @@ pub(super) struct Writer {
     pub(super) lost: u64,
     /// A rebuild is due.
     pub(super) due: bool,
-    /// The rebuild under way.
+    /// The rebuild in progress.
     pub(super) rebuild: Option<Rebuild>,
-    /// Taken out when no rebuild was under way: free after the next.
+    /// Taken out when no rebuild was in progress: free after the next.
     pub(super) leaving: Leaving,
     /// Taken out during this rebuild: free after the one that follows it.
     pub(super) leaving_later: Leaving,

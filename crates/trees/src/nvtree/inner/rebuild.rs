@@ -17,7 +17,7 @@ const AHEAD: u32 = 8;
 /// What the top has behind the last node: more than any key.
 const LAST: Separator = Separator { prefix: u64::MAX, tail: Tail::NONE };
 
-/// A rebuild under way.
+/// A rebuild in progress.
 #[derive(Debug)]
 pub(super) struct Rebuild {
     /// The version of the top that it replaces.
@@ -37,7 +37,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         hops >= MOST_HOPS || unnamed > 4 + self.parents.len() as u64 / 32
     }
 
-    /// Begins a rebuild, if none is under way.
+    /// Begins a rebuild, if none is in progress.
     pub(super) fn start_rebuild(&self, writer: &mut Writer) {
         writer.due = false;
         writer.lost = 0;
@@ -48,7 +48,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// A step of the rebuild, if one is under way or due. If there is no memory for it, it is given
+    /// A step of the rebuild, if one is in progress or due. If there is no memory for it, it is given
     /// up, and the top stays as it is: a hint.
     pub(in crate::nvtree) fn go_on(&self, pm: &impl Medium) {
         let mut writer = pm.lock(&self.writer);
@@ -93,7 +93,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         self.finish_rebuild(pm, writer)
     }
 
-    /// Ends the rebuild under way, or does a whole one.
+    /// Ends the rebuild in progress, or does a whole one.
     pub(super) fn finish_rebuild(
         &self,
         pm: &impl Medium,
@@ -113,7 +113,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
                 return self.finish(pm, writer, &rebuild);
             };
             self.prefetch_beyond(next);
-            // `leaving` goes by whether a rebuild is under way.
+            // `leaving` goes by whether a rebuild is in progress.
             writer.rebuild = Some(rebuild);
             while self.merge_right(pm, writer, next) {}
             let Some(taken) = writer.rebuild.take() else { return Ok(()) };
@@ -193,7 +193,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         true
     }
 
-    /// Puts the new top to use, and frees what no thread can reach any more.
+    /// Puts the new top to use, and frees what no thread can reach.
     fn finish(
         &self,
         pm: &impl Medium,
