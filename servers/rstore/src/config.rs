@@ -78,7 +78,7 @@ pub struct Settings {
     /// the copy.
     /// `flush`: persistent memory; on other media the same flushes and fences, emulated.
     #[arg(long, value_name = "MODE")]
-    pub durability: Option<Wanted>,
+    pub durability: Option<DurabilityArg>,
 
     /// With --durability periodic: the folder on a disk for the copies of the pools
     #[arg(long, value_name = "DIR")]
@@ -181,13 +181,13 @@ impl Settings {
                 .ok_or(Error::Setting("--dir is missing; name the folder of the pools"))?,
             partitions: self.partitions.map(Partitions::number),
             cluster: self.cluster.unwrap_or(false),
-            durability: self.durability.unwrap_or(Wanted::Auto),
+            durability: self.durability.unwrap_or(DurabilityArg::Auto),
             twin: self.twin.clone(),
             size: self.size.map_or(64 << 20, |bytes| bytes.0),
             capacity: self.capacity.map(|bytes| bytes.0),
             salvage: self.salvage.unwrap_or(false),
         };
-        let is_periodic = matches!(storage.durability, Wanted::Periodic(_));
+        let is_periodic = matches!(storage.durability, DurabilityArg::Periodic(_));
         match (is_periodic, &storage.twin) {
             (true, None) => {
                 Err(Error::Setting("--durability periodic needs --twin DIR, a folder on a disk"))
@@ -242,7 +242,7 @@ pub(crate) struct Storage {
     pub(crate) dir: PathBuf,
     pub(crate) partitions: Option<usize>,
     pub(crate) cluster: bool,
-    pub(crate) durability: Wanted,
+    pub(crate) durability: DurabilityArg,
     pub(crate) twin: Option<PathBuf>,
     pub(crate) size: u64,
     pub(crate) capacity: Option<u64>,
@@ -313,7 +313,7 @@ impl TryFrom<Word> for Bytes {
     }
 }
 
-impl TryFrom<Word> for Wanted {
+impl TryFrom<Word> for DurabilityArg {
     type Error = String;
 
     fn try_from(word: Word) -> Result<Self, String> {
@@ -349,7 +349,7 @@ impl FromStr for Bytes {
 /// A durability to require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Word")]
-pub enum Wanted {
+pub enum DurabilityArg {
     /// The strongest that the medium supports.
     Auto,
     /// Survives a kill of the process: fast on any file.
@@ -365,7 +365,7 @@ pub enum Wanted {
     Flush,
 }
 
-impl FromStr for Wanted {
+impl FromStr for DurabilityArg {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
@@ -392,7 +392,7 @@ impl FromStr for Wanted {
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for DurabilityArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Auto => "auto",
@@ -417,7 +417,7 @@ mod tests {
         let flags = Settings { size: Some(Bytes(1)), ..Settings::default() };
         let both = flags.over(file);
         assert_eq!((both.size, both.capacity), (Some(Bytes(1)), Some(Bytes(4096))));
-        assert_eq!(both.durability, Some(Wanted::Periodic(Duration::from_millis(5))));
+        assert_eq!(both.durability, Some(DurabilityArg::Periodic(Duration::from_millis(5))));
         assert_eq!(both.partitions, Some(Partitions::Number(2)));
         assert_eq!(both.user[0].name, "app");
         assert!(both.storage().is_err(), "a twin is missing");

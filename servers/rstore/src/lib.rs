@@ -35,7 +35,7 @@ mod wire;
 mod worker;
 
 pub use client::{Client, Reply};
-pub use config::{Bytes, Partitions, Settings, UserSettings, Wanted};
+pub use config::{Bytes, DurabilityArg, Partitions, Settings, UserSettings};
 pub use control::serve;
 pub use error::Error;
 pub use tools::{ClusterArgs, CompareArgs, LoadArgs, TrialArgs, cluster, compare, load, trial};

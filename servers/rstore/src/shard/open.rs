@@ -9,7 +9,7 @@ use pmindex_core::{Durability, Pool, PoolOptions};
 use pmindex_rstore::{Batch, Options, Partition, Recovery};
 
 use crate::Error;
-use crate::config::{Storage, Wanted};
+use crate::config::{DurabilityArg, Storage};
 use crate::keyspace::{Place, Reaper};
 
 use super::{Shard, Store};
@@ -176,12 +176,12 @@ fn pool_options(storage: &Storage, number: usize) -> PoolOptions {
         None => options,
     };
     match storage.durability {
-        Wanted::Auto => options,
-        Wanted::Process => options.write_back(false),
-        Wanted::Msync => options.require(Durability::Msync),
-        Wanted::Journal => options.journal(true).require(Durability::Journal),
-        Wanted::Flush => options.emulate_pm(true),
-        Wanted::Periodic(every) => {
+        DurabilityArg::Auto => options,
+        DurabilityArg::Process => options.write_back(false),
+        DurabilityArg::Msync => options.require(Durability::Msync),
+        DurabilityArg::Journal => options.journal(true).require(Durability::Journal),
+        DurabilityArg::Flush => options.emulate_pm(true),
+        DurabilityArg::Periodic(every) => {
             let twin = storage.twin.as_deref().unwrap_or(Path::new("."));
             let twin = twin.join(format!("partition-{number:04}.twin"));
             options.require(Durability::Periodic).twin(twin).twin_every(every)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::client::{Client, Reply};
-use crate::config::Wanted;
+use crate::config::DurabilityArg;
 use crate::group::Member;
 
 /// The file that lists the nodes.
@@ -36,8 +36,8 @@ pub enum ClusterArgs {
         port: u16,
 
         /// What an acknowledged write survives on each node
-        #[arg(long, default_value_t = Wanted::Auto, value_name = "MODE")]
-        durability: Wanted,
+        #[arg(long, default_value_t = DurabilityArg::Auto, value_name = "MODE")]
+        durability: DurabilityArg,
     },
     /// Start the nodes that are not running
     Start {
@@ -91,7 +91,7 @@ impl Node {
 /// A group in a folder.
 struct Group {
     dir: PathBuf,
-    durability: Wanted,
+    durability: DurabilityArg,
     /// The number of founders, which are the first nodes.
     founders: usize,
     nodes: Vec<Node>,
@@ -144,7 +144,7 @@ fn places(count: u64, port: u16) -> Result<Vec<Member>, Error> {
 }
 
 impl Group {
-    fn create(dir: &Path, count: u64, port: u16, durability: Wanted) -> Result<Self, Error> {
+    fn create(dir: &Path, count: u64, port: u16, durability: DurabilityArg) -> Result<Self, Error> {
         if !(1..=9).contains(&count) {
             return Err(Error::Setting("--nodes must be 1 to 9"));
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::Error;
-use crate::config::Wanted;
+use crate::config::DurabilityArg;
 
 use super::service::{Service, Store};
 use super::trial::{IN_FLIGHT, Outcome, VALUE_SIZE, attempt, millis};
@@ -26,7 +26,7 @@ pub struct CompareArgs {
 
     /// What an acknowledged write to the pool survives
     #[arg(long, default_value = "auto", value_name = "MODE")]
-    durability: Wanted,
+    durability: DurabilityArg,
 }
 
 /// Writes, kills, restarts and verifies each server in turn, and prints a row for each.
@@ -43,7 +43,9 @@ pub fn compare(args: &CompareArgs) -> Result<(), Error> {
     println!("{:<22} {:>12} {:>14} {:>10}  ", "", "writes/s", "first reply", "lost");
     let dir = folder.path().join("rstore");
     let twin = match args.durability {
-        Wanted::Periodic(_) => Some(tempfile::tempdir().map_err(Error::io("a folder for twins"))?),
+        DurabilityArg::Periodic(_) => {
+            Some(tempfile::tempdir().map_err(Error::io("a folder for twins"))?)
+        }
         _ => None,
     };
     let store = Store {

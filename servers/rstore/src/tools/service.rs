@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::client::{Client, Reply};
-use crate::config::Wanted;
+use crate::config::DurabilityArg;
 
 /// The settings with which this server is started.
 #[derive(clap::Args, Clone, Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Store {
 
     /// What an acknowledged write survives
     #[arg(long, default_value = "auto", value_name = "MODE")]
-    pub(crate) durability: Wanted,
+    pub(crate) durability: DurabilityArg,
 
     /// With --durability periodic: the folder of the twins, on a disk
     #[arg(long, value_name = "DIR")]
