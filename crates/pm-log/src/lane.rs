@@ -28,7 +28,7 @@ use pmindex_core::{DurabilityLost, Flushed, Medium, PmError, Word};
 use super::Log;
 use super::entry::{encode, lines_for, stream};
 use super::layout::{LANES, LINE_BYTES, LINE_WORDS, Location, Position, Positions};
-use super::segments::SegmentInfo;
+use super::segments::Known;
 
 thread_local! {
     /// The log that this thread last appended to, and its lane there.
@@ -85,7 +85,7 @@ pub struct Lane<'l, M: Medium> {
     log: &'l Log<M>,
     state: &'l State,
     number: usize,
-    segment: Option<SegmentInfo>,
+    segment: Option<Known>,
     line: u32,
     flushed: Option<Flushed>,
     /// A fence covers the flushes of its own thread only.
@@ -328,9 +328,8 @@ impl<M: Medium> Lane<'_, M> {
     fn abandon(&self, pushed: Flushed) -> Result<(), DurabilityLost> {
         let (log, pm, tail) = (self.log, self.log.pool.pm(), self.state.tail());
         pm.fence(pushed)?; // P1, before: P2 in the same lines
-        let ours =
-            |known: &SegmentInfo| known.lane == self.number && known.sequence >= tail.sequence();
-        let mut segments: Vec<SegmentInfo> = log.segments.iter().filter(ours).collect();
+        let ours = |known: &Known| known.lane == self.number && known.sequence >= tail.sequence();
+        let mut segments: Vec<Known> = log.segments.iter().filter(ours).collect();
         segments.sort_unstable_by_key(|known| Reverse(known.sequence));
         for known in segments {
             let same = known.sequence == tail.sequence();
