@@ -36,9 +36,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.locate_as(key, false)
     }
 
-    /// As [`locate`](Self::locate), to write: leaves on the path that may not be whole are repaired.
-    /// For what a split has moved is dead in the old leaf only while its block, from which the old
-    /// leaf learns its key, is not used anew.
+    /// Does the same as [`locate`](Self::locate), for writers: repairs leaves on the path that may not be
+    /// whole. A record that a split moved is dead in the old leaf only while its block, from which the old
+    /// leaf reads its key, is not reused.
     #[inline(always)]
     pub(crate) fn locate_to_write(&self, key: &Sought<'_>) -> Result<At<'_>, PmError> {
         self.locate_as(key, true)

@@ -121,7 +121,7 @@ impl<K: Key, V: Value> Form<K, V> {
         RecordBlock::fill(pool, block, &key.bytes, &datum.bytes)
     }
 
-    /// Copies the key of an entry out, as what is looked for.
+    /// Copies the key of an entry, for a search.
     pub(crate) fn sought<M: Medium>(
         pool: &Pool<M>,
         entry: Entry,

@@ -104,7 +104,7 @@ impl Word for LeafState {
 }
 
 impl LeafState {
-    /// The bit that says that the key 0 is in entry 0.
+    /// The bit of a leaf that has the key 0 in entry 0.
     pub(crate) const ZERO: u64 = 1;
 
     /// Whole in this era, without the key 0.

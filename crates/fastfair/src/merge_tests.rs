@@ -131,7 +131,7 @@ fn a_merge_cut_short_loses_nothing_and_the_next_writer_finishes_it() {
             assert_holds(&tree, keys.iter().copied());
             no_leak(&pool, &tree);
             assert!(sizes(&tree).0 < leaves || cut == Cut::InnersForget, "{cut:?}");
-            // And it goes on being used.
+            // The tree can still be used.
             for key in (0..100).filter(|key| !keys.contains(key)) {
                 assert!(tree.try_insert(&key, &(key / 4)).expect("room").is_ok());
             }

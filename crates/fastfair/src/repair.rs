@@ -34,7 +34,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     pub(crate) fn repair(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
         let pm = self.pm();
         if !self.finish_merges(leaf)? {
-            // R0: not now. What a writer looks for is in the copy, whose blocks may be used anew.
+            // R0 is not done now. The writer's key is in the copy, whose blocks may be reused.
             self.bury(leaf)?;
             return self.make_durable(leaf);
         }

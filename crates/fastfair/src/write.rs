@@ -50,8 +50,8 @@ impl<M: Medium> Drop for Change<'_, M> {
     fn drop(&mut self) {
         if !self.done {
             let state = LeafState::from_word(self.pm.load_word(self.state));
-            // Not flushed: what says that every leaf is whole, the mark of a clean shutdown, must
-            // not be set any more.
+            // Not flushed. The mark of a clean shutdown, which means that every leaf is whole, must no longer
+            // be set.
             self.unfinished.store(true, Relaxed);
             self.pm.store_word(self.state, state.in_era(0).into_word());
             if self.pm.is_poisoned() {

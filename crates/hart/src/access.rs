@@ -52,11 +52,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
     }
 
-    /// Looks at the record of another key to which a search for `key` has led, through a tree that
-    /// knows the first `known` bytes of the rest of it; `None` if it is no longer linked there.
+    /// Checks the record of another key to which a search for `key` has led, through a tree that knows the
+    /// first `known` bytes of the rest of that key; returns `None` if the record is no longer linked there.
     ///
-    /// A record of the index has a key of a possible length, readable, which begins as the way to it
-    /// says, and its bit is set. One that has not was `key`'s record, perhaps.
+    /// A record of the index has a readable key of a possible length, which begins like the path to it, and
+    /// its bit is set. Otherwise it may have been `key`'s record.
     ///
     /// # Errors
     /// [`PmError::Corrupt`]: the record is damaged.
@@ -174,8 +174,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
     }
 
-    /// The value of the record at `place` if it has the probe's key; `None` if it is not linked there
-    /// any more.
+    /// Returns the value of the record at `place` if it has the probe's key; `None` if the record is no
+    /// longer linked there.
     #[inline(always)]
     pub(crate) fn read_candidate(
         &self,

@@ -259,8 +259,8 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
         Ok(Some(self.tree.pm().flush_together(&mut written)))
     }
 
-    /// Writes what is staged, makes it durable (end of P1, and P2), then visible. What `results` says
-    /// is appended to `inserted` as far as that succeeds.
+    /// Writes the staged records, makes them durable (end of P1, and P2), then visible. Appends `results` to
+    /// `inserted` as far as that succeeds.
     fn commit(mut self, results: &mut Vec<bool>, inserted: &mut Vec<bool>) -> Result<(), PmError> {
         let pm = self.tree.pm();
         if !self.records.is_empty() {
@@ -303,7 +303,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
             }
             self.tree.change_bits(part[0].pending.slot, Rmw::Or(bits))?;
         }
-        // Once each: what came back to the hand meanwhile may be on a line of an earlier record.
+        // Each line once: a slot that was returned to the hand may be on the line of an earlier record.
         let mut cells: Vec<&[PmU64]> = Vec::new();
         for part in self.records.chunk_by(|a, b| line(a) == line(b)) {
             cells.push(words_of(self.tree.line_cell(part[0].pending.slot)?));

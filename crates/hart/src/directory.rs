@@ -121,7 +121,7 @@ impl<const PREFIX: usize> Directory<PREFIX> {
             let bits = self.dram.load(self.used_words.get(group as u32));
             if let Some(found) = in_word(bits, from, up) {
                 let at = group * 64 + found;
-                // Marked first, so its own bit may still be on its way.
+                // Marked first, so its own bit may not be set yet.
                 if let Some(bit) = in_word(word(at), if up { 0 } else { 63 }, up) {
                     return Some(at * 64 + bit);
                 }

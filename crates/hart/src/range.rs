@@ -123,7 +123,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 struct InPlace<'p, 't, K, V, M: Medium, const CHUNK: usize, const PREFIX: usize> {
     tree: &'p Hart<K, V, M, CHUNK, PREFIX>,
     place: &'p Place<'t>,
-    /// It is no longer linked there: what was read is to be forgotten.
+    /// The record is no longer linked there: its data must be dropped.
     is_gone: Cell<bool>,
 }
 
@@ -229,7 +229,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let (tree, before) = (self.tree, items.count());
         let end = if up { &mut self.front } else { &mut self.back };
         let Some(from) = end.next.take() else { return Ok(false) };
-        // A caller that says how many it wants gets them at once.
+        // A caller that asks for a number of records gets them at once.
         let limit = if most == usize::MAX { end.batch } else { most.min(BATCH) };
         end.batch = (4 * limit).min(BATCH);
         let more = self.take_places(bounds, &from, up, limit)?;

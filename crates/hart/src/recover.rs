@@ -74,13 +74,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Self::start(pool, index)
     }
 
-    /// Opens the index `name`, and recovers it. Opening it with another `PREFIX` is fine: that
-    /// concerns DRAM only.
+    /// Opens the index `name`, and recovers it. It may be opened with another `PREFIX`, which affects DRAM
+    /// only.
     ///
-    /// A clean-shutdown image that is damaged is dropped, and the trees are built from the records: then
-    /// the [report](Self::recovery_report) has `clean`, not `from_image`, and if the list of its parts
-    /// was cut off, that among the repairs; parts that nothing leads to any more stay allocated, as an
-    /// audit of the pool says.
+    /// A damaged clean-shutdown image is dropped, and the trees are built from the records: then the
+    /// [report](Self::recovery_report) has `clean`, not `from_image`, and, if the list of its parts was cut
+    /// off, counts that as a repair. Parts that can no longer be reached stay allocated, which an audit of
+    /// the pool reports.
     ///
     /// # Errors
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the

@@ -115,7 +115,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     }
 }
 
-/// Gives the live records of a chunk; whether to go on.
+/// Passes the live records of a chunk; returns `false` to stop.
 fn read<K: Key, V: Value, M: Medium, const PREFIX: usize>(
     records: &Records<K, V, M, PREFIX>,
     (chunk, slots): (ChunkPtr, usize),

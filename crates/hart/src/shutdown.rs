@@ -342,8 +342,8 @@ fn read<M: Medium>(
     Ok(whole.filter(|(place, _)| *place == here).map(|(_, title)| title))
 }
 
-/// Reads whatever piece is at `at`: its position and how many there are, and what it is; `None` if it
-/// is not whole.
+/// Reads the piece at `at`: its position, the number of pieces, and its kind; returns `None` if it is not
+/// intact.
 fn read_whole<M: Medium>(
     pool: &Pool<M>,
     at: PPtr<ImagePiece>,
@@ -398,9 +398,8 @@ fn place_of<M: Medium>(
     (follows && sound).then_some([position, total])
 }
 
-/// Frees the pieces one by one. Where the list is damaged it is cut off, and what it does not lead to
-/// any more stays allocated: nothing is freed that is not known to be a piece. Returns whether it was
-/// whole.
+/// Frees the pieces one by one. A damaged list is cut off at the damage, and the pieces behind stay
+/// allocated, since only known pieces may be freed. Returns `true` if the list was intact.
 pub(crate) fn free_pieces<M: Medium>(pool: &Pool<M>, root: &Root) -> Result<bool, PmError> {
     let pm = pool.pm();
     let mut before = None;

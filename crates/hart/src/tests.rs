@@ -496,7 +496,8 @@ fn a_record_whose_bit_is_clear_is_damage_to_who_meets_it() {
     assert_damaged(&pool, &hart.get(&5), "get");
 }
 
-/// A removal clears the bit before the record leaves its tree: who meets it meanwhile waits.
+/// A removal clears the bit before the record leaves its tree: a thread that finds the record in between
+/// waits.
 #[test]
 fn a_record_on_its_way_out_is_no_damage() {
     let (pool, hart) = filled(2);

@@ -38,8 +38,8 @@ impl<K: Key, V: Value> Incoming<'_, K, V> {
     }
 }
 
-/// The slot of an object. Its words are known apart from what is stored there, which the medium takes
-/// back if the fence behind it fails.
+/// The slot of an object. Its words are kept apart from the stored ones, which the medium takes back if the
+/// fence behind them fails.
 #[derive(Clone, Copy)]
 pub(crate) struct ObjectSlot {
     pub(crate) at: SlotRef,

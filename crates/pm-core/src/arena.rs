@@ -300,7 +300,7 @@ mod tests {
         let mut free = arena.free_indices();
         free.sort_unstable();
         assert_eq!(free, all, "each once");
-        // What has memory is taken first, then what has none; each once again.
+        // Runs with memory are taken first, then others; each once again.
         let with_memory = run as usize + 8;
         let mut taken: Vec<u32> = (0..all.len()).map(|_| arena.alloc().unwrap()).collect();
         for (at, &i) in taken.iter().enumerate() {

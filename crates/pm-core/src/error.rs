@@ -371,7 +371,7 @@ error_enum! {
             path: PathBuf,
             /// The file found there.
             twin: PathBuf,
-            /// What it is, and what to do.
+            /// The kind of file, and what to do.
             why: String,
         },
         /// The pool is no longer in memory, and its twin cannot be read.

@@ -16,7 +16,7 @@ struct Leaves<'p> {
     back: usize,
     /// Bits: whether a read finds a change.
     changes: u64,
-    /// Whether it stops at what is wanted.
+    /// `true` to stop at the wanted number.
     stops: bool,
     /// Reads until one fails.
     fails_after: Option<u32>,

@@ -128,7 +128,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Some(Changed { level: parent.level(), contents: above, lifted }))
     }
 
-    /// The topmost node, now that `child` is the only child of what it was.
+    /// Lowers the top: `child` is the only child of the topmost node.
     fn lowered(&self, mut child: Child, draft: &mut Draft<'_, M>) -> Result<Child, PmError> {
         while child.level() > 0
             && draft.fresh.iter().all(|new| new.ptr().offset() != child.offset())

@@ -59,12 +59,12 @@ impl States {
         self.dram.store(&self.get(number).taken, taken);
     }
 
-    /// Changes the bits of a chunk; what they were.
+    /// Changes the bits of a chunk; returns the old ones.
     pub(super) fn change_taken(&self, number: u32, change: Rmw) -> u64 {
         self.dram.rmw_word(&self.get(number).taken, change)
     }
 
-    /// Replaces the bits of a chunk; what they were.
+    /// Replaces the bits of a chunk; returns the old ones.
     pub(super) fn swap_taken(&self, number: u32, taken: u64) -> u64 {
         self.change_taken(number, Rmw::Swap(taken))
     }

@@ -81,7 +81,7 @@ fn no_way_has_more_nodes_than_its_key_has_bytes() {
         }
         assert_eq!(hart.stats().expect("sound").inners, 0, "{name}");
         println!("{name}: {count} keys, {bytes} bytes: {inserts}, {gets}, {removals} steps");
-        // An insert goes down once: where its search ended it goes on.
+        // An insert descends once: it continues where its search ended.
         assert!(inserts <= count * BESIDES + 3 * bytes, "{name}: {inserts} steps of inserts");
         assert!(removals <= count * BESIDES + 3 * bytes, "{name}: {removals} steps of removals");
     }

@@ -8,7 +8,7 @@ use pmindex_core::{Mapped, PmError, Pool, PoolOptions};
 use pmindex_hart::Hart;
 use pmindex_index::{IndexError, Key, Stats, Value};
 
-/// So many that their chunks are more than one thread is given.
+/// Enough records for chunks of more than one thread.
 const RECORDS: u64 = 40_000;
 
 fn pool() -> Arc<Pool> {

@@ -19,8 +19,8 @@ fn filled<const P: usize>(key: fn(u64) -> u64) -> Hart<u64, u64, Mapped, 4, P> {
     hart
 }
 
-/// What is inserted between two ends that have met is in neither; an end that has gone on to what the
-/// other has read gives nothing twice and nothing out of order.
+/// Records that are inserted between two ends that have met are in neither; an end that moves into the part
+/// that the other has read returns nothing twice and nothing out of order.
 fn ends_never_cross<const P: usize>(key: fn(u64) -> u64) {
     let hart = filled::<P>(key);
     let found = |record: Result<(u64, u64), _>| record.expect("intact").0;

@@ -1,6 +1,6 @@
-//! What a file holds after each call that is made for speed, read back in other ways than it was stored:
-//! through a second mapping, with `pread`, and after the kernel let go of the pages. On every kind of
-//! memory that this machine can mount; a test says what it leaves out.
+//! Checks the contents of a file after each call that is made for speed, by other ways than the stores:
+//! through a second mapping, with `pread`, and after the kernel dropped the pages. On every kind of memory
+//! that this machine can mount; a test prints what it skips.
 
 use std::process::Command;
 
@@ -58,7 +58,7 @@ impl Mounted {
         Self { folder: tempfile::tempdir().unwrap(), name: "an ordinary file", own: false }
     }
 
-    /// A file of [`LEN`] bytes, if the file system has so many.
+    /// Returns a file of [`LEN`] bytes, if the file system has room.
     fn file(&self) -> Option<OwnedFd> {
         let (flags, mode) = (OFlags::CREATE | OFlags::RDWR, sys::mode(0o600));
         let fd = rustix::fs::open(self.folder.path().join("file"), flags, mode).unwrap();
