@@ -8,8 +8,8 @@ use pmindex_core::{Mapped, Pool};
 use pmindex_index::PmIndex;
 use pmindex_trees::{NvTree, SharedWbTree};
 
-/// An end that has nothing left to copy takes from the other's copy. What is inserted behind it then
-/// must not come from the other end.
+/// An end that has nothing left to copy takes from the other's copy. A record that is inserted behind it
+/// afterwards must not come from the other end.
 fn ends_never_cross<T: PmIndex<u64, u64, Mapped>>() {
     let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
     let tree = T::create(&pool, "t").unwrap();

@@ -284,7 +284,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(true)
     }
 
-    /// Shows what is staged, all of it or nothing.
+    /// Shows the staged records, all or none.
     fn show(
         &self,
         session: &mut Session<'_, M>,

@@ -24,7 +24,7 @@ const MOST_LEAF_WORDS: usize = 255 * 8;
 /// Why an operation was not put together.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// A node on the way is no longer in the tree, or not where it was.
+    /// A node on the path is no longer in the tree, or not where it was.
     Stale,
     /// It would have more words and blocks than an operation can have.
     TooWide,

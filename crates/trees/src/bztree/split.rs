@@ -27,8 +27,8 @@ use super::tree::BzTree;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     BzTree<K, V, M, LEAF, INNER>
 {
-    /// Replaces the leaf at the end of `path` by one or two with room for more records. Afterwards,
-    /// whatever became of it, the way to the key is to be found anew.
+    /// Replaces the leaf at the end of `path` by one or two with room for more records. Afterwards the caller
+    /// must search the path to the key again, whatever the outcome.
     pub(super) fn restructure(
         &self,
         session: &mut Session<'_, M>,

@@ -48,7 +48,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// As [`locate`](Self::locate), with the line of the probe's preferred slot on its way.
+    /// Does the same as [`locate`](Self::locate), and prefetches the line of the probe's preferred slot.
     #[inline(always)]
     pub(super) fn locate_probe(&self, probe: &Probe<'_, K>) -> At<'_> {
         let at = self.locate(&Route::to(probe));

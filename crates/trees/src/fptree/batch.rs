@@ -85,7 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The slots whose fingerprints match; the first one's line is on its way.
+    /// Returns the slots whose fingerprints match, and prefetches the line of the first one.
     #[inline(always)]
     fn match_and_prefetch(&self, at: &At<'_>, probe: &Probe<'_, K>) -> u64 {
         let Ok(leaf) = self.leaf(at.leaf) else { return 0 };
@@ -167,7 +167,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.write_many(records, true).noted(&self.pool).stopped.map_or(Ok(()), Err)
     }
 
-    /// Adds records; of keys that are there, `replaces` says what becomes.
+    /// Adds records; `replaces` decides what happens to existing keys.
     fn write_many(&self, records: &[(K, V)], replaces: bool) -> InsertMany {
         let mut result = InsertMany::default();
         result.inserted.reserve(records.len());
@@ -253,7 +253,7 @@ struct Planned {
     block: u64,
 }
 
-/// A new value for a record that is there.
+/// A new value for an existing record.
 struct Replacing {
     /// Which of the batch.
     record: usize,

@@ -25,7 +25,7 @@ use crate::threads::{on_threads, threads_for};
 const MOST: usize = 256;
 /// Fewer leaves are walked along from the head alone.
 const MANY: usize = 4 * MOST;
-/// Walks that a thread goes on with in turns.
+/// The number of walks that a thread alternates between.
 const WALKS: usize = 8;
 
 /// What a leaf says of the keys on its borders: inline keys twice its fence, byte strings its least
@@ -55,10 +55,10 @@ pub(super) struct Reader<'p, K, V, M: Medium, const LEAF: usize, const INNER: us
 
 /// A walk in progress.
 struct SegmentWalk<'p, K, V, const LEAF: usize> {
-    /// Where it goes on.
+    /// The next leaf.
     next: Leaf<'p, K, V, LEAF>,
     start: u64,
-    /// What reading `next` takes is on its way.
+    /// The lines for reading `next` are prefetched.
     fetched: bool,
     segment: Option<Segment<K>>,
 }
@@ -66,7 +66,7 @@ struct SegmentWalk<'p, K, V, const LEAF: usize> {
 /// What one step of a walk did.
 #[derive(PartialEq, Eq)]
 enum Step {
-    /// What it reads is on its way.
+    /// The lines that it reads are prefetched.
     Fetched,
     /// It read a leaf.
     Read,
@@ -318,7 +318,8 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(())
     }
 
-    /// What of a leaf will be read is on its way: header and end, of byte-string keys all of it.
+    /// Prefetches the lines of a leaf that will be read: its header and end, and all of it for byte-string
+    /// keys.
     fn prefetch_leaf(&self, leaf: &Leaf<'_, K, V, LEAF>) {
         let fetch = |word: usize| self.pool.prefetch(LeafPtr::new(leaf.offset() + 8 * word as u64));
         if K::SHAPE == Shape::Bytes {

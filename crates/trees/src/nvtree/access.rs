@@ -41,13 +41,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.locate_and(route, |_| ())
     }
 
-    /// As [`locate`](Self::locate), with the segment that is appended to on its way.
+    /// Does the same as [`locate`](Self::locate), and prefetches the segment that is appended to.
     #[inline(always)]
     pub(super) fn locate_to_write(&self, route: &Route<'_>) -> At<'_> {
         self.locate_and(route, |entry| self.prefetch_segment(entry))
     }
 
-    /// As [`locate`](Self::locate); `also` is told the leaf as soon as it is known.
+    /// Does the same as [`locate`](Self::locate), and calls `also` with the leaf as soon as it is known.
     #[inline(always)]
     fn locate_and(&self, route: &Route<'_>, also: impl Fn(&Entry)) -> At<'_> {
         let pm = self.pm();

@@ -98,7 +98,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The slots whose fingerprints match; the first one's line is on its way.
+    /// Returns the slots whose fingerprints match, and prefetches the line of the first one.
     #[inline(always)]
     fn match_and_prefetch(&self, at: &At<'_>, probe: &Probe<'_, K>) -> u64 {
         let Ok(leaf) = self.leaf(at.leaf) else { return 0 };

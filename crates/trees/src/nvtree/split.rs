@@ -211,7 +211,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(with.is_some())
     }
 
-    /// A step of the rebuild of the inner nodes, if one is in progress or due.
+    /// Makes a step of the rebuild of the inner nodes, if one is in progress or due.
     pub(super) fn go_on(&self) {
         self.inner.go_on(self.pm());
         self.spread_waypoints();

@@ -198,7 +198,7 @@ fn walk_together<K: Key, V: Value, M: Medium, const LEAF: usize>(
 }
 
 impl<K: Key> Stretch<K> {
-    /// Reads leaf `offset`; the next one is on its way then.
+    /// Reads leaf `offset` and prefetches the next one.
     fn step<V: Value, M: Medium, const LEAF: usize>(
         &mut self,
         pool: &Pool<M>,

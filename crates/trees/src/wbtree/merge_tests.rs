@@ -157,7 +157,7 @@ fn a_merge_cut_short_has_not_happened_before_the_link_and_is_finished_after_it()
             let (gone_leaf, gone_inner) = if level == 1 { (happened, 0) } else { (0, happened) };
             assert_eq!(sizes(&tree), (leaves - gone_leaf, inners - gone_inner), "{cut:?}");
             assert_holds(&pool, &tree, keys.iter().copied());
-            // And goes on being used.
+            // The tree can still be used.
             for key in (0..100).filter(|key| !keys.contains(key)) {
                 assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
             }

@@ -1,8 +1,8 @@
 //! Scans, in both directions.
 //!
-//! A leaf's order gives its records sorted, so a scan copies them out as they come, and the next
-//! leaves, which the parent names, are on their way meanwhile. There are no links between leaves: a
-//! scan holds the way down, and goes on to the next leaf by it.
+//! A leaf's order gives its records sorted, so a scan copies them in order and meanwhile prefetches the next
+//! leaves, which the parent names. Leaves have no links: a scan keeps its path, and moves along it to the
+//! next leaf.
 
 use std::ops::Bound;
 
@@ -222,7 +222,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// Goes on to the leaf on the right; `false` after the last.
+    /// Moves to the leaf on the right; returns `false` after the last.
     pub(super) fn advance(&self, path: &mut Path) -> Result<bool, PmError> {
         while let Some(step) = path.steps.pop() {
             let place = step.place + 1;
@@ -237,7 +237,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(false)
     }
 
-    /// Goes on to the leaf on the left; `false` after the first.
+    /// Moves to the leaf on the left; returns `false` after the first.
     fn retreat(&self, path: &mut Path) -> Result<bool, PmError> {
         while let Some(step) = path.steps.pop() {
             if let Some(place) = step.place.checked_sub(1) {

@@ -165,7 +165,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The number of the last entry, or of the last one that did not count any more.
+    /// Returns the number of the last entry, or of the last one that is void.
     fn last_entry(pool: &Pool<M>, root: &Root) -> Result<u64, PmError> {
         let pm = pool.pm();
         let numbers = root.redo.iter().step_by(LINE_WORDS).map(|cell| pm.load_word(cell));
@@ -204,7 +204,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-/// No entry up to this one counts any more.
+/// Voids the entries up to this one.
 fn settle(pm: &impl Medium, root: &Root, number: u64) -> Result<(), PmError> {
     pm.store(&root.settled, number);
     let settled = pm.flush(&root.settled);

@@ -130,7 +130,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(None)
     }
 
-    /// Removes a record of whose value, with the lock, `wanted` says so.
+    /// Removes a record if `wanted` accepts its value, under the lock.
     #[inline(always)]
     fn remove_where(
         &self,

@@ -100,7 +100,7 @@ fn pitfall_order_that_a_crash_left_behind_or_ahead_of_the_bitmap_is_made_anew() 
                 let held =
                     |n: &u64| (n.is_multiple_of(2) && Some(*n) != removed) || (*n == key && there);
                 assert_holds(&pool, &tree, (0..=40).filter(held));
-                // And goes on being used.
+                // The tree can still be used.
                 let mut tree = tree;
                 tree.put(&key, &(key * 10)).expect("room");
                 let held = |n: &u64| (n.is_multiple_of(2) && Some(*n) != removed) || *n == key;
@@ -252,7 +252,7 @@ fn the_last_two_updates_of_values_of_two_words_are_redone_where_they_are_not_in_
         for key in [1, 3, 5] {
             assert_eq!(tree.get(&key).expect("intact"), Some(wide(key + 100)));
         }
-        // And goes on being used: what was redone is over.
+        // The tree can still be used: the redo is complete.
         assert!(tree.update(&3, &wide(8)).expect("intact").is_ok());
         drop(tree);
         let tree = Wide::open(&pool, "t").expect("recovery");
@@ -263,7 +263,7 @@ fn the_last_two_updates_of_values_of_two_words_are_redone_where_they_are_not_in_
 
 #[test]
 fn redo_log_never_reaches_a_slot_that_has_another_record_by_then() {
-    // A full leaf: what is inserted next takes the only free slot, or moves the others.
+    // A full leaf: the next insert takes the only free slot, or moves the others.
     for removed in 0..8 {
         for updates in 1..4 {
             let (pool, mut tree) = wide_tree_of(0..8);

@@ -219,7 +219,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(true)
     }
 
-    /// Removes what [`seek_to_change`](Self::seek_to_change) found, if `wanted` says so of its value.
+    /// Removes the record that [`seek_to_change`](Self::seek_to_change) found, if `wanted` accepts its value.
     #[inline(always)]
     pub(super) fn remove_found(
         &self,

@@ -1,4 +1,4 @@
-//! A tree that was made in a small pool goes on in the grown one.
+//! A tree that was created in a small pool continues in the grown one.
 
 use std::sync::Arc;
 
