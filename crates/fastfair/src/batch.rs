@@ -16,10 +16,10 @@
 
 use pmindex_core::{Flushed, Medium, Op, PmError, PmU64, Word};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
-use pmindex_record::Pair;
+use pmindex_record::{Pair, PairValue};
 
 use super::access::At;
-use super::entry::{Entry, PairValue, Sought};
+use super::entry::{Entry, Sought};
 use super::inner::{Cursor, Hint};
 use super::layout::{Form, LINE_WORDS};
 use super::leaf::{Image, Leaf};

@@ -86,9 +86,6 @@ impl<'k> Sought<'k> {
     }
 }
 
-/// A value to store.
-pub(crate) type PairValue<'v> = PairValue<'v>;
-
 impl<K: Key, V: Value> Form<K, V> {
     /// The offset of an entry's block.
     pub(crate) const fn block(entry: Entry) -> u64 {

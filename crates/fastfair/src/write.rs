@@ -18,10 +18,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Reserved, Word, words_of};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
-use pmindex_record::{Pair, link};
+use pmindex_record::{Pair, PairValue, link};
 
 use super::access::At;
-use super::entry::{Entry, PairValue, Sought};
+use super::entry::{Entry, Sought};
 use super::layout::{Form, LeafState, WordsPtr};
 use super::leaf::{Image, Leaf};
 use super::shift::{Gap, InOrder, place};
