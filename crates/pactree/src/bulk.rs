@@ -14,7 +14,7 @@ use std::slice::from_ref;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Owner, PmError};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Datum, Loader, Probe, bulk_load, link, low_between, ordered_bytes};
+use pmindex_record::{EncodedValue, Loader, Probe, bulk_load, link, low_between, ordered_bytes};
 
 use crate::layout::{Geometry, NodePtr, Slot, bits};
 use crate::node::{Incoming, Low, Node};
@@ -155,7 +155,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Load<'_, K, V, M, LEAF> {
         image[2] = self.last;
         if !Slot::<K, V>::HAS_BLOCK {
             for (i, (key, value)) in part.iter().enumerate() {
-                let (probe, datum) = (Probe::of_stored(key), Datum::new(value.borrowed())?);
+                let (probe, datum) = (Probe::of_stored(key), EncodedValue::new(value.borrowed())?);
                 let slot = Geometry::<K, V, LEAF>::SLOTS + i * Slot::<K, V>::WORDS;
                 let slot = &mut image[slot..slot + Slot::<K, V>::WORDS];
                 Slot::<K, V>::encode(slot, &probe, &datum);
@@ -185,7 +185,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Loader for Load<'_, K, V, M
         let ([(first, _), ..], Some((last, _))) = (part, part.last()) else { return Ok(()) };
         for (key, value) in part {
             Probe::<K>::new(key.borrowed())?;
-            Datum::<V>::new(value.borrowed())?;
+            EncodedValue::<V>::new(value.borrowed())?;
         }
         let bytes = ordered_bytes::<K>(first.borrowed());
         let bytes = if K::SHAPE.is_bytes() && self.last != tree.head {
@@ -199,7 +199,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Loader for Load<'_, K, V, M
         if Slot::<K, V>::HAS_BLOCK {
             let node = tree.node(self.last)?;
             for (slot, (key, value)) in part.iter().enumerate() {
-                let (probe, datum) = (Probe::of_stored(key), Datum::new(value.borrowed())?);
+                let (probe, datum) = (Probe::of_stored(key), EncodedValue::new(value.borrowed())?);
                 let record = Incoming { probe: &probe, datum: &datum };
                 node.insert(&tree.pool, node.bitmap(pm), slot, &record)?;
             }

@@ -19,7 +19,7 @@ use std::marker::PhantomData;
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Datum, Probe, RecordBlock, link, sort_keys};
+use pmindex_record::{EncodedValue, Probe, RecordBlock, link, sort_keys};
 
 use crate::layout::{Geometry, MAX_LEAF, Next, NodePtr, Slot, bits};
 
@@ -40,7 +40,7 @@ impl<K, V, const LEAF: usize> Copy for Node<'_, K, V, LEAF> {}
 /// One record on its way in.
 pub(crate) struct Incoming<'r, K, V> {
     pub(crate) probe: &'r Probe<'r, K>,
-    pub(crate) datum: &'r Datum<'r, V>,
+    pub(crate) datum: &'r EncodedValue<'r, V>,
 }
 
 /// A node's slots in the order of their keys.

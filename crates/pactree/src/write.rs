@@ -3,7 +3,7 @@
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Medium, PmError, PmU64};
 use pmindex_index::{IndexError, InsertMany, Key, Missing, Noted, Occupied, Value, same_encoding};
-use pmindex_record::{Datum, Probe};
+use pmindex_record::{EncodedValue, Probe};
 
 use crate::layout::{Geometry, Slot};
 use crate::node::{Incoming, Node};
@@ -181,7 +181,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         wanted: impl Fn(bool) -> bool,
         read: impl Fn(&[PmU64]) -> Result<T, PmError>,
     ) -> Result<Written<T>, IndexError> {
-        let (probe, datum) = (Probe::new(key)?, Datum::new(value)?);
+        let (probe, datum) = (Probe::new(key)?, EncodedValue::new(value)?);
         let record = Incoming { probe: &probe, datum: &datum };
         while let Some(held) = self.hold(&probe, &wanted)? {
             let Some(slot) = held.slot else {

@@ -28,7 +28,7 @@ use pmindex_core::{DurabilityLost, Flushed, Medium, PmError, Word};
 use super::Log;
 use super::entry::{encode, lines_for, stream};
 use super::layout::{LANES, LINE_BYTES, LINE_WORDS, Location, Position, Positions};
-use super::segments::Known;
+use super::segments::SegmentInfo;
 
 thread_local! {
     /// The log that this thread last appended to, and its lane there.
@@ -85,7 +85,7 @@ pub struct Lane<'l, M: Medium> {
     log: &'l Log<M>,
     state: &'l State,
     number: usize,
-    segment: Option<Known>,
+    segment: Option<SegmentInfo>,
     line: u32,
     flushed: Option<Flushed>,
     /// A fence covers the flushes of its own thread only.
@@ -272,7 +272,7 @@ impl<M: Medium> Lane<'_, M> {
 
     /// Starts a new segment, of a multiple of `part` lines if there is room. The commit moves the tail there.
     #[cold]
-    fn next_segment(&mut self, lines: u32, part: u32) -> Result<Known, PmError> {
+    fn next_segment(&mut self, lines: u32, part: u32) -> Result<SegmentInfo, PmError> {
         let log = self.log;
         let segment = log.segments.make(&log.pool, log.root, self.number, (lines, part))?;
         if let Some(before) = self.segment {
@@ -328,8 +328,8 @@ impl<M: Medium> Lane<'_, M> {
     fn abandon(&self, pushed: Flushed) -> Result<(), DurabilityLost> {
         let (log, pm, tail) = (self.log, self.log.pool.pm(), self.state.tail());
         pm.fence(pushed)?; // P1, before: P2 in the same lines
-        let ours = |known: &Known| known.lane == self.number && known.sequence >= tail.sequence();
-        let mut segments: Vec<Known> = log.segments.iter().filter(ours).collect();
+        let ours = |known: &SegmentInfo| known.lane == self.number && known.sequence >= tail.sequence();
+        let mut segments: Vec<SegmentInfo> = log.segments.iter().filter(ours).collect();
         segments.sort_unstable_by_key(|known| Reverse(known.sequence));
         for known in segments {
             let same = known.sequence == tail.sequence();

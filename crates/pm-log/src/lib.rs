@@ -54,7 +54,7 @@ pub use layout::{
     Segment,
 };
 pub use read::{Entries, Found};
-pub use segments::{Known, Segments, table, usual_lines};
+pub use segments::{SegmentInfo, Segments, table, usual_lines};
 pub use space::Hold;
 
 /// The smallest and largest number of segments of a log.
@@ -211,7 +211,7 @@ impl<M: Medium> Log<M> {
 
     /// Returns the lines of a segment. Its bounds were checked when the table was read.
     #[must_use]
-    pub fn lines_of(&self, known: &Known) -> &[PmU64] {
+    pub fn lines_of(&self, known: &SegmentInfo) -> &[PmU64] {
         self.pool.words(known.offset, known.lines as usize * LINE_WORDS).unwrap_or_default()
     }
 

@@ -9,7 +9,7 @@ use pmindex_core::{Medium, PmError};
 use super::Log;
 use super::entry::{Entry, decode};
 use super::layout::{LANES, LINE_BYTES, LINE_WORDS, Location, Position};
-use super::segments::Known;
+use super::segments::SegmentInfo;
 
 /// An entry, and its place.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub struct Entries<'l, M: Medium> {
     /// The first position that is not read.
     until: Position,
     /// The segments to be read, the next one last.
-    segments: Vec<Known>,
+    segments: Vec<SegmentInfo>,
     /// The next line to be read, in that segment.
     line: u32,
 }
@@ -53,7 +53,7 @@ impl<M: Medium> Log<M> {
 
     /// Returns the entry that begins with this line of a segment, if it is complete.
     #[must_use]
-    pub fn entry_in(&self, segment: &Known, line: u32) -> Option<Entry<'_>> {
+    pub fn entry_in(&self, segment: &SegmentInfo, line: u32) -> Option<Entry<'_>> {
         let cells = self.lines_of(segment).get(line as usize * LINE_WORDS..)?;
         decode(self.pool().pm(), cells, segment.sequence, line)
     }
@@ -71,11 +71,11 @@ impl<M: Medium> Log<M> {
     /// The table of segments in DRAM, and the lines that are read.
     pub fn read(&self, lane: usize, from: Position) -> Entries<'_, M> {
         let until = self.tail(lane); // before the segments
-        let of_lane = |known: &Known| {
+        let of_lane = |known: &SegmentInfo| {
             let there = from.sequence()..=until.sequence();
             known.lane == lane && there.contains(&known.sequence)
         };
-        let mut segments: Vec<Known> = self.segments().iter().filter(of_lane).collect();
+        let mut segments: Vec<SegmentInfo> = self.segments().iter().filter(of_lane).collect();
         segments.sort_unstable_by_key(|known| std::cmp::Reverse(known.sequence));
         let begun = segments.last().is_some_and(|known| known.sequence == from.sequence());
         let first = if begun { from.line().max(1) } else { 1 };

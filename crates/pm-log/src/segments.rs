@@ -57,7 +57,7 @@ struct Place {
 
 /// The facts about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct SegmentInfo {
     /// Its index in the table.
     pub index: u16,
     /// The offset of its block.
@@ -70,7 +70,7 @@ pub struct Known {
     pub lane: usize,
 }
 
-impl Known {
+impl SegmentInfo {
     fn new(index: u16, lane: usize) -> Self {
         Self { index, offset: 0, sequence: 0, lines: 0, lane }
     }
@@ -176,10 +176,10 @@ impl Segments {
     /// Returns the segment of this index, if it exists.
     #[inline]
     #[must_use]
-    pub fn get(&self, index: u16) -> Option<Known> {
+    pub fn get(&self, index: u16) -> Option<SegmentInfo> {
         let place = self.places.get(usize::from(index))?;
         let offset = place.offset.load(Acquire);
-        (offset != 0).then(|| Known {
+        (offset != 0).then(|| SegmentInfo {
             index,
             offset,
             sequence: place.sequence.load(Relaxed),
@@ -189,7 +189,7 @@ impl Segments {
     }
 
     /// Returns all segments, each with consistent facts even while others are made and freed.
-    pub fn iter(&self) -> impl Iterator<Item = Known> {
+    pub fn iter(&self) -> impl Iterator<Item = SegmentInfo> {
         (0..self.places.len()).filter_map(|index| {
             loop {
                 let known = self.get(index as u16);
@@ -213,7 +213,7 @@ impl Segments {
         root: PPtr<LogRoot>,
         lane: usize,
         (lines, part): (u32, u32),
-    ) -> Result<Known, PmError> {
+    ) -> Result<SegmentInfo, PmError> {
         let least = (lines + 1).max(MIN_LINES);
         let part = part.max(1);
         let usual = (usual_lines(pool) / part).max(1) * part;
@@ -223,7 +223,7 @@ impl Segments {
         };
         let place = &table(pool, root)?[usize::from(index)];
         let mut making =
-            Making { segments: self, pm: pool.pm(), place, known: Known::new(index, lane) };
+            Making { segments: self, pm: pool.pm(), place, known: SegmentInfo::new(index, lane) };
         making.make(pool, usual.max(least)).or_else(|error| {
             // A nearly full pool may have room for a small segment.
             if error.is_full() && least < usual { making.make(pool, least) } else { Err(error) }
@@ -231,7 +231,7 @@ impl Segments {
         Ok(making.known)
     }
 
-    fn put(&self, known: Known) {
+    fn put(&self, known: SegmentInfo) {
         let place = &self.places[usize::from(known.index)];
         // After the null of the segment before, for `iter`.
         place.sequence.store(known.sequence, Release);
@@ -250,16 +250,16 @@ impl Segments {
         &self,
         pool: &Pool<M>,
         root: PPtr<LogRoot>,
-        dead: &[Known],
+        dead: &[SegmentInfo],
         ordered: bool,
     ) -> Result<(), PmError> {
         let pm = pool.pm();
         let table = table(pool, root)?;
         for dead in dead.chunks(FREED_AT_ONCE) {
-            let cell = |known: &Known| &table[usize::from(known.index)][BLOCK];
+            let cell = |known: &SegmentInfo| &table[usize::from(known.index)][BLOCK];
             // An operation that panicked may have freed some already: skip those.
             let live = || dead.iter().filter(|known| pm.load(cell(known)) == known.offset);
-            let freed: Vec<Known> = live().copied().collect();
+            let freed: Vec<SegmentInfo> = live().copied().collect();
             let mut op = pool.op()?;
             for known in &freed {
                 let owner = Owner { word: cell(known), mask: u64::MAX, expect: known.offset };
@@ -306,7 +306,7 @@ struct Making<'s, M: Medium> {
     segments: &'s Segments,
     pm: &'s M,
     place: &'s [PmU64; WORDS],
-    known: Known,
+    known: SegmentInfo,
 }
 
 impl<M: Medium> Making<'_, M> {
@@ -316,7 +316,7 @@ impl<M: Medium> Making<'_, M> {
         let mut op = pool.op()?;
         let block = op.reserve_bytes(u64::from(lines) * LINE_BYTES, LINE as u64)?;
         let offset = block.ptr().offset();
-        self.known = Known { offset, sequence, lines, ..self.known };
+        self.known = SegmentInfo { offset, sequence, lines, ..self.known };
         let place = place_word(self.known.lane, lines);
         let sum = segment_checksum(self.known.index, offset, sequence, place);
         op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: offset })?;

@@ -21,7 +21,7 @@ use pmindex_core::{Medium, PmError};
 
 use super::Log;
 use super::layout::{LANES, Position, Positions};
-use super::segments::Known;
+use super::segments::SegmentInfo;
 
 /// For each holder the positions it needs the lanes from; `None` after the holder was dropped.
 #[derive(Clone, Debug, Default)]
@@ -104,11 +104,11 @@ impl<M: Medium> Log<M> {
         let tails = self.tails();
         let horizon = self.holds.least(*horizon);
         let newest = self.segments.iter().map(|known| known.sequence).max();
-        let dead = |known: &Known| {
+        let dead = |known: &SegmentInfo| {
             let needed = horizon[known.lane].min(tails[known.lane]).sequence();
             known.sequence < needed && Some(known.sequence) != newest
         };
-        let mut dead: Vec<Known> = self.segments.iter().filter(dead).collect();
+        let mut dead: Vec<SegmentInfo> = self.segments.iter().filter(dead).collect();
         dead.sort_unstable_by_key(|known| known.sequence);
         self.segments.free(&self.pool, self.root, &dead, true)?;
         Ok(dead.len())
@@ -122,7 +122,7 @@ impl<M: Medium> Log<M> {
     ///
     /// # Cost
     /// 2 fences for every four.
-    pub fn free(&self, dead: &[Known]) -> Result<(), PmError> {
+    pub fn free(&self, dead: &[SegmentInfo]) -> Result<(), PmError> {
         self.segments.free(&self.pool, self.root, dead, false)
     }
 }

@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Word};
-use pmindex_log::{Known, LINE_BYTES, LINE_WORDS, Positions, usual_lines};
+use pmindex_log::{SegmentInfo, LINE_BYTES, LINE_WORDS, Positions, usual_lines};
 
 use super::Log;
 use super::chain::Chain;
@@ -127,11 +127,11 @@ impl<M: Medium> Log<M> {
 
     /// Makes heads that were read after the tails were taken durable, with them.
     pub(super) fn put_checkpoint(&self, tails: &Tails, heads: &Heads) -> Result<(), PmError> {
-        let dead = |known: &Known| {
+        let dead = |known: &SegmentInfo| {
             let passed = known.sequence < tails.lanes[known.lane].sequence();
             passed && self.segments().left(known.index) < heads.oldest
         };
-        let dead: Vec<Known> = self.segments().iter().filter(dead).collect();
+        let dead: Vec<SegmentInfo> = self.segments().iter().filter(dead).collect();
         let mut words: Vec<u64> = tails.lanes.iter().map(|tail| tail.into_word()).collect();
         words.extend_from_slice(&heads.words);
         self.write_checkpoint(&words)?; // durable before: any reuse of a dead segment

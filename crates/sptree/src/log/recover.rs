@@ -13,7 +13,7 @@ use std::sync::{Arc, Once, OnceLock};
 
 use parking_lot::Mutex;
 use pmindex_core::{Medium, PPtr, PmError, PmPtr, PmU64, Pool};
-use pmindex_log::{Known, LINE_BYTES, LINE_WORDS, Position};
+use pmindex_log::{SegmentInfo, LINE_BYTES, LINE_WORDS, Position};
 
 use super::Log;
 use super::chain::{Chain, IdHasher};
@@ -180,16 +180,16 @@ impl<M: Medium> Log<M> {
     }
 
     /// Whether a line of a segment looks like the beginning of an entry of the chain.
-    fn may_name(&self, known: &Known, from: u32, id: u64) -> bool {
+    fn may_name(&self, known: &SegmentInfo, from: u32, id: u64) -> bool {
         let pm = self.pool().pm();
         let mut lines = self.base.lines_of(known).chunks_exact(LINE_WORDS).skip(from as usize);
         lines.any(|line| entry::may_be_of(pm, line, id))
     }
 
     /// Prefetches the pages of segments, those of neighbours together.
-    fn prefetch_pages(&self, segments: &[(Known, u32)]) {
+    fn prefetch_pages(&self, segments: &[(SegmentInfo, u32)]) {
         let ends =
-            |known: &Known| (known.offset, known.offset + u64::from(known.lines) * LINE_BYTES);
+            |known: &SegmentInfo| (known.offset, known.offset + u64::from(known.lines) * LINE_BYTES);
         let mut ranges: Vec<(u64, u64)> = segments.iter().map(|(known, _)| ends(known)).collect();
         ranges.sort_unstable();
         ranges.dedup_by(|(from, to), (_, before)| {
@@ -203,7 +203,7 @@ impl<M: Medium> Log<M> {
     }
 
     /// Passes the entries of a segment from a line on to `note`, up to the first that is not whole.
-    fn scan(&self, known: &Known, from: u32, mut note: impl FnMut(u64, Chain)) {
+    fn scan(&self, known: &SegmentInfo, from: u32, mut note: impl FnMut(u64, Chain)) {
         let mut line = from;
         while let Some(entry) = self.base.entry_in(known, line).and_then(entry::decode) {
             let ended = entry.kind == Kind::End;
@@ -221,7 +221,7 @@ impl<M: Medium> Log<M> {
 pub(super) struct Source {
     checkpoint: Found,
     /// Segments, and the first of their lines that is not before the checkpoint.
-    since: Vec<(Known, u32)>,
+    since: Vec<(SegmentInfo, u32)>,
     /// Whether their pages are prefetched.
     prefetched: Once,
 }
