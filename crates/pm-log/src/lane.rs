@@ -328,7 +328,8 @@ impl<M: Medium> Lane<'_, M> {
     fn abandon(&self, pushed: Flushed) -> Result<(), DurabilityLost> {
         let (log, pm, tail) = (self.log, self.log.pool.pm(), self.state.tail());
         pm.fence(pushed)?; // P1, before: P2 in the same lines
-        let ours = |known: &SegmentInfo| known.lane == self.number && known.sequence >= tail.sequence();
+        let ours =
+            |known: &SegmentInfo| known.lane == self.number && known.sequence >= tail.sequence();
         let mut segments: Vec<SegmentInfo> = log.segments.iter().filter(ours).collect();
         segments.sort_unstable_by_key(|known| Reverse(known.sequence));
         for known in segments {

@@ -95,7 +95,8 @@ fn room_that_was_made_is_there() {
     let (mut lane, mut before) = (log.lane_at(3), 0);
     for n in 0..300 {
         lane.make_room(6, 64).expect("room");
-        let known: Vec<SegmentInfo> = log.segments().iter().filter(|known| known.lane == 3).collect();
+        let known: Vec<SegmentInfo> =
+            log.segments().iter().filter(|known| known.lane == 3).collect();
         assert!(known.iter().all(|known| known.lines == 64));
         // With no room at all the entry is pushed all the same.
         pool.fail_allocation_after(Some(0));

@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Word};
-use pmindex_log::{SegmentInfo, LINE_BYTES, LINE_WORDS, Positions, usual_lines};
+use pmindex_log::{LINE_BYTES, LINE_WORDS, Positions, SegmentInfo, usual_lines};
 
 use super::Log;
 use super::chain::Chain;

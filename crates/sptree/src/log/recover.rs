@@ -13,7 +13,7 @@ use std::sync::{Arc, Once, OnceLock};
 
 use parking_lot::Mutex;
 use pmindex_core::{Medium, PPtr, PmError, PmPtr, PmU64, Pool};
-use pmindex_log::{SegmentInfo, LINE_BYTES, LINE_WORDS, Position};
+use pmindex_log::{LINE_BYTES, LINE_WORDS, Position, SegmentInfo};
 
 use super::Log;
 use super::chain::{Chain, IdHasher};
@@ -188,8 +188,9 @@ impl<M: Medium> Log<M> {
 
     /// Prefetches the pages of segments, those of neighbours together.
     fn prefetch_pages(&self, segments: &[(SegmentInfo, u32)]) {
-        let ends =
-            |known: &SegmentInfo| (known.offset, known.offset + u64::from(known.lines) * LINE_BYTES);
+        let ends = |known: &SegmentInfo| {
+            (known.offset, known.offset + u64::from(known.lines) * LINE_BYTES)
+        };
         let mut ranges: Vec<(u64, u64)> = segments.iter().map(|(known, _)| ends(known)).collect();
         ranges.sort_unstable();
         ranges.dedup_by(|(from, to), (_, before)| {
