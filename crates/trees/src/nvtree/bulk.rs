@@ -242,8 +242,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let mut after = pm.load_word(counter);
             let mut blocks = Vec::with_capacity(Geometry::<K, V, LEAF>::PER_SEGMENT);
             for (i, (key, value)) in (first..LEAF).zip(rest) {
-                let (probe, datum) =
-                    (Probe::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
+                let probe = Probe::new(key.borrowed())?;
+                let datum = EncodedValue::new(value.borrowed())?;
                 if !std::ptr::eq(leaf.counter(i), counter) {
                     break;
                 }
@@ -307,8 +307,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Loader
         }
         let mut image = LeafImage::<K, V, LEAF>::new();
         for (key, value) in part {
-            let (probe, datum) =
-                (Probe::<K>::of_stored(key), EncodedValue::<V>::new(value.borrowed())?);
+            let probe = Probe::<K>::of_stored(key);
+            let datum = EncodedValue::<V>::new(value.borrowed())?;
             image.push(&probe, |slot| Slot::<K, V>::encode(slot, &probe, &datum))?;
         }
         let Some(last) = last else {
