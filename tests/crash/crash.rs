@@ -8,6 +8,7 @@
 mod allocator;
 mod batched;
 mod block_cache;
+mod boc;
 #[path = "../../crates/btree/tests/subject/tree.rs"]
 mod btree;
 #[path = "../../crates/buffer/tests/subject/pages.rs"]

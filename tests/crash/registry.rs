@@ -7,6 +7,7 @@ use pmindex_testkit::crash::{Campaign, CrashIndex, CrashSubject, Fault, Findings
 use super::allocator::Blocks as Allocator;
 use super::batched::Batch;
 use super::block_cache::BlockCached;
+use super::boc::{BufferedCceh, BufferedFastFair};
 use super::btree::Tree as PagedTree;
 use super::buffer::{self, Pages};
 use super::dropped::Dropped;
@@ -107,6 +108,8 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Indexed<WbTreeValues>>(),
         index::<SkipListWords>(),
         index::<SkipListBytes>(),
+        entry::<Indexed<BufferedCceh>>(),
+        entry::<Indexed<BufferedFastFair>>(),
         index::<WoartWords>(),
         entry::<Indexed<WoartBytes>>(),
         entry::<Indexed<ArtCowWords>>(),

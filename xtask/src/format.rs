@@ -32,6 +32,7 @@ const PARTS: &[(&str, &str)] = &[
     ("WOART, ART+CoW", "crates/woart/src/layout.rs"),
     ("PACTree", "crates/pactree/src/layout.rs"),
     ("P-Skiplist", "crates/skiplist/src/layout.rs"),
+    ("Buffers over an index", "crates/boc/src/layout.rs"),
     ("SPTree", "crates/sptree/src/layout.rs"),
     ("A log", "crates/pm-log/src/layout.rs"),
     ("SPTree's structured log", "crates/sptree/src/log/layout.rs"),

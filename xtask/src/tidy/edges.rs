@@ -26,6 +26,7 @@ const LAYERS: &[&[&str]] = &[
         "pmindex-hart",
         "pmindex-sptree",
         "pmindex-pactree",
+        "pmindex-boc",
         "pmindex-store",
         "pmindex-rstore",
         "pmindex-replica",

@@ -1,0 +1,136 @@
+//! SPTree's figures 2 and 3 for write buffers: what an insert of 8+8 bytes costs three indexes in PM, without
+//! buffers, with them, and with them and a log.
+//!
+//! `cargo run --release -p pmindex-boc --example matrix -- [RECORDS]` prints the table of
+//! `docs/evidence/buffering.md`.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pmindex_boc::{Buffered, ByHash, ByKey};
+use pmindex_cceh::Cceh;
+use pmindex_core::{Counting, Counts, Mapped, Medium, Pool, PoolOptions};
+use pmindex_fastfair::FastFair;
+use pmindex_index::{IndexError, PmHashIndex, PmIndex};
+use pmindex_skiplist::SkipList;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// An index of either sort, to insert into.
+trait Target<M: Medium>: Sized {
+    fn make(pool: &Arc<Pool<M>>) -> Result<Self, IndexError>;
+    fn add(&self, key: u64) -> Result<bool, IndexError>;
+    fn find(&self, key: u64) -> Result<bool, IndexError>;
+}
+
+struct Sorted<I>(I);
+struct Hashed<I>(I);
+
+impl<M: Medium, I: PmIndex<u64, u64, M>> Target<M> for Sorted<I> {
+    fn make(pool: &Arc<Pool<M>>) -> Result<Self, IndexError> {
+        I::create(pool, "matrix").map(Self)
+    }
+    fn add(&self, key: u64) -> Result<bool, IndexError> {
+        self.0.try_insert(&key, &!key).map(|new| new.is_ok())
+    }
+    fn find(&self, key: u64) -> Result<bool, IndexError> {
+        Ok(self.0.get(&key)? == Some(!key))
+    }
+}
+
+impl<M: Medium, I: PmHashIndex<u64, u64, M>> Target<M> for Hashed<I> {
+    fn make(pool: &Arc<Pool<M>>) -> Result<Self, IndexError> {
+        I::create(pool, "matrix").map(Self)
+    }
+    fn add(&self, key: u64) -> Result<bool, IndexError> {
+        self.0.try_insert(&key, &!key).map(|new| new.is_ok())
+    }
+    fn find(&self, key: u64) -> Result<bool, IndexError> {
+        Ok(self.0.get(&key)? == Some(!key))
+    }
+}
+
+fn key(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn options(records: u64) -> PoolOptions {
+    PoolOptions::new().emulate_pm(true).size((records * 160).max(64 << 20))
+}
+
+/// Inserts all records, the second half of which is measured.
+fn fill<M: Medium, T: Target<M>>(pool: &Arc<Pool<M>>, records: u64) -> Outcome<(T, f64)> {
+    let index = T::make(pool)?;
+    for n in 0..records / 2 {
+        assert!(index.add(key(n))?, "keys differ");
+    }
+    let started = Instant::now();
+    for n in records / 2..records {
+        assert!(index.add(key(n))?, "keys differ");
+    }
+    Ok((index, started.elapsed().as_secs_f64()))
+}
+
+/// Prints a row: `C` on the counting medium, `T` on the clock.
+#[expect(clippy::cast_precision_loss, reason = "means")]
+fn row<C: Target<Counting>, T: Target<Mapped>>(
+    name: &str,
+    crash: &str,
+    records: u64,
+) -> Outcome<()> {
+    let pool = Arc::new(Pool::counting(usize::try_from((records * 160).max(64 << 20))?)?);
+    let index = C::make(&pool)?;
+    for n in 0..records / 2 {
+        index.add(key(n))?;
+    }
+    let before = pool.pm().counts();
+    for n in records / 2..records {
+        index.add(key(n))?;
+    }
+    let Counts { lines, fences, media_written, .. } = pool.pm().counts() - before;
+    let each = |count: u64| count as f64 / (records - records / 2) as f64;
+    let pool = Arc::new(Pool::create_in_memory(&options(records), |mapped| mapped)?);
+    let (index, seconds) = fill::<Mapped, T>(&pool, records)?;
+    let started = Instant::now();
+    for n in 0..records {
+        assert!(index.find(key(n))?, "a record is gone");
+    }
+    let got = records as f64 / started.elapsed().as_secs_f64() / 1e6;
+    let inserted = (records - records / 2) as f64 / seconds / 1e6;
+    println!(
+        "| {name} | {:.2} | {:.2} | {:.0} | {inserted:.2} | {got:.2} | {crash} |",
+        each(lines),
+        each(fences),
+        each(media_written),
+    );
+    Ok(())
+}
+
+/// The three rows of an index.
+macro_rules! rows {
+    ($name:literal, $target:ident, $by:ident, $index:ident, $component:literal, $records:expr) => {{
+        type Plain<M> = $target<$index<u64, u64, M>>;
+        type Held<M, const LOGGED: bool> =
+            $target<Buffered<$by<$index<u64, u64, M>>, M, LOGGED, $component>>;
+        row::<Plain<Counting>, Plain<Mapped>>($name, "kept", $records)?;
+        let (lost, kept) = (concat!($name, ", buffers"), concat!($name, ", buffers, log"));
+        row::<Held<Counting, false>, Held<Mapped, false>>(lost, "**lost on crash**", $records)?;
+        row::<Held<Counting, true>, Held<Mapped, true>>(kept, "kept", $records)?;
+    }};
+}
+
+fn main() -> Outcome<()> {
+    let records: u64 = match std::env::args().nth(1) {
+        Some(records) => records.parse()?,
+        None => 1_000_000,
+    };
+    println!(
+        "| index | lines | fences | bytes written to the medium | inserts, M/s | gets, M/s | after a crash |"
+    );
+    println!("| --- | --: | --: | --: | --: | --: | --- |");
+    rows!("CCEH", Hashed, ByHash, Cceh, 512, records);
+    rows!("FAST&FAIR", Sorted, ByKey, FastFair, 24, records);
+    rows!("skip list", Sorted, ByKey, SkipList, 24, records);
+    Ok(())
+}

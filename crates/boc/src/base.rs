@@ -1,0 +1,151 @@
+//! The indexes that can have buffers.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use pmindex_core::{Medium, Pool};
+use pmindex_index::{
+    HashIndex, Index, IndexError, InsertMany, PmHashIndex, PmIndex, RangeIter, RecoveryReport,
+    Stats,
+};
+use pmindex_record::hash_words;
+
+/// An index under buffers: what they need of it, under one name for those with an order and those without.
+pub trait Base<M: Medium>: Sized + Send + Sync + 'static {
+    /// The name used by tools.
+    const NAME: &'static str;
+    /// Returns where a key is in the order of the index's components.
+    fn rank(key: u64) -> u64;
+    /// Creates the index.
+    ///
+    /// # Errors
+    /// Those of the index's own function, as for all functions of this trait.
+    fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError>;
+    /// Opens the index.
+    ///
+    /// # Errors
+    /// See [`create`](Self::create).
+    fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError>;
+    /// Closes the index.
+    ///
+    /// # Errors
+    /// See [`create`](Self::create).
+    fn close(self) -> Result<(), IndexError>;
+    /// Removes the index.
+    ///
+    /// # Errors
+    /// See [`create`](Self::create).
+    fn destroy(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError>;
+    /// Returns the offsets of all its blocks.
+    ///
+    /// # Errors
+    /// See [`create`](Self::create).
+    fn blocks(&self) -> Result<Vec<u64>, IndexError>;
+    /// Returns a value.
+    ///
+    /// # Errors
+    /// See [`create`](Self::create).
+    fn get(&self, key: u64) -> Result<Option<u64>, IndexError>;
+    /// Adds or replaces a record.
+    ///
+    /// # Errors
+    /// See [`create`](Self::create).
+    fn put(&self, key: u64, value: u64) -> Result<(), IndexError>;
+    /// Removes a record.
+    ///
+    /// # Errors
+    /// See [`create`](Self::create).
+    fn remove(&self, key: u64) -> Result<(), IndexError>;
+    /// Adds records in one batch.
+    fn add(&self, records: &[(u64, u64)]) -> InsertMany;
+    /// Returns the number of records.
+    ///
+    /// # Errors
+    /// See [`create`](Self::create).
+    fn records(&self) -> Result<u64, IndexError>;
+    /// Verifies the index; returns the number of records.
+    ///
+    /// # Errors
+    /// See [`create`](Self::create).
+    fn check(&self) -> Result<u64, IndexError>;
+    /// Returns the size.
+    ///
+    /// # Errors
+    /// See [`create`](Self::create).
+    fn stats(&self) -> Result<Stats, IndexError>;
+    /// Returns what opening did.
+    fn report(&self) -> RecoveryReport;
+}
+
+/// An index with an order.
+#[derive(Debug)]
+pub struct ByKey<I>(pub(crate) I);
+
+/// An index by hash.
+#[derive(Debug)]
+pub struct ByHash<I>(pub(crate) I);
+
+impl<I> ByKey<I> {
+    /// Returns the records between two keys.
+    pub(crate) fn between(&self, lower: Bound<u64>, upper: Bound<u64>) -> RangeIter<'_, u64, u64>
+    where
+        I: Index<u64, u64>,
+    {
+        self.0.range_bounds(lower.as_ref(), upper.as_ref())
+    }
+}
+
+/// Implements [`Base`] by the methods that the traits of both sorts of index have under the same names.
+macro_rules! base {
+    ($base:ident, $pm:ident, $index:ident, $rank:expr) => {
+        impl<M: Medium, I: $pm<u64, u64, M> + 'static> Base<M> for $base<I> {
+            const NAME: &'static str = <I as $pm<u64, u64, M>>::NAME;
+
+            fn rank(key: u64) -> u64 {
+                $rank(key)
+            }
+            fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+                I::create(pool, name).map(Self)
+            }
+            fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+                I::open(pool, name).map(Self)
+            }
+            fn close(self) -> Result<(), IndexError> {
+                self.0.close()
+            }
+            fn destroy(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
+                I::destroy(pool, name)
+            }
+            fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+                self.0.blocks()
+            }
+            fn get(&self, key: u64) -> Result<Option<u64>, IndexError> {
+                self.0.get(&key)
+            }
+            fn put(&self, key: u64, value: u64) -> Result<(), IndexError> {
+                self.0.put(&key, &value).map(drop)
+            }
+            fn remove(&self, key: u64) -> Result<(), IndexError> {
+                $index::remove(&self.0, &key).map(drop)
+            }
+            fn add(&self, records: &[(u64, u64)]) -> InsertMany {
+                self.0.try_insert_many(records)
+            }
+            fn records(&self) -> Result<u64, IndexError> {
+                $index::len(&self.0)
+            }
+            fn check(&self) -> Result<u64, IndexError> {
+                self.0.check()
+            }
+            fn stats(&self) -> Result<Stats, IndexError> {
+                self.0.stats()
+            }
+            fn report(&self) -> RecoveryReport {
+                self.0.recovery_report()
+            }
+        }
+    };
+}
+
+base!(ByKey, PmIndex, Index, |key| key);
+base!(ByHash, PmHashIndex, HashIndex, |key| hash_words(&[key]));

@@ -1,0 +1,140 @@
+//! Buffers, and which one has a key.
+//!
+//! Every buffer has a range of ranks. A range is halved, and never united with another.
+//!
+//! # Lock order
+//!
+//! A buffer's lock, then the table's. To find a buffer the table's lock is released before the buffer's is
+//! taken; then the buffer says whether its range is still the right one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pmindex_core::Medium;
+
+use crate::journal::Kept;
+
+/// The most records of a buffer: the paper's number; fewer, if a component has fewer.
+pub(crate) const fn capacity(records: u64) -> usize {
+    if records < 16 { records as usize } else { 16 }
+}
+
+/// A write that the index lacks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) key: u64,
+    /// `None`: the key is removed.
+    pub(crate) value: Option<u64>,
+    /// Whether the index has the key.
+    pub(crate) present: bool,
+    /// Its entry in the log, if there is one.
+    pub(crate) kept: Option<Kept>,
+}
+
+/// The changes of a range of ranks.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    /// The least rank of the range.
+    first: u64,
+    /// The greatest rank of the range.
+    last: u64,
+    pub(crate) changes: Vec<Change>,
+    /// The number of records in the range, about.
+    pub(crate) records: u64,
+}
+
+impl Buffer {
+    /// Returns the change of a key.
+    pub(crate) fn find(&mut self, key: u64) -> Option<&mut Change> {
+        self.changes.iter_mut().find(|change| change.key == key)
+    }
+
+    /// Returns whether a range can be halved so that the upper half begins with this rank.
+    pub(crate) fn has_inside(&self, rank: u64) -> bool {
+        self.first < rank && rank <= self.last
+    }
+
+    /// Returns whether a rank is not behind the range; it is not before it.
+    pub(crate) fn has(&self, rank: u64) -> bool {
+        rank <= self.last
+    }
+
+    /// Returns the least and the greatest rank of the range.
+    pub(crate) fn ends(&self) -> (u64, u64) {
+        (self.first, self.last)
+    }
+
+    /// Returns by how much the index has too few records, or too many.
+    pub(crate) fn surplus(&self) -> i64 {
+        let surplus =
+            |change: &Change| i64::from(change.value.is_some()) - i64::from(change.present);
+        self.changes.iter().map(surplus).sum()
+    }
+}
+
+/// All buffers, by the least rank of each.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    table: Mutex<BTreeMap<u64, Arc<Mutex<Buffer>>>>,
+}
+
+impl Buffers {
+    /// One buffer for all, over so many records.
+    pub(crate) fn new(records: u64) -> Self {
+        let all = Buffer { last: u64::MAX, records, ..Buffer::default() };
+        Self { table: Mutex::new(BTreeMap::from([(0, Arc::new(Mutex::new(all)))])) }
+    }
+
+    /// Calls `body` with the buffer of a rank, which is locked meanwhile.
+    pub(crate) fn with<R>(
+        &self,
+        pm: &impl Medium,
+        rank: u64,
+        body: impl FnOnce(&mut Buffer) -> R,
+    ) -> R {
+        loop {
+            let found = pm.lock(&self.table).range(..=rank).next_back().map(|(_, b)| Arc::clone(b));
+            let Some(shared) = found else { continue }; // rank 0 has one
+            let mut buffer = pm.lock(&shared);
+            if buffer.has(rank) {
+                return body(&mut buffer);
+            }
+        }
+    }
+
+    /// Gives the upper half of a buffer's range, from `rank` on, to a new buffer. The buffer is empty.
+    pub(crate) fn halve(&self, pm: &impl Medium, buffer: &mut Buffer, rank: u64) {
+        let upper = Buffer {
+            first: rank,
+            last: buffer.last,
+            records: buffer.records / 2,
+            ..Buffer::default()
+        };
+        buffer.records -= upper.records;
+        buffer.last = rank - 1;
+        pm.lock(&self.table).insert(rank, Arc::new(Mutex::new(upper)));
+    }
+
+    /// Calls `body` with every buffer, one after the other, in the order of their ranges.
+    pub(crate) fn each<E>(
+        &self,
+        pm: &impl Medium,
+        mut body: impl FnMut(&mut Buffer) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut rank = 0;
+        loop {
+            let last = self.with(pm, rank, |buffer| body(buffer).map(|()| buffer.last))?;
+            match last.checked_add(1) {
+                Some(next) => rank = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Returns about how many bytes of DRAM the buffers have.
+    pub(crate) fn bytes(&self, pm: &impl Medium) -> usize {
+        let one = size_of::<Mutex<Buffer>>() + capacity(u64::MAX) * size_of::<Change>();
+        pm.lock(&self.table).len() * one
+    }
+}

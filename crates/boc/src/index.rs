@@ -1,0 +1,516 @@
+//! The index with buffers: its operations.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmindex_core::{Flushed, Mapped, Medium, OpenIndex, PPtr, Pool};
+use pmindex_index::{
+    HashIndex, Index, IndexError, InsertMany, Listed, Missing, Noted, Occupied, PmHashIndex,
+    PmIndex, RangeIter, RecoveryReport, Stats,
+};
+use pmindex_log::Log;
+
+use crate::base::{Base, ByHash, ByKey};
+use crate::buffer::{Buffer, Buffers, Change, capacity};
+use crate::journal::Journal;
+use crate::layout::{KIND, LAYOUT, Root};
+use crate::range::Range;
+
+/// After this many batches the log gives back space.
+const BATCHES: u64 = 64;
+/// The most segments of the log.
+const SEGMENTS: u64 = 1024;
+
+/// An index with write buffers in DRAM. `LOGGED`: each write is in a log before it returns; else a crash loses
+/// what is in buffers. `RECORDS` is the number of records of a component of the index: buffers are for ranges
+/// with about as many.
+///
+/// # Cost
+/// A write: with a log 1 line and 1 fence, without none; reading the index; every 16th one besides, a batch of
+/// the index's. A lookup looks in one buffer, then in the index.
+///
+/// # Durability
+/// `LOGGED`: when the write returns. Else **lost on crash**, until its buffer was full or the index
+/// [closed](PmIndex::close).
+///
+/// # Example
+///
+/// ```
+/// use std::sync::Arc;
+/// use pmindex_boc::{Buffered, ByKey};
+/// use pmindex_core::{Mapped, Pool};
+/// use pmindex_fastfair::FastFair;
+/// use pmindex_index::{Index, PmIndex};
+///
+/// type Lost = Buffered<ByKey<FastFair<u64, u64>>, Mapped, false>;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// assert!(Lost::LOST_ON_CRASH);
+/// let pool = Arc::new(Pool::emulated(1 << 20)?);
+/// let index = Lost::create(&pool, "study")?;
+/// index.insert(&1815, &10)?;
+/// assert_eq!(index.get(&1815)?, Some(10));
+/// drop(index); // not closed: as after a crash
+/// assert_eq!(Lost::open(&pool, "study")?.get(&1815)?, None);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Buffered<B, M: Medium = Mapped, const LOGGED: bool = true, const RECORDS: u64 = 24> {
+    pub(crate) base: B,
+    pub(crate) buffers: Buffers,
+    pub(crate) pool: Arc<Pool<M>>,
+    batches: AtomicU64,
+    report: RecoveryReport,
+    replayed: u64,
+    pub(crate) journal: Option<Journal<M>>,
+}
+
+impl<B, M: Medium, const LOGGED: bool, const RECORDS: u64> std::fmt::Debug
+    for Buffered<B, M, LOGGED, RECORDS>
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Buffered").field("logged", &LOGGED).finish_non_exhaustive()
+    }
+}
+
+/// What a write found, and whether it was wanted.
+struct Done {
+    before: Option<u64>,
+    wanted: bool,
+}
+
+fn listed() -> Listed<fn() -> String> {
+    Listed {
+        kind: KIND,
+        layout: LAYOUT,
+        layout_of: |_, _| LAYOUT,
+        wanted: || "buffered<u64, u64>".into(),
+    }
+}
+
+/// The name of the index under the buffers of a logged one.
+fn base_name(name: &str) -> String {
+    format!("{name}.base")
+}
+
+impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
+    Buffered<B, M, LOGGED, RECORDS>
+{
+    /// Whether a crash loses writes that returned.
+    pub const LOST_ON_CRASH: bool = !LOGGED;
+
+    /// Returns how many writes opening took from the log.
+    pub fn replayed(&self) -> u64 {
+        self.replayed
+    }
+
+    fn create_new(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        if !LOGGED {
+            return Self::with_base(pool, B::create(pool, name)?, None);
+        }
+        if pool.find_index(name)?.is_some() {
+            return Err(IndexError::IndexExists { name: name.into() });
+        }
+        // A crash may have left the base alone; it is empty.
+        let base = match B::open(pool, &base_name(name)) {
+            Err(IndexError::NoSuchIndex { .. }) => B::create(pool, &base_name(name))?,
+            opened => opened?,
+        };
+        let clear = |root: &Root| -> Flushed {
+            pool.pm().store(&root.log, PPtr::NULL);
+            root.reserved.iter().for_each(|word| pool.pm().store(word, 0));
+            pool.pm().flush(root)
+        };
+        let vacant = |root: &Root| pool.pm().load(&root.log).is_null();
+        let start = |entry| Self::with_journal(pool, base, entry);
+        listed().create_and_start(pool, name, clear, start, vacant)
+    }
+
+    fn open_old(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        if !LOGGED {
+            return Self::with_base(pool, B::open(pool, name)?, None);
+        }
+        let entry = listed().open(pool, name)?;
+        Self::with_journal(pool, B::open(pool, &base_name(name))?, entry)
+    }
+
+    fn with_journal(pool: &Arc<Pool<M>>, base: B, entry: OpenIndex) -> Result<Self, IndexError> {
+        let root: &Root = pool.get(entry.root())?;
+        let log = if pool.pm().load(&root.log).is_null() {
+            Log::create_for(pool, &root.log, SEGMENTS)?
+        } else {
+            Log::open(pool, &root.log)?
+        };
+        Self::with_base(pool, base, Some(Journal::new(log, entry)?))
+    }
+
+    fn with_base(
+        pool: &Arc<Pool<M>>,
+        base: B,
+        journal: Option<Journal<M>>,
+    ) -> Result<Self, IndexError> {
+        let mut report = base.report();
+        let mut replayed = 0;
+        if let Some(journal) = &journal {
+            let _recovery = pool.recovery();
+            replayed = journal.replay(|key, value| match value {
+                Some(value) => base.put(key, value),
+                None => base.remove(key),
+            })?;
+            journal.clear()?;
+            report.records = base.records()?;
+        }
+        Ok(Self {
+            buffers: Buffers::new(base.records()?),
+            base,
+            pool: Arc::clone(pool),
+            batches: AtomicU64::new(0),
+            report,
+            replayed,
+            journal,
+        })
+    }
+
+    /// Writes all buffers to the index, saves that no entry of the log is needed, and closes the index.
+    fn close_base(self) -> Result<(), IndexError> {
+        if self.pool.is_read_only() {
+            return self.base.close();
+        }
+        self.pool.check_writable()?;
+        self.drain()?;
+        if let Some(journal) = &self.journal {
+            journal.clear()?;
+        }
+        self.base.close()
+    }
+
+    /// Writes all buffers to the index.
+    pub(crate) fn drain(&self) -> Result<(), IndexError> {
+        self.buffers.each(self.pool.pm(), |buffer| self.flush(buffer))
+    }
+
+    /// Writes a buffer to the index in one batch, and halves its range if that has many records.
+    pub(crate) fn flush(&self, buffer: &mut Buffer) -> Result<(), IndexError> {
+        if buffer.changes.is_empty() {
+            return Ok(());
+        }
+        buffer.changes.sort_unstable_by_key(|change| B::rank(change.key));
+        if let Err(error) = self.write_batch(&buffer.changes) {
+            // A part may have been written.
+            for change in &mut buffer.changes {
+                change.present = self.base.get(change.key)?.is_some();
+            }
+            return Err(error);
+        }
+        let middle = B::rank(buffer.changes[buffer.changes.len() / 2].key);
+        let written = buffer.changes.len() as u64;
+        if let Some(journal) = &self.journal {
+            for kept in buffer.changes.iter().filter_map(|change| change.kept) {
+                journal.over(kept);
+            }
+            if self.batches.fetch_add(1, Relaxed) % BATCHES == BATCHES - 1 {
+                journal.release()?;
+            }
+        }
+        buffer.changes.clear();
+        buffer.records += written;
+        if buffer.records > RECORDS && buffer.has_inside(middle) {
+            self.buffers.halve(self.pool.pm(), buffer, middle);
+        }
+        Ok(())
+    }
+
+    /// Writes changes to the index: those that add records together.
+    fn write_batch(&self, changes: &[Change]) -> Result<(), IndexError> {
+        let new: Vec<(u64, u64)> = changes
+            .iter()
+            .filter(|change| !change.present)
+            .filter_map(|change| Some((change.key, change.value?)))
+            .collect();
+        if let Some(error) = self.base.add(&new).stopped {
+            return Err(error);
+        }
+        for change in changes.iter().filter(|change| change.present) {
+            match change.value {
+                Some(value) => self.base.put(change.key, value)?,
+                None => self.base.remove(change.key)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a value.
+    fn look_up(&self, key: u64) -> Result<Option<u64>, IndexError> {
+        self.buffers.with(self.pool.pm(), B::rank(key), |buffer| match buffer.find(key) {
+            Some(change) => Ok(change.value),
+            None => self.base.get(key),
+        })
+    }
+
+    /// Writes what `decide` makes of the value before: nothing, if it returns `None`.
+    fn write(
+        &self,
+        key: u64,
+        decide: impl Fn(Option<u64>) -> Option<Option<u64>>,
+    ) -> Result<Done, IndexError> {
+        self.pool.check_writable()?;
+        let mut tried = false;
+        loop {
+            let pm = self.pool.pm();
+            let done =
+                self.buffers.with(pm, B::rank(key), |buffer| self.write_held(buffer, key, &decide));
+            match done {
+                // The log is full: what is in buffers goes to the index, and frees segments.
+                Err(IndexError::Pool(error)) if error.is_full() && LOGGED && !tried => {
+                    tried = true;
+                    self.drain()?;
+                    if let Some(journal) = &self.journal {
+                        journal.release()?;
+                    }
+                }
+                done => {
+                    if let Some(done) = done.noted(&self.pool)? {
+                        return Ok(done);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns `None`, having written nothing, if the buffer is no longer the key's.
+    fn write_held(
+        &self,
+        buffer: &mut Buffer,
+        key: u64,
+        decide: &impl Fn(Option<u64>) -> Option<Option<u64>>,
+    ) -> Result<Option<Done>, IndexError> {
+        let found = buffer.find(key).copied();
+        let before = match found {
+            Some(change) => change.value,
+            None => self.base.get(key)?,
+        };
+        let Some(value) = decide(before) else { return Ok(Some(Done { before, wanted: false })) };
+        let present = found.map_or(before.is_some(), |change| change.present);
+        if found.is_none() && buffer.changes.len() >= capacity(RECORDS) {
+            self.flush(buffer)?;
+            if !buffer.has(B::rank(key)) {
+                return Ok(None); // its range was halved: the key belongs to the other half
+            }
+        }
+        let kept = match &self.journal {
+            Some(journal) => Some(journal.append(key, value)?), // DUR
+            None => None,
+        };
+        let change = Change { key, value, present, kept };
+        match buffer.find(key) {
+            Some(old) => {
+                if let (Some(journal), Some(kept)) = (&self.journal, old.kept) {
+                    journal.over(kept);
+                }
+                *old = change;
+            }
+            None => buffer.changes.push(change), // LIN
+        }
+        Ok(Some(Done { before, wanted: true }))
+    }
+
+    /// Returns how many records the index has.
+    fn count(&self, base: u64) -> Result<u64, IndexError> {
+        let mut surplus = 0;
+        self.buffers.each(self.pool.pm(), |buffer| {
+            surplus += buffer.surplus();
+            Ok::<_, IndexError>(())
+        })?;
+        Ok(base.saturating_add_signed(surplus))
+    }
+
+    fn sizes(&self) -> Result<Stats, IndexError> {
+        let mut stats = self.base.stats()?;
+        stats.records = self.count(stats.records)?;
+        stats.dram_bytes += self.buffers.bytes(self.pool.pm()) as u64;
+        if let Some(journal) = &self.journal {
+            stats.pm_bytes += journal.bytes() + size_of::<Root>() as u64;
+        }
+        Ok(stats)
+    }
+
+    fn all_blocks(&self) -> Result<Vec<u64>, IndexError> {
+        let mut blocks = self.base.blocks()?;
+        if let Some(journal) = &self.journal {
+            blocks.push(journal.entry.root::<Root>().offset());
+            blocks.extend(journal.blocks()?);
+        }
+        Ok(blocks)
+    }
+
+    /// Removes the index; of a logged one the base last, which nothing leads to then but its own name.
+    fn destroy_all(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
+        if !LOGGED {
+            return B::destroy(pool, name);
+        }
+        let own = |name: &str| -> Result<Vec<u64>, IndexError> {
+            let entry = listed().open(pool, name)?;
+            let root: &Root = pool.get(entry.root())?;
+            let mut blocks = vec![entry.root::<Root>().offset()];
+            if !pool.pm().load(&root.log).is_null() {
+                blocks.extend(Log::open(pool, &root.log)?.blocks()?);
+            }
+            Ok(blocks)
+        };
+        let there = pool.drop_index(name, own)?;
+        B::destroy(pool, &base_name(name))?;
+        Ok(there)
+    }
+}
+
+/// Implements what [`Index`] and [`HashIndex`] have under the same names.
+macro_rules! map_methods {
+    () => {
+        fn get(&self, key: &u64) -> Result<Option<u64>, IndexError> {
+            self.look_up(*key).noted(&self.pool)
+        }
+        fn insert(&self, key: &u64, value: &u64) -> Result<Option<u64>, IndexError> {
+            Ok(self.write(*key, |_| Some(Some(*value)))?.before)
+        }
+        fn try_insert(&self, key: &u64, value: &u64) -> Result<Result<(), Occupied>, IndexError> {
+            let new = |before: Option<u64>| before.is_none().then_some(Some(*value));
+            Ok(Occupied::unless(self.write(*key, new)?.wanted))
+        }
+        fn update(&self, key: &u64, value: &u64) -> Result<Result<(), Missing>, IndexError> {
+            let old = |before: Option<u64>| before.map(|_| Some(*value));
+            Ok(Missing::unless(self.write(*key, old)?.wanted))
+        }
+        fn put(&self, key: &u64, value: &u64) -> Result<bool, IndexError> {
+            Ok(self.write(*key, |_| Some(Some(*value)))?.before.is_none())
+        }
+        fn remove(&self, key: &u64) -> Result<Option<u64>, IndexError> {
+            Ok(self.write(*key, |before| before.map(|_| None))?.before)
+        }
+        fn remove_exact(&self, key: &u64, value: &u64) -> Result<Option<u64>, IndexError> {
+            let exact = |before: Option<u64>| (before == Some(*value)).then_some(None);
+            let done = self.write(*key, exact)?;
+            Ok(done.before.filter(|_| done.wanted))
+        }
+        fn len(&self) -> Result<u64, IndexError> {
+            self.count(self.base.records()?).noted(&self.pool)
+        }
+        fn get_many(&self, keys: &[u64], out: &mut [Option<u64>]) -> Result<(), IndexError> {
+            assert_eq!(keys.len(), out.len(), "one place per key");
+            for (key, out) in keys.iter().zip(out) {
+                *out = self.look_up(*key).noted(&self.pool)?;
+            }
+            Ok(())
+        }
+        fn try_insert_many(&self, records: &[(u64, u64)]) -> InsertMany {
+            let mut result = InsertMany::default();
+            for (key, value) in records {
+                match self.try_insert(key, value) {
+                    Ok(new) => result.inserted.push(new.is_ok()),
+                    Err(error) => {
+                        result.stopped = Some(error);
+                        break;
+                    }
+                }
+            }
+            result
+        }
+        fn stats(&self) -> Result<Stats, IndexError> {
+            self.sizes().noted(&self.pool)
+        }
+        fn check(&self) -> Result<u64, IndexError> {
+            self.count(self.base.check()?).noted(&self.pool)
+        }
+        fn recovery_report(&self) -> RecoveryReport {
+            self.report.clone()
+        }
+    };
+}
+
+/// Implements what [`PmIndex`] and [`PmHashIndex`] have under the same names.
+macro_rules! pool_methods {
+    () => {
+        const NAME: &'static str = I::NAME;
+
+        fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+            Self::create_new(pool, name)
+        }
+        fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+            Self::open_old(pool, name).noted(pool)
+        }
+        fn close(self) -> Result<(), IndexError> {
+            self.close_base()
+        }
+        fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+            self.all_blocks()
+        }
+        fn destroy(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
+            Self::destroy_all(pool, name)
+        }
+    };
+}
+
+impl<I, M, const LOGGED: bool, const RECORDS: u64> Index<u64, u64>
+    for Buffered<ByKey<I>, M, LOGGED, RECORDS>
+where
+    I: PmIndex<u64, u64, M> + 'static,
+    M: Medium,
+{
+    map_methods!();
+
+    fn range_bounds(&self, lower: Bound<&u64>, upper: Bound<&u64>) -> RangeIter<'_, u64, u64> {
+        Box::new(Range::new(self, lower.cloned(), upper.cloned()))
+    }
+
+    /// As many inserts: after a crash a part may be there.
+    fn bulk_load(&self, records: &mut dyn Iterator<Item = (u64, u64)>) -> Result<u64, IndexError> {
+        let records: Vec<(u64, u64)> = records.collect();
+        if let Some(at) = records.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
+            return Err(IndexError::NotSorted { at: at as u64 + 1 });
+        }
+        if !Index::is_empty(self)? {
+            return Err(IndexError::NotEmpty);
+        }
+        match Index::try_insert_many(self, &records).stopped {
+            None => Ok(records.len() as u64),
+            Some(error) => {
+                Index::clear(self)?;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<I, M, const LOGGED: bool, const RECORDS: u64> PmIndex<u64, u64, M>
+    for Buffered<ByKey<I>, M, LOGGED, RECORDS>
+where
+    I: PmIndex<u64, u64, M> + 'static,
+    M: Medium,
+{
+    const LOADS_AT_ONCE: bool = false;
+    pool_methods!();
+}
+
+impl<I, M, const LOGGED: bool, const RECORDS: u64> HashIndex<u64, u64>
+    for Buffered<ByHash<I>, M, LOGGED, RECORDS>
+where
+    I: PmHashIndex<u64, u64, M> + 'static,
+    M: Medium,
+{
+    map_methods!();
+
+    fn for_each(&self, visit: &mut dyn FnMut(u64, u64) -> bool) -> Result<(), IndexError> {
+        self.drain().noted(&self.pool)?;
+        self.base.0.for_each(visit)
+    }
+}
+
+impl<I, M, const LOGGED: bool, const RECORDS: u64> PmHashIndex<u64, u64, M>
+    for Buffered<ByHash<I>, M, LOGGED, RECORDS>
+where
+    I: PmHashIndex<u64, u64, M> + 'static,
+    M: Medium,
+{
+    pool_methods!();
+}

@@ -1,0 +1,136 @@
+//! The log of the writes that are in buffers.
+//!
+//! | step | store | durable before |
+//! |------|-------|----------------|
+//! | P1 | an entry (LIN: when its buffer has it) | return (DUR) |
+//! | P2 | the batch of a buffer, by the index | P3 |
+//! | P3 | segments whose entries the index has are freed | reuse |
+//! | P4 | of an index that is opened or closed, when it has all entries: the anchor | return |
+//!
+//! Opening repeats the entries of each lane in their order. An entry that the index has already is repeated too;
+//! then so are all later ones of its key, for only the beginning of a lane is ever freed.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
+use pmindex_core::{Medium, OpenIndex, PmError, words_of};
+use pmindex_log::{LANES, Log, Position};
+
+/// The tags of entries.
+const PUT: u64 = 1;
+const REMOVE: u64 = 2;
+
+/// An entry whose write is in a buffer: its lane, and a position not behind it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    lane: usize,
+    from: Position,
+}
+
+/// The log, and which of its entries are needed.
+pub(crate) struct Journal<M: Medium> {
+    log: Log<M>,
+    needed: [Mutex<BTreeSet<Position>>; LANES],
+    /// Last, so that the log is dropped before another thread can open the index.
+    pub(crate) entry: OpenIndex,
+}
+
+impl<M: Medium> Journal<M> {
+    /// The log of an index that is opened. What is appended comes behind the anchor.
+    pub(crate) fn new(mut log: Log<M>, entry: OpenIndex) -> Result<Self, PmError> {
+        let anchor = log.pool().pm().load(&log.pool().get(log.root())?.anchor);
+        log.pass(anchor);
+        Ok(Self { log, needed: Default::default(), entry })
+    }
+
+    /// Makes a write durable; the lock of its key's buffer is held.
+    pub(crate) fn append(&self, key: u64, value: Option<u64>) -> Result<Kept, PmError> {
+        let pm = self.log.pool().pm();
+        let number = pmindex_record::hash_words(&[key]) as usize % LANES;
+        let mut lane = self.log.lane_at(number);
+        let from = {
+            // Under this lock no horizon can be taken that is behind the entry.
+            let mut needed = pm.lock(&self.needed[number]);
+            let from = self.log.tail(number);
+            needed.insert(from);
+            from
+        };
+        let kept = Kept { lane: number, from };
+        let pushed = match value {
+            Some(value) => lane.push(PUT, [&[key, value]]),
+            None => lane.push(REMOVE, [&[key, 0]]),
+        };
+        let done = pushed.and_then(|_| lane.commit()); // DUR
+        drop(lane);
+        match done {
+            Ok(()) => Ok(kept),
+            Err(error) => {
+                self.over(kept);
+                Err(error)
+            }
+        }
+    }
+
+    /// Notes that the index has the write, or that a later one of its key is durable.
+    pub(crate) fn over(&self, kept: Kept) {
+        self.log.pool().pm().lock(&self.needed[kept.lane]).remove(&kept.from);
+    }
+
+    /// Frees the segments of which no entry is needed.
+    pub(crate) fn release(&self) -> Result<(), PmError> {
+        let pm = self.log.pool().pm();
+        let horizon = std::array::from_fn(|lane| {
+            let needed = pm.lock(&self.needed[lane]);
+            needed.first().copied().unwrap_or_else(|| self.log.tail(lane))
+        });
+        self.log.release(&horizon).map(drop)
+    }
+
+    /// Hands the writes that the index may lack to `write`, those of each key in their order.
+    pub(crate) fn replay<E: From<PmError>>(
+        &self,
+        mut write: impl FnMut(u64, Option<u64>) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let pool = self.log.pool();
+        let anchor = pool.pm().load(&pool.get(self.log.root())?.anchor);
+        let mut replayed = 0;
+        for lane in 0..LANES {
+            for found in self.log.read(lane, Position::START) {
+                let found = found?;
+                if found.position.sequence() < anchor {
+                    continue;
+                }
+                let [key, value, ..] = found.entry.first;
+                match found.entry.tag {
+                    PUT => write(key, Some(value))?,
+                    REMOVE => write(key, None)?,
+                    _ => {
+                        let what = "an entry of the log of writes";
+                        let offset = self.log.root().offset();
+                        return Err(PmError::Corrupt { what, offset }.into());
+                    }
+                }
+                replayed += 1;
+            }
+        }
+        Ok(replayed)
+    }
+
+    /// The index has all entries, and no thread writes: none is read any more (step P4).
+    pub(crate) fn clear(&self) -> Result<(), PmError> {
+        let pool = self.log.pool();
+        let (pm, anchor) = (pool.pm(), &pool.get(self.log.root())?.anchor);
+        pm.store(anchor, self.log.segments().now());
+        let stored = pm.flush_words(words_of(anchor));
+        pm.fence(stored)?;
+        self.release()
+    }
+
+    pub(crate) fn blocks(&self) -> Result<Vec<u64>, PmError> {
+        self.log.blocks()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.log.bytes()
+    }
+}

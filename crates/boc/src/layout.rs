@@ -1,0 +1,29 @@
+//! What a buffered index with a log keeps in a pool, besides the index.
+//!
+//! The directory has two entries: `NAME` leads to the root below, `NAME.base` to the index. An entry of the log
+//! is one write: tag 1 and a key and a value, or tag 2 and the key that is removed. All writes of a key are in
+//! one lane. The log's anchor is the first sequence of segments whose entries the index may lack.
+
+use pmindex_core::{PmPtr, PmU64, pm_struct};
+use pmindex_log::LogRoot;
+
+/// The type of an index in the pool's directory.
+pub(crate) const KIND: [u8; 8] = *b"buffered";
+/// The layout on this page.
+pub(crate) const LAYOUT: u64 = 1;
+
+pm_struct! {
+    /// The root block.
+    ///
+    /// ```text
+    /// 0     8
+    /// | log | reserved |
+    /// ```
+    #[align(64)]
+    pub struct Root: size 64 {
+        /// The log; null only while the index is being created.
+        pub log @ 0: PmPtr<LogRoot>,
+        /// Zero.
+        pub reserved: [PmU64; 7],
+    }
+}

@@ -1,0 +1,44 @@
+//! Write buffers in DRAM over an index in PM: the first technique of SPTree's study, as one wrapper.
+//!
+//! After Zhao, Zhong, Challa, Jiang: *Developing Index Structures in Persistent Memory Using Spot-on
+//! Optimizations with DRAM* (ICPE 2024), section 3. Keys and values have 8 bytes, as they have there.
+//!
+//! [`Buffered`] admits a write to a buffer of 16 records. Each buffer has a range of keys (of hashes, for an
+//! index by hash) in which there are about as many records as in a component of the index: a segment, a leaf,
+//! a node. A full buffer goes to the index in one batch, whose records lie near each other. The paper's three
+//! indexes make a matrix with the two answers to what a crash leaves of a buffer:
+//!
+//! | index | with a log | without: **lost on crash** |
+//! |-------|------------|----------------------------|
+//! | CCEH | `Buffered<ByHash<Cceh<u64, u64, M>>, M, true>` | `..., false>` |
+//! | FAST&FAIR | `Buffered<ByKey<FastFair<u64, u64, M>>, M, true>` | `..., false>` |
+//! | skip list | `Buffered<ByKey<SkipList<u64, u64, M>>, M, true>` | `..., false>` |
+//!
+//! Without a log a write that returned is lost in a crash, unless its buffer has gone to the index. That is no
+//! index that this workspace promises, and it is a study's: [`LOST_ON_CRASH`](Buffered::LOST_ON_CRASH) says so,
+//! and a test expects that the crash explorer finds the loss.
+//!
+//! What differs from the paper:
+//!
+//! * **A buffer belongs to a range, not to a node.** So it needs nothing of the index, and stays right
+//!   when nodes split or merge; a range is halved when as many records were added to it as a component has.
+//! * **A write says what was there**, so it reads the index; the paper's does not.
+//! * **A range reads the index** after the buffers that it passes were written to it.
+//!
+//! The paper's other two techniques are not wrappers. Its caching is what CCEH's directory and the skip list's
+//! towers do here in any case: both are in DRAM.
+#![forbid(unsafe_code)]
+
+mod base;
+mod buffer;
+mod index;
+mod journal;
+mod layout;
+mod range;
+
+#[cfg(test)]
+mod tests;
+
+pub use base::{Base, ByHash, ByKey};
+pub use index::Buffered;
+pub use layout::Root;

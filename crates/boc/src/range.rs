@@ -1,0 +1,156 @@
+//! Ranges: buffer after buffer, each written to the index before the index is read.
+
+use std::ops::Bound;
+
+use pmindex_core::Medium;
+use pmindex_index::{IndexError, Noted, PmIndex, RangeIter};
+
+use crate::base::{Base, ByKey};
+use crate::index::Buffered;
+
+/// The records between two keys, from both ends.
+pub(crate) struct Range<'t, I, M: Medium, const LOGGED: bool, const RECORDS: u64> {
+    index: &'t Buffered<ByKey<I>, M, LOGGED, RECORDS>,
+    /// What was not handed out yet lies between these.
+    lower: Bound<u64>,
+    upper: Bound<u64>,
+    /// The records of the buffer that was written last, for each end; and the first key that is not of it.
+    front: Option<(RangeIter<'t, u64, u64>, u64)>,
+    back: Option<(RangeIter<'t, u64, u64>, u64)>,
+    done: bool,
+}
+
+impl<'t, I, M, const LOGGED: bool, const RECORDS: u64> Range<'t, I, M, LOGGED, RECORDS>
+where
+    I: PmIndex<u64, u64, M> + 'static,
+    M: Medium,
+{
+    /// # Panics
+    /// Like `BTreeMap::range`.
+    pub(crate) fn new(
+        index: &'t Buffered<ByKey<I>, M, LOGGED, RECORDS>,
+        lower: Bound<u64>,
+        upper: Bound<u64>,
+    ) -> Self {
+        let _ = index.base.between(lower, upper); // panics if the bounds are out of order
+        Self { index, lower, upper, front: None, back: None, done: false }
+    }
+
+    /// Writes the buffer of a key; returns the least and the greatest key of its range.
+    fn settle(&self, key: u64) -> Result<(u64, u64), IndexError> {
+        let (index, pm) = (self.index, self.index.pool.pm());
+        loop {
+            let settled = index.buffers.with(pm, ByKey::<I>::rank(key), |buffer| {
+                index.flush(buffer).map(|()| buffer.ends())
+            });
+            let (first, last) = settled.noted(&index.pool)?;
+            if key <= last {
+                return Ok((first, last));
+            } // else the range was halved
+        }
+    }
+
+    /// Returns the least key that may be left, or the greatest; `None` if no key is.
+    fn least(&self) -> Option<u64> {
+        match self.lower {
+            Bound::Included(key) => Some(key),
+            Bound::Excluded(key) => key.checked_add(1),
+            Bound::Unbounded => Some(0),
+        }
+    }
+
+    fn greatest(&self) -> Option<u64> {
+        match self.upper {
+            Bound::Included(key) => Some(key),
+            Bound::Excluded(key) => key.checked_sub(1),
+            Bound::Unbounded => Some(u64::MAX),
+        }
+    }
+
+    fn step(&mut self) -> Result<Option<(u64, u64)>, IndexError> {
+        while let (Some(least), Some(greatest)) = (self.least(), self.greatest()) {
+            if least > greatest {
+                break;
+            }
+            if self.front.is_none() {
+                let (_, last) = self.settle(least)?;
+                let upper = Bound::Included(last.min(greatest));
+                self.front = Some((self.index.base.between(Bound::Included(least), upper), last));
+            }
+            let Some((records, last)) = &mut self.front else { break };
+            match records.next().transpose()? {
+                Some((key, value)) if key <= greatest => {
+                    self.lower = Bound::Excluded(key);
+                    return Ok(Some((key, value)));
+                }
+                _ => {
+                    self.lower = Bound::Excluded(*last);
+                    self.front = None;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn step_back(&mut self) -> Result<Option<(u64, u64)>, IndexError> {
+        while let (Some(least), Some(greatest)) = (self.least(), self.greatest()) {
+            if least > greatest {
+                break;
+            }
+            if self.back.is_none() {
+                let (first, _) = self.settle(greatest)?;
+                let lower = Bound::Included(first.max(least));
+                self.back =
+                    Some((self.index.base.between(lower, Bound::Included(greatest)), first));
+            }
+            let Some((records, first)) = &mut self.back else { break };
+            match records.next_back().transpose()? {
+                Some((key, value)) if key >= least => {
+                    self.upper = Bound::Excluded(key);
+                    return Ok(Some((key, value)));
+                }
+                _ => {
+                    self.upper = Bound::Excluded(*first);
+                    self.back = None;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends after an error.
+    fn item(
+        &mut self,
+        step: impl Fn(&mut Self) -> Result<Option<(u64, u64)>, IndexError>,
+    ) -> Option<Result<(u64, u64), IndexError>> {
+        if self.done {
+            return None;
+        }
+        let item = step(self).transpose();
+        self.done = !matches!(item, Some(Ok(_)));
+        item
+    }
+}
+
+impl<I, M, const LOGGED: bool, const RECORDS: u64> Iterator for Range<'_, I, M, LOGGED, RECORDS>
+where
+    I: PmIndex<u64, u64, M> + 'static,
+    M: Medium,
+{
+    type Item = Result<(u64, u64), IndexError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.item(Self::step)
+    }
+}
+
+impl<I, M, const LOGGED: bool, const RECORDS: u64> DoubleEndedIterator
+    for Range<'_, I, M, LOGGED, RECORDS>
+where
+    I: PmIndex<u64, u64, M> + 'static,
+    M: Medium,
+{
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.item(Self::step_back)
+    }
+}

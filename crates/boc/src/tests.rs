@@ -1,0 +1,146 @@
+//! The matrix through the conformance suite, logged and lost on crash; what reaches the medium; what a crash
+//! leaves.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use pmindex_cceh::Cceh;
+use pmindex_core::{Counting, Mapped, Pool, Traced};
+use pmindex_fastfair::FastFair;
+use pmindex_index::{Index, PmIndex};
+use pmindex_skiplist::SkipList;
+use pmindex_testkit::Unordered;
+use pmindex_testkit::crash::{Campaign, CrashIndex, Indexed};
+
+use crate::{Buffered, ByHash, ByKey};
+
+type Hashed<const LOGGED: bool> =
+    Unordered<Buffered<ByHash<Cceh<u64, u64, Mapped, 3, 2>>, Mapped, LOGGED, 16>>;
+type Tree<const LOGGED: bool> =
+    Buffered<ByKey<FastFair<u64, u64, Mapped, 4, 4>>, Mapped, LOGGED, 8>;
+type List<const LOGGED: bool> = Buffered<ByKey<SkipList<u64, u64, Mapped, 2>>, Mapped, LOGGED, 8>;
+
+pmindex_testkit::conformance! {
+    hashed_logged: Hashed<true>, keys u64, values u64, groups [model, checked, threads];
+    tree_logged: Tree<true>, keys u64, values u64, groups [model, checked, edges, threads];
+    list_logged: List<true>, keys u64, values u64, groups [checked];
+    /// What is kept until a crash only fails each test that drops an index without closing it.
+    tree_lost: Tree<false>, keys u64, values u64, groups [threads];
+}
+
+/// Buffers without a log over a tree, for the crash explorer.
+struct LostTree;
+
+impl CrashIndex for LostTree {
+    type Key = u64;
+    type Value = u64;
+    type Index = Buffered<ByKey<FastFair<u64, u64, Traced, 4, 4>>, Traced, false, 2>;
+    const NAME: &'static str = "lost on crash";
+
+    fn key(n: u64) -> u64 {
+        n
+    }
+
+    fn value(n: u64) -> u64 {
+        n
+    }
+
+    fn owns(_: &Location<'static>) -> bool {
+        false
+    }
+}
+
+/// What says that a crash loses it does lose it, and the crash explorer finds that.
+#[test]
+fn the_crash_explorer_finds_what_is_lost_without_a_log() {
+    const { assert!(<LostTree as CrashIndex>::Index::LOST_ON_CRASH) };
+    let campaign = Campaign { states: 2_000, seed: 1, mutate: false, slots: None };
+    let findings = campaign.run::<Indexed<LostTree>>();
+    let failure = findings.failure.expect("a buffer is lost").to_string();
+    assert!(failure.contains("not explained"), "{failure}");
+}
+
+fn scattered(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Writes 40 records and drops the index as a crash does; returns which of them are found again.
+fn survivors<I: PmIndex<u64, u64, Mapped>>() -> Vec<u64> {
+    let pool = Arc::new(Pool::emulated(2 << 20).expect("memory"));
+    let index = I::create(&pool, "i").expect("room");
+    for n in 0..40 {
+        index.try_insert(&scattered(n), &n).expect("room").expect("new");
+    }
+    drop(index);
+    let index = I::open(&pool, "i").expect("sound");
+    (0..40).filter(|&n| index.get(&scattered(n)).expect("sound") == Some(n)).collect()
+}
+
+#[test]
+fn a_log_keeps_what_is_in_buffers_and_without_one_it_is_lost() {
+    let all: Vec<u64> = (0..40).collect();
+    assert_eq!(survivors::<Hashed<true>>(), all);
+    assert_eq!(survivors::<Tree<true>>(), all);
+    assert_eq!(survivors::<List<true>>(), all);
+    // What was written to the index is there, what was still in a buffer is not.
+    for left in
+        [survivors::<Hashed<false>>(), survivors::<Tree<false>>(), survivors::<List<false>>()]
+    {
+        assert!((16..40).contains(&left.len()), "{} of 40", left.len());
+    }
+}
+
+/// The log takes no more room the more writes there were, and closing leaves nothing to repeat.
+#[test]
+fn the_log_gives_back_its_space() {
+    let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+    let index = Tree::<true>::create(&pool, "i").expect("room");
+    let mut used = 0;
+    for round in 0..40u64 {
+        for n in 0..1000 {
+            index.put(&scattered(n), &(n + round)).expect("room");
+        }
+        if round == 4 {
+            used = pool.used_bytes();
+        }
+    }
+    assert!(pool.used_bytes() <= used + used / 2, "{} after {used}", pool.used_bytes());
+    drop(index);
+    let index = Tree::<true>::open(&pool, "i").expect("sound");
+    assert!((1..40_000).contains(&index.replayed()), "{}", index.replayed());
+    PmIndex::close(index).expect("room");
+    let index = Tree::<true>::open(&pool, "i").expect("sound");
+    assert_eq!(index.replayed(), 0);
+    assert_eq!(index.len().expect("sound"), 1000);
+    assert!((0..1000).all(|n| index.get(&scattered(n)).expect("sound") == Some(n + 39)));
+}
+
+/// Returns the bytes that the medium writes for each of many inserts in random order, after as many.
+fn media_bytes<I: PmIndex<u64, u64, Counting>>() -> f64 {
+    const RECORDS: u32 = 20_000;
+    let pool = Arc::new(Pool::counting(16 << 20).expect("memory"));
+    let index = I::create(&pool, "i").expect("room");
+    let insert =
+        |n: u32| index.try_insert(&scattered(n.into()), &n.into()).expect("room").expect("new");
+    (0..RECORDS).for_each(&insert);
+    let before = pool.pm().counts();
+    (RECORDS..2 * RECORDS).for_each(insert);
+    let written = u32::try_from((pool.pm().counts() - before).media_written).expect("some MB");
+    f64::from(written) / f64::from(RECORDS)
+}
+
+/// The study's figure 2: buffers spare the medium writes where they go to one place.
+#[test]
+fn buffers_write_less_to_the_medium() {
+    type PlainHash = Cceh<u64, u64, Counting>;
+    type PlainTree = FastFair<u64, u64, Counting>;
+    type PlainList = SkipList<u64, u64, Counting>;
+    type LostHash = Unordered<Buffered<ByHash<PlainHash>, Counting, false>>;
+    type LostTree = Buffered<ByKey<PlainTree>, Counting, false>;
+    type LostList = Buffered<ByKey<PlainList>, Counting, false>;
+    let hash = (media_bytes::<Unordered<PlainHash>>(), media_bytes::<LostHash>());
+    let tree = (media_bytes::<PlainTree>(), media_bytes::<LostTree>());
+    let list = (media_bytes::<PlainList>(), media_bytes::<LostList>());
+    println!("bytes of an insert, without and with buffers: {hash:?}, {tree:?}, {list:?}");
+    assert!(tree.1 < 0.8 * tree.0, "{tree:?}");
+}
