@@ -282,7 +282,7 @@ pub(crate) fn speeds(_: &Places, smaller: u64) -> Result<String, Fault> {
     let hot: Vec<u64> =
         (0..1_000_000 / smaller).map(|_| random.below(capacity as u64 / 2)).collect();
     let values: Vec<Value> = (0..ids).map(Arc::new).collect();
-    let turns = if smaller > 1 { 1 } else { 3 };
+    let turns = if smaller > 1 { 1 } else { 5 };
     let time = Duration::from_millis(if smaller > 1 { 20 } else { 400 });
     let columns =
         ["Zipf, 1 thread", "Zipf, 2 threads", "hits alone, 1 thread", "hits alone, 2 threads"];

@@ -104,7 +104,7 @@ fn a_value_that_is_inserted_takes_the_place_of_one_that_is_filled_in() {
     let Placed::Admitted(stale) = hot.place(2) else { panic!("there is room") };
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| hot.get_or_load(2, || Err("somebody else loads")));
-        while hot.shards[0].state.read().waiting == 0 {
+        while hot.shards[0].lock().waiting == 0 {
             std::thread::yield_now();
         }
         assert!(hot.insert(2, 5));

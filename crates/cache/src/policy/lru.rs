@@ -21,15 +21,9 @@ impl<K: Copy + Eq + Hash> Lru<K> {
 }
 
 impl<K: Copy + Eq + Hash, V> Keeper<K, V> for Lru<K, V> {
-    const COUNTS: bool = false;
-
     fn with_capacity(capacity: usize) -> Self {
         let capacity = capacity.max(1);
         Self { table: Table::new(capacity), capacity }
-    }
-
-    fn get(&self, id: Hashed<K>) -> Option<&V> {
-        self.table.get(self.table.find(id)?)
     }
 
     fn hit(&mut self, id: Hashed<K>) -> Option<&V> {

@@ -27,10 +27,10 @@
 //! ```
 
 mod cells;
+mod counts;
 mod lru;
 mod s3_fifo;
 mod share;
-mod sketch;
 mod table;
 mod tiny_lfu;
 mod two_q;
@@ -119,16 +119,8 @@ impl<K: Copy + Hash> Hashed<K> {
 
 /// A policy that stores the caller's value with each kept id. The value is removed with the id.
 pub trait Keeper<K: Copy + Eq + Hash, V>: Policy<K> + Sized {
-    /// `true` if a hit changes counters alone. Then [`get`](Self::get) notes it, and threads may call it
-    /// concurrently.
-    const COUNTS: bool;
-
     /// Keeps this many values, at least one.
     fn with_capacity(capacity: usize) -> Self;
-
-    /// Returns the value of a kept id; notes an [`access`](Policy::access) if the policy
-    /// [counts](Self::COUNTS).
-    fn get(&self, id: Hashed<K>) -> Option<&V>;
 
     /// Returns the value of a kept id, and notes an [`access`](Policy::access) to it; notes nothing for
     /// another id.

@@ -6,7 +6,6 @@
 //! block that leaves the main queue and was used since it entered goes round again.
 
 use std::hash::Hash;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::table::{Node, Table};
 use super::{Access, Hashed, Keeper, Policy};
@@ -42,11 +41,10 @@ impl<K: Copy + Eq + Hash> S3Fifo<K> {
 
 impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
     /// Notes a use of a kept block.
-    fn note(&self, node: Node) {
+    fn note(&mut self, node: Node) {
         let uses = self.table.uses(node);
-        let before = uses.load(Relaxed);
-        if before < MAX_USES {
-            uses.store(before + 1, Relaxed);
+        if *uses < MAX_USES {
+            *uses += 1;
         }
     }
 
@@ -57,8 +55,9 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
             let main = self.table.oldest(MAIN);
             match (small, main) {
                 (Some(node), main) if main.is_none() || self.table.len(SMALL) >= self.small => {
-                    if self.table.uses(node).load(Relaxed) > FEW_USES {
-                        self.table.uses(node).store(0, Relaxed);
+                    let uses = self.table.uses(node);
+                    if *uses > FEW_USES {
+                        *uses = 0;
                         self.table.renew(node, MAIN);
                         continue;
                     }
@@ -68,11 +67,10 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
                 }
                 (_, Some(node)) => {
                     let uses = self.table.uses(node);
-                    let before = uses.load(Relaxed);
-                    if before == 0 {
+                    if *uses == 0 {
                         return self.table.take(node);
                     }
-                    uses.store(before - 1, Relaxed);
+                    *uses -= 1;
                     self.table.renew(node, MAIN);
                 }
                 (_, None) => return None,
@@ -82,8 +80,6 @@ impl<K: Copy + Eq + Hash, V> S3Fifo<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Keeper<K, V> for S3Fifo<K, V> {
-    const COUNTS: bool = true;
-
     fn with_capacity(capacity: usize) -> Self {
         let capacity = capacity.max(1);
         let small = (capacity / 10).max(1);
@@ -92,14 +88,10 @@ impl<K: Copy + Eq + Hash, V> Keeper<K, V> for S3Fifo<K, V> {
         Self { table: Table::new(capacity + ghosts + 1), capacity, small, ghosts }
     }
 
-    fn get(&self, id: Hashed<K>) -> Option<&V> {
+    fn hit(&mut self, id: Hashed<K>) -> Option<&V> {
         let node = self.table.find_before(id, GHOST)?;
         self.note(node);
         self.table.get(node)
-    }
-
-    fn hit(&mut self, id: Hashed<K>) -> Option<&V> {
-        self.get(id)
     }
 
     fn value(&mut self, id: Hashed<K>) -> Option<&mut Option<V>> {

@@ -19,9 +19,10 @@ const SHORTEST: u64 = 8192;
 const ONE: u64 = 1 << 16;
 /// A ratio that is higher by a fiftieth of all accesses is better; smaller differences are noise.
 const BETTER: u64 = ONE / 50;
-/// A ratio that falls by this much shows another load; a trial that loses this much ends after half of its
-/// period.
+/// A ratio that falls by this much shows another load.
 const FALL: u64 = ONE / 20;
+/// A trial that loses this much ends after half of its period.
+const LOSS: u64 = ONE / 32;
 /// The maximum number of periods before a trial.
 const LONGEST: u32 = 64;
 
@@ -110,7 +111,7 @@ impl Share {
         self.next = now.1.saturating_add(half);
         if let Some(middle) = self.middle.take() {
             self.judge(ratio(middle, now));
-        } else if self.is_trial && ratio(self.began, now) + FALL < self.ratio {
+        } else if self.is_trial && ratio(self.began, now) + LOSS < self.ratio {
             self.give_up();
         } else {
             self.middle = Some(now);

@@ -1,7 +1,6 @@
 //! Ids in lists: a hash table whose nodes are also linked into lists. Its size is fixed when it is made.
 
 use std::hash::Hash;
-use std::sync::atomic::AtomicU8;
 
 use super::Hashed;
 
@@ -24,7 +23,7 @@ struct Slot<K, V> {
     list: u8,
     pins: u32,
     /// A counter for the policy.
-    uses: AtomicU8,
+    uses: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +45,7 @@ pub(super) struct Table<K, V, const LISTS: usize> {
 
 impl<K, V> Slot<K, V> {
     const fn free(chain: Node) -> Self {
-        let uses = AtomicU8::new(0);
-        Self { id: None, value: None, chain, newer: NONE, older: NONE, list: 0, pins: 0, uses }
+        Self { id: None, value: None, chain, newer: NONE, older: NONE, list: 0, pins: 0, uses: 0 }
     }
 }
 
@@ -116,8 +114,8 @@ impl<K: Copy + Eq + Hash, V, const LISTS: usize> Table<K, V, LISTS> {
     }
 
     /// Returns the policy's counter of a node; initially 0.
-    pub(super) fn uses(&self, node: Node) -> &AtomicU8 {
-        &self.slot(node).uses
+    pub(super) fn uses(&mut self, node: Node) -> &mut u8 {
+        &mut self.slot_mut(node).uses
     }
 
     /// Returns the oldest node of a list that is not pinned.

@@ -4,25 +4,23 @@
 //! A new block enters the window, a FIFO queue in which a use gives one more round. A block that leaves the
 //! window replaces a block of the main part that was used less often, or is evicted. As in the paper:
 //!
-//! * The counts of ids that are not kept are in a [sketch](super::sketch); all counts are halved from time to
-//!   time.
+//! * Ids that are not kept also have [counts](super::counts); all counts are halved from time to time.
 //! * The size of the window adapts ([`share`](super::share)): the authors use hill climbing with small steps
 //!   ("Adaptive software cache management", Middleware 2018), here two sizes are tried.
 //!
 //! Unlike there:
 //!
-//! * A kept block has its count beside it, and the sketch gets the count when the block is evicted. So a hit
-//!   writes only the block's line, and nothing when the count is at its maximum.
+//! * A kept block has its count beside it, and the table of counts gets it when the block is evicted. So a hit
+//!   writes only the block's line.
+//! * The table of counts is not a sketch, whose counters are shared by ids.
 //! * The main part is not ordered. The victim is the least often used of a few adjacent slots.
 //! * The halving accompanies the misses, a few counts each, so none waits for all of it.
 
 use std::hash::Hash;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use super::cells::Cells;
+use super::counts::{Counts, MOST};
 use super::share::Share;
-use super::sketch::{MOST, Sketch};
 use super::{Access, Hashed, Keeper, Policy};
 
 /// No node.
@@ -47,7 +45,7 @@ struct Slot<K, V> {
     /// For a free slot, its former id.
     id: K,
     value: Option<V>,
-    uses: AtomicU8,
+    uses: u8,
     part: Part,
 }
 
@@ -72,12 +70,11 @@ struct Place {
 
 /// Keeps the blocks that are used most often, or were used last, whichever has more hits.
 ///
-/// Besides ids and values it takes about 70 bytes a block.
+/// Besides ids and values it takes about 50 bytes a block.
 #[derive(Debug)]
 #[repr(C)] // the fields of a hit are adjacent
 pub struct TinyLfu<K, V = ()> {
-    /// Approximate, since threads count concurrently.
-    hits: AtomicU64,
+    hits: u64,
     cells: Cells,
     slots: Vec<Slot<K, V>>,
     capacity: usize,
@@ -93,7 +90,7 @@ pub struct TinyLfu<K, V = ()> {
     hand: usize,
     /// The last victim.
     marked: u32,
-    sketch: Sketch,
+    counts: Counts,
     share: Share,
     /// The next block whose count is halved, and the accesses that are accounted for.
     broom: usize,
@@ -116,7 +113,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
     }
 
     fn count(&self, node: u32) -> u8 {
-        self.slots[node as usize].uses.load(Relaxed) & MOST
+        self.slots[node as usize].uses & MOST
     }
 
     /// Makes a node the newest of the window.
@@ -171,7 +168,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         let (count, hash) = (self.count(node), Hashed::of(self.slots[node as usize].id).hash);
         self.unlink(node);
         if count > 1 {
-            self.sketch.raise(self.sketch.of(hash), count);
+            self.counts.raise(hash, count);
         }
         self.take(node, hash)
     }
@@ -183,7 +180,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         }
         if let Some(slot) = self.slots.get(self.marked as usize)
             && slot.part == Part::Main
-            && slot.uses.load(Relaxed) & MOST <= UNUSED
+            && slot.uses & MOST <= UNUSED
         {
             return Some(self.marked);
         }
@@ -193,7 +190,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
             for (at, slot) in (self.hand..).zip(few) {
                 let is_main = slot.part == Part::Main;
                 seen += usize::from(is_main);
-                let count = u64::from(slot.uses.load(Relaxed) & MOST) << 32 | at as u64;
+                let count = u64::from(slot.uses & MOST) << 32 | at as u64;
                 least = least.min(if is_main { count } else { u64::MAX });
             }
             (self.hand, passed) = (self.hand + LOOKED_AT, passed + LOOKED_AT);
@@ -208,11 +205,11 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
     /// Returns the oldest of the window that was not used lately; others that it passes become newer.
     fn candidate(&mut self) -> Option<u32> {
         for _ in 0..(self.window as u64).min(AT_ONCE) {
-            let uses = &self.slots[self.oldest as usize].uses;
-            if uses.load(Relaxed) & USED == 0 {
+            let uses = &mut self.slots[self.oldest as usize].uses;
+            if *uses & USED == 0 {
                 break;
             }
-            uses.fetch_and(!USED, Relaxed);
+            *uses &= !USED;
             let node = self.oldest;
             self.unlink(node);
             self.link(node);
@@ -255,22 +252,19 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
 
     /// Halves the counts that are due.
     fn sweep(&mut self, accesses: u64) {
+        if accesses < self.swept + FORGETS {
+            return;
+        }
         // Missed halvings are dropped if they are more than all counts.
         let most = FORGETS.saturating_mul(self.capacity as u64);
         self.swept = self.swept.max(accesses.saturating_sub(most));
         for _ in 0..(accesses.saturating_sub(self.swept) / FORGETS).min(AT_ONCE) {
             self.swept += FORGETS;
             if let Some(slot) = self.slots.get_mut(self.broom) {
-                let uses = slot.uses.get_mut();
-                *uses = (*uses & USED) | ((*uses & MOST) / 2);
+                slot.uses = (slot.uses & USED) | ((slot.uses & MOST) / 2);
             }
-            let block = |at: usize| {
-                (at as u128 * self.sketch.blocks() as u128 / self.capacity as u128) as usize
-            };
-            for block in block(self.broom)..block(self.broom + 1) {
-                self.sketch.halve(block);
-            }
-            self.broom = (self.broom + 1) % self.capacity;
+            self.counts.halve(self.broom);
+            self.broom = if self.broom + 1 == self.capacity { 0 } else { self.broom + 1 };
         }
     }
 
@@ -278,12 +272,9 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
     #[expect(clippy::type_complexity, reason = "a node, and a block")]
     fn admit(&mut self, id: Hashed<K>) -> Result<(u32, Option<(K, Option<V>)>), ()> {
         self.misses += 1;
-        let hits = self.hits.load(Relaxed);
-        self.share.note(hits + self.misses, hits);
-        self.sweep(hits + self.misses);
-        let counters = self.sketch.of(id.hash);
-        let count = (self.sketch.count(counters) + 1).min(MOST);
-        self.sketch.raise(counters, count);
+        self.share.note(self.hits + self.misses, self.hits);
+        self.sweep(self.hits + self.misses);
+        let count = self.counts.note(id.hash);
         let mut evicted = None;
         if self.len() == self.capacity {
             evicted = Some(self.make_room().ok_or(())?);
@@ -292,7 +283,7 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
             self.unlink(node);
             self.promote(node);
         }
-        let slot = Slot { id: id.id, value: None, uses: count.into(), part: Part::Free };
+        let slot = Slot { id: id.id, value: None, uses: count, part: Part::Free };
         let place = Place { newer: NONE, older: NONE, pins: 0, is_main: false };
         let node = if let Some(node) = self.free.pop() {
             (self.slots[node as usize], self.places[node as usize]) = (slot, place);
@@ -309,12 +300,10 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Keeper<K, V> for TinyLfu<K, V> {
-    const COUNTS: bool = true;
-
     fn with_capacity(capacity: usize) -> Self {
         let capacity = capacity.clamp(1, (1 << 31) - 1);
         Self {
-            hits: AtomicU64::new(0),
+            hits: 0,
             cells: Cells::new(capacity),
             slots: Vec::with_capacity(capacity),
             capacity,
@@ -328,7 +317,7 @@ impl<K: Copy + Eq + Hash, V> Keeper<K, V> for TinyLfu<K, V> {
             pinned: 0,
             hand: 0,
             marked: NONE,
-            sketch: Sketch::new(capacity),
+            counts: Counts::new(capacity),
             share: Share::new(capacity),
             broom: 0,
             swept: 0,
@@ -336,20 +325,13 @@ impl<K: Copy + Eq + Hash, V> Keeper<K, V> for TinyLfu<K, V> {
     }
 
     #[inline]
-    fn get(&self, id: Hashed<K>) -> Option<&V> {
-        let node = self.find(id)?;
-        let slot = &self.slots[node as usize];
-        let uses = slot.uses.load(Relaxed);
-        let more = USED | ((uses & MOST) + 1).min(MOST);
-        if more != uses {
-            slot.uses.store(more, Relaxed);
-        }
-        self.hits.store(self.hits.load(Relaxed) + 1, Relaxed);
-        slot.value.as_ref()
-    }
-
     fn hit(&mut self, id: Hashed<K>) -> Option<&V> {
-        self.get(id)
+        let node = self.find(id)?;
+        let slot = &mut self.slots[node as usize];
+        self.hits += 1;
+        // Without a test for the maximum, which the processor often predicts wrongly.
+        slot.uses = USED | ((slot.uses & MOST) + 1).min(MOST);
+        slot.value.as_ref()
     }
 
     fn value(&mut self, id: Hashed<K>) -> Option<&mut Option<V>> {
@@ -374,7 +356,7 @@ impl<K: Copy + Eq + Hash, V> Policy<K> for TinyLfu<K, V> {
     fn access(&mut self, id: K) -> Access<K> {
         let id = Hashed::of(id);
         if self.find(id).is_some() {
-            self.get(id);
+            self.hit(id);
             return Access::Hit;
         }
         match self.admit(id) {

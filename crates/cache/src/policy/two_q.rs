@@ -66,14 +66,8 @@ impl<K: Copy + Eq + Hash, V> TwoQ<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Keeper<K, V> for TwoQ<K, V> {
-    const COUNTS: bool = false;
-
     fn with_capacity(capacity: usize) -> Self {
         Self::sized(capacity, capacity / 20)
-    }
-
-    fn get(&self, id: Hashed<K>) -> Option<&V> {
-        self.table.get(self.table.find_before(id, A1)?)
     }
 
     fn hit(&mut self, id: Hashed<K>) -> Option<&V> {
