@@ -279,6 +279,12 @@ fn an_index_by_hash_is_checked_and_saved_segment_by_segment() {
     drop(pool);
     let said = works([OsStr::new("check"), whole.as_os_str()]);
     assert!(said.contains("words: whole, 4"), "{said}");
+    let got = works([OsStr::new("get"), whole.as_os_str(), OsStr::new("77")]);
+    assert_eq!(got, format!("{}\n", !77u64));
+    for command in ["scan", "dump"] {
+        let refused = fails([OsStr::new(command), whole.as_os_str()]);
+        assert!(refused.contains("words: an index by hash has no order"), "{refused}");
+    }
     let repaired = |from: &Path, to: &str| {
         let saved = dir.path().join(to);
         let line = [OsStr::new("check"), from.as_os_str(), OsStr::new("--repair")];

@@ -149,7 +149,11 @@ impl<K: Key + OfRaw, V: Value + OfRaw> Handle for Open<K, V> {
     }
 }
 
-fn parse<T: OfRaw>(what: &'static str, known: &Type, text: &str) -> Result<T, NamedError> {
+pub(crate) fn parse<T: OfRaw>(
+    what: &'static str,
+    known: &Type,
+    text: &str,
+) -> Result<T, NamedError> {
     known.parse(text).and_then(T::from_raw).ok_or_else(|| NamedError::NotA {
         what,
         text: text.into(),

@@ -9,7 +9,8 @@ use pmindex_cceh::Cceh;
 
 use crate::error::NamedError;
 use crate::handle::{
-    Each, Handle, Task, Types, create_typed, identify, salvage_nodes, unknown_types, with_types,
+    Each, Handle, Task, Types, create_typed, identify, parse, salvage_nodes, unknown_types,
+    with_types,
 };
 use crate::types::{OfRaw, Raw, TYPES};
 
@@ -37,6 +38,8 @@ impl Sort {
 
 /// An open index of any sort.
 pub trait Records {
+    /// Returns the value of a key; the types are the index's.
+    fn get(&self, types: Types, key: &str) -> Result<Option<String>, NamedError>;
     /// Adds records with few fences; of equal keys the first stays.
     fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError>;
     /// Verifies the structure; returns the number of records.
@@ -54,6 +57,9 @@ pub type OpenedRecords = Result<Box<dyn Records>, IndexError>;
 struct Ordered(Box<dyn Handle>);
 
 impl Records for Ordered {
+    fn get(&self, _: Types, key: &str) -> Result<Option<String>, NamedError> {
+        self.0.get(key)
+    }
     fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError> {
         self.0.add(records)
     }
@@ -69,6 +75,11 @@ impl Records for Ordered {
 }
 
 impl<K: Key + OfRaw, V: Value + OfRaw> Records for Cceh<K, V> {
+    fn get(&self, types: Types, key: &str) -> Result<Option<String>, NamedError> {
+        let key: K = parse("key", types.keys, key)?;
+        let value = Self::get(self, key.borrowed())?;
+        Ok(value.map(|value| types.values.show(&value.into_raw())))
+    }
     fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError> {
         let typed = |(key, value)| Some((K::from_raw(key)?, V::from_raw(value)?));
         let records: Vec<(K, V)> = records.into_iter().filter_map(typed).collect();
@@ -133,6 +144,21 @@ pub fn open_sort(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<Box<dyn Records
     match Sort::of(entry)? {
         Sort::ByHash => Ok(identify_by_hash(pool, entry)?.1?),
         Sort::Ordered(_) => Ok(Box::new(Ordered(identify(pool, entry)?.1?))),
+    }
+}
+
+/// Returns the value of a key in an index of any sort and any known types.
+pub fn get_any(
+    pool: &Arc<Pool>,
+    entry: &IndexEntry,
+    key: &str,
+) -> Result<Option<String>, NamedError> {
+    match Sort::of(entry)? {
+        Sort::Ordered(_) => identify(pool, entry)?.1?.get(key),
+        Sort::ByHash => {
+            let (types, opened) = identify_by_hash(pool, entry)?;
+            opened?.get(types, key)
+        }
     }
 }
 

@@ -104,7 +104,7 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
     }
     // Open all indexes before the first line, so that an error does not leave half a dump.
     for entry in entries {
-        let index = pmindex_named::open_any(&pool, &entry)?;
+        let index = open::ordered(&pool, &entry)?;
         indexes.push((entry.name, index));
     }
     match &args.output {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pmindex::Kind;
 use pmindex::core::{IndexEntry, OpenError, Pool, PoolOptions};
-use pmindex_named::Handle;
+use pmindex_named::{Handle, Sort};
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
@@ -40,7 +40,19 @@ pub(crate) fn read_only_with(path: &Path, options: PoolOptions) -> Result<Arc<Po
 pub(crate) fn index_to_read(which: &IndexArgs) -> Result<Box<dyn Handle>, CliError> {
     let pool = read_only(&which.pool)?;
     let entry = find(&pool, which.index.as_deref())?;
-    Ok(pmindex_named::open_any(&pool, &entry)?)
+    ordered(&pool, &entry)
+}
+
+/// Opens an index that has an order.
+pub(crate) fn ordered(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<Box<dyn Handle>, CliError> {
+    if matches!(Sort::of(entry), Ok(Sort::ByHash)) {
+        let what = format!(
+            "{}: an index by hash has no order; `get`, `check` and `backup` know it, and nothing else does",
+            entry.name
+        );
+        return Err(CliError::Option { what });
+    }
+    Ok(pmindex_named::open_any(pool, entry)?)
 }
 
 /// Opens an index for writing; with `create`, creates the pool and an index of that kind if they are
@@ -66,7 +78,7 @@ pub(crate) fn index_to_write(
         (Err(CliError::NoIndex { .. }), Some(kind)) => {
             pmindex_named::create(&pool, name.unwrap_or(DEFAULT_INDEX), kind)?
         }
-        (found, _) => pmindex_named::open_any(&pool, &found?)?,
+        (found, _) => ordered(&pool, &found?)?,
     };
     Ok((pool, handle))
 }
@@ -81,7 +93,7 @@ pub(crate) fn close(pool: Arc<Pool>, handle: Box<dyn Handle>) -> Result<(), CliE
 }
 
 /// Returns the index of this name, or the only index.
-fn find(pool: &Pool, name: Option<&str>) -> Result<IndexEntry, CliError> {
+pub(crate) fn find(pool: &Pool, name: Option<&str>) -> Result<IndexEntry, CliError> {
     let names = || -> Result<Vec<String>, CliError> {
         Ok(store_log::indexes(pool)?.into_iter().map(|entry| entry.name).collect())
     };

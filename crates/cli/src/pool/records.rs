@@ -99,8 +99,9 @@ pub(crate) struct ScanArgs {
 
 /// Prints the value of a key.
 pub(crate) fn get(args: &GetArgs) -> Result<(), CliError> {
-    let index = open::index_to_read(&args.which)?;
-    let value = index.get(&args.key)?;
+    let pool = open::read_only(&args.which.pool)?;
+    let entry = open::find(&pool, args.which.index.as_deref())?;
+    let value = pmindex_named::get_any(&pool, &entry, &args.key)?;
     if args.json {
         output::print(&format!(
             "{}\n",
