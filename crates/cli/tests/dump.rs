@@ -279,6 +279,7 @@ fn an_index_by_hash_is_checked_and_saved_segment_by_segment() {
     drop(pool);
     let said = works([OsStr::new("check"), whole.as_os_str()]);
     assert!(said.contains("words: whole, 4"), "{said}");
+    assert!(said.contains("records, load factor 0."), "{said}");
     let got = works([OsStr::new("get"), whole.as_os_str(), OsStr::new("77")]);
     assert_eq!(got, format!("{}\n", !77u64));
     for command in ["scan", "dump"] {

@@ -44,6 +44,8 @@ pub trait Records {
     fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError>;
     /// Verifies the structure; returns the number of records.
     fn check(&self) -> Result<u64, IndexError>;
+    /// Returns records by places for records, of an index by hash: see [`Cceh::load_factor`].
+    fn load_factor(&self) -> Result<Option<f64>, IndexError>;
     /// Returns the offsets of its blocks.
     fn blocks(&self) -> Result<Vec<u64>, IndexError>;
     /// Closes the index.
@@ -66,6 +68,9 @@ impl Records for Ordered {
     fn check(&self) -> Result<u64, IndexError> {
         self.0.check()
     }
+    fn load_factor(&self) -> Result<Option<f64>, IndexError> {
+        Ok(None)
+    }
     fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         self.0.blocks()
     }
@@ -87,6 +92,9 @@ impl<K: Key + OfRaw, V: Value + OfRaw> Records for Cceh<K, V> {
     }
     fn check(&self) -> Result<u64, IndexError> {
         Self::check(self)
+    }
+    fn load_factor(&self) -> Result<Option<f64>, IndexError> {
+        Self::load_factor(self).map(Some)
     }
     fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         Self::blocks(self)

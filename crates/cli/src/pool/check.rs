@@ -57,11 +57,12 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     if let Some(target) = &args.repair {
         return save(args, &pool, target);
     }
-    let mut results: Vec<(String, Result<u64, CliError>)> = Vec::new();
+    let mut results: Vec<(String, Result<Whole, CliError>)> = Vec::new();
     for entry in store_log::indexes(&pool)? {
-        let outcome = pmindex_named::open_sort(&pool, &entry)
-            .map_err(CliError::from)
-            .and_then(|handle| Ok(handle.check()?));
+        let outcome =
+            pmindex_named::open_sort(&pool, &entry).map_err(CliError::from).and_then(|handle| {
+                Ok(Whole { records: handle.check()?, load_factor: handle.load_factor()? })
+            });
         results.push((entry.name, outcome));
     }
     let log = store_log::check(&pool);
@@ -75,7 +76,12 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         let indexes: Vec<Value> = results
             .iter()
             .map(|(name, outcome)| match outcome {
-                Ok(records) => json!({ "name": name, "whole": true, "records": records }),
+                Ok(Whole { records, load_factor: None }) => {
+                    json!({ "name": name, "whole": true, "records": records })
+                }
+                Ok(Whole { records, load_factor }) => {
+                    json!({ "name": name, "whole": true, "records": records, "load_factor": load_factor })
+                }
                 Err(error) => json!({ "name": name, "whole": false, "error": error.to_string() }),
             })
             .collect();
@@ -123,14 +129,20 @@ fn save(args: &Args, pool: &Arc<Pool>, target: &Path) -> Result<(), CliError> {
     }
 }
 
-fn line((name, outcome): &(String, Result<u64, CliError>)) -> String {
+/// A whole index.
+struct Whole {
+    records: u64,
+    /// Of an index by hash.
+    load_factor: Option<f64>,
+}
+
+fn line((name, outcome): &(String, Result<Whole, CliError>)) -> String {
     match outcome {
-        Ok(records) => {
-            format!(
-                "{name}: {}, {}\n",
-                style::good("whole"),
-                counted(*records, "record", "records")
-            )
+        Ok(Whole { records, load_factor }) => {
+            let load =
+                load_factor.map_or_else(String::new, |load| format!(", load factor {load:.2}"));
+            let records = counted(*records, "record", "records");
+            format!("{name}: {}, {records}{load}\n", style::good("whole"))
         }
         Err(error) => format!("{name}: {}: {error}\n", style::bad("damaged")),
     }
