@@ -120,7 +120,7 @@ fn a_missing_foreign_older_newer_cut_or_damaged_journal_is_an_error_and_changes_
         (&file, Some(&newer), &because("newer than")),
         (&later, Some(&journal), &because("older than")),
         (&later, Some(&twin), &because("a copy of this pool")),
-        (&file, Some(&cut), &because("is cut")),
+        (&file, Some(&cut), &because("is truncated")),
         (&file, Some(&damaged), &because("no log")),
     ];
     for (i, (file, journal, is_right)) in cases.into_iter().enumerate() {

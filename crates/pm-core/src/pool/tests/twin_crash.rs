@@ -350,7 +350,7 @@ fn a_twin_that_is_cut_or_lost_something_is_refused_when_it_is_needed() {
     for len in [LOG as usize - 1, LOG as usize + 8191, LOG as usize + 20_000] {
         let cut = refused(&whole[..len]);
         assert!(matches!(cut, OpenError::TwinDamaged { .. }), "{len}: {cut}");
-        assert!(cut.to_string().contains("cut"), "{cut}");
+        assert!(cut.to_string().contains("truncated"), "{cut}");
     }
     let foreign = refused(b"precious");
     assert!(matches!(foreign, OpenError::TwinForeign { .. }), "{foreign}");
