@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod backup;
+mod barrier;
 mod catalog;
 mod changes;
 mod core;

@@ -59,7 +59,7 @@ impl<M: Medium> Drop for Registered<M> {
 ///
 /// # Cost
 /// While the store has no snapshots or transactions: that of the index, a call through a table, and for
-/// writes two atomic instructions on a line of the thread's own. Otherwise a write also locks its key, reads
+/// writes two stores to a line of the thread's own. Otherwise a write also locks its key, reads
 /// the record, and keeps its old value in memory.
 pub struct Map<K: Key, V: Value, M: Medium = Mapped> {
     pub(crate) shared: Arc<Shared<K, V, M>>,
@@ -124,13 +124,13 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         changes: impl FnOnce(Option<&V>) -> bool,
         write: impl FnOnce(&dyn ErasedIndex<K, V>) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
-        if let Some(_unwatched) = self.gate.enter_again(self.core.pm()) {
+        if let Some(_unwatched) = self.gate.enter_quickly(self.core.pm()) {
             return write(&*self.index);
         }
         self.write_watched(key, value, changes, write)
     }
 
-    /// Makes a watched write, or the first one of its thread.
+    /// Makes a watched write, one soon after watched ones, or the first one of its thread.
     #[cold]
     fn write_watched<R>(
         self: &Arc<Self>,
