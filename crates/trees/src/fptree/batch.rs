@@ -10,10 +10,11 @@
 //! |------|-------|----------------|
 //! | P0 | leaves without room split, each by itself | |
 //! | P1 | all slots (and blocks, with their tickets); 8-byte values that are replaced (LIN) | P2 |
-//! | P2 | for each leaf: fingerprints, then the state (LIN of all its new records) | return (DUR) |
+//! | P2 | for each leaf: fingerprints, then the state (LIN of all its new records); for each byte string that is replaced: the pointer to its new block (LIN) | return (DUR) |
 //!
-//! A stage that only replaces 8-byte values ends with P1. The locks are held to the end, so no thread sees a
-//! record before its last fence.
+//! A stage that only replaces 8-byte values ends with P1. Each ticket names the word that decides its block, so a
+//! crash within P2 leaves each record of the stage done or not, and no block lost. The locks are held to the end, so
+//! no thread sees a record before its last fence.
 //!
 //! A stage ends early at a record that cannot join it (its leaf is full now or has changed): what is
 //! staged is committed, the record goes in alone, and the next stage begins after it. So results
@@ -22,7 +23,7 @@
 use std::cmp::Ordering;
 
 use pmindex_core::sync::VersionGuard;
-use pmindex_core::{Flushed, Medium, Op, PmError, words_of};
+use pmindex_core::{Flushed, Medium, Op, Owner, PmError, words_of};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 use pmindex_record::{EncodedValue, Probe};
 
@@ -161,8 +162,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Adds or replaces many records with one fence per phase for all; nothing is visible before its fence.
     ///
     /// # Cost
-    /// Per 64 records: 2 fences; 1 if all replace 8-byte values. A value of another length that is replaced goes
-    /// in alone, as [`put`](Self::put) does it.
+    /// Per 64 records: 2 fences; 1 if all replace 8-byte values; more if the tickets of an operation do not
+    /// suffice for their blocks. A value of several words that is replaced goes in alone, as
+    /// [`put`](Self::put) does it.
     pub fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
         self.write_many(records, true).noted(&self.pool).stopped.map_or(Ok(()), Err)
     }
@@ -260,6 +262,8 @@ struct Replacing {
     /// Which of the staged leaves.
     leaf: usize,
     slot: usize,
+    /// The block that the slot is to lead to; 0: its value is one word.
+    block: u64,
 }
 
 /// Records that will be committed together.
@@ -305,7 +309,8 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return (!self.replaces).then_some(false); // the later one of two alike comes later
         }
         if let Some(slot) = words.find(&tree.pool, words.state(tree.pm()), probe).ok()? {
-            return if self.replaces { self.replace(record, leaf, slot) } else { Some(false) };
+            let replaces = self.replaces;
+            return if replaces { self.replace(record, leaf, slot, &datum) } else { Some(false) };
         }
         let slot = Geometry::<K, V, LEAF>::free_slot_for(state, probe)?;
         let mut block = 0;
@@ -322,13 +327,34 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(true)
     }
 
-    /// Stages a new value for the record in a slot, if that is one word there.
-    fn replace(&mut self, record: usize, leaf: usize, slot: usize) -> Option<bool> {
-        let is_one_word = Slot::<K, V>::ONE_WORD_UPDATE && !V::SHAPE.is_bytes();
-        is_one_word.then(|| {
-            self.replacing.push(Replacing { record, leaf, slot });
-            false
-        })
+    /// Stages a new value for the record in a slot, if one word there decides it: the value, or what leads to
+    /// its block.
+    fn replace(
+        &mut self,
+        record: usize,
+        leaf: usize,
+        slot: usize,
+        datum: &EncodedValue<'_, V>,
+    ) -> Option<bool> {
+        let mut block = 0;
+        if V::SHAPE.is_bytes() {
+            if self.replacing.iter().any(|other| (other.leaf, other.slot) == (leaf, slot)) {
+                return None; // what it replaces is not there yet
+            }
+            let (probe, words) = (&self.probes[record], self.leaves[leaf].leaf);
+            let word = &words.slot(slot)[Slot::<K, V>::BLOCK_WORD];
+            let old = self.tree.pm().load_word(word);
+            let op = self.op()?;
+            let reserved = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8).ok()?;
+            block = reserved.ptr().offset();
+            // The word decides both. One that stays as it is, since the other has no room, frees nothing.
+            op.free(LeafPtr::new(old), Owner { word, mask: u64::MAX, expect: old }).ok()?;
+            op.allocate(&reserved, Owner { word, mask: u64::MAX, expect: block }).ok()?;
+        } else if !Slot::<K, V>::ONE_WORD_UPDATE {
+            return None;
+        }
+        self.replacing.push(Replacing { record, leaf, slot, block });
+        Some(false)
     }
 
     /// The operation of all blocks.
@@ -381,10 +407,15 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             leaf.put_fingerprint(pm, slot, probe.fingerprint());
             leaf.forget_pending(pm);
         }
-        for &Replacing { record, leaf, slot } in &self.replacing {
+        for &Replacing { record, leaf, slot, block } in &self.replacing {
             let Ok(datum) = EncodedValue::<V>::new(self.records[record].1.borrowed()) else {
                 continue;
             };
+            if block != 0 {
+                let (block, probe) = (LeafPtr::new(block), &self.probes[record]);
+                written.push(Slot::<K, V>::fill_block(pool, block, probe, &datum)?);
+                continue;
+            }
             let cell = &self.leaves[leaf].leaf.slot(slot)[Slot::<K, V>::KEY_WORDS];
             pm.store_word(cell, datum.words()[0]); // LIN
             written.push(words_of(cell));
@@ -399,8 +430,9 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let slots = self.tree.write_slots();
         let flushed = self.write()?;
-        let is_done = self.planned.is_empty();
-        let Self { tree, op, leaves, .. } = self;
+        let swung = |replacing: &&Replacing| replacing.block != 0;
+        let is_done = self.planned.is_empty() && !self.replacing.iter().any(|one| swung(&one));
+        let Self { tree, op, leaves, replacing, .. } = self;
         let (pool, pm) = (&*tree.pool, tree.pm());
         if is_done {
             pm.fence(flushed)?; // DUR
@@ -430,8 +462,18 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             tree.count(staged.leaf.offset(), staged.records);
             staged.leaf.put_state(pm, staged.state); // P2, LIN
         }
+        let mut words: Vec<_> = replacing
+            .iter()
+            .filter(swung)
+            .map(|one| {
+                let word = &leaves[one.leaf].leaf.slot(one.slot)[Slot::<K, V>::BLOCK_WORD];
+                pm.store_word(word, one.block); // P2, LIN
+                words_of(word)
+            })
+            .collect();
         let finished = finish(pool, op, || {
-            changed().fold(Flushed::nothing(), |all, staged| all.and(staged.leaf.flush_state(pm)))
+            let swung = pm.flush_together(&mut words);
+            changed().fold(swung, |all, staged| all.and(staged.leaf.flush_state(pm)))
         }); // DUR
         if finished.is_err() {
             changed().for_each(uncount);
