@@ -1,4 +1,4 @@
-//! A store of two maps: transactions, single writes beside them, and moments of both.
+//! A store of three maps: transactions, single writes beside them, and moments of all.
 //!
 //! Most persistent writes are operations of an index or of the log, so the steps that mutants drop are the
 //! log's. The store's own tests explore this subject with wrong orders of its steps.
@@ -17,7 +17,8 @@ use pmindex_trees::FpTree;
 use proptest::prelude::*;
 
 const KEYS: u64 = 5;
-const NAMES: [&str; 2] = ["one", "two"];
+const MAPS: usize = 3;
+const NAMES: [&str; MAPS] = ["one", "two", "three"];
 
 /// Maps are trees with small nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +73,9 @@ impl Variant for Kept {
     const KEEPS: bool = true;
 }
 
-/// A store of two maps.
+/// A store of three maps.
 pub(crate) struct Stored<V = Right> {
-    maps: [Map<u64, u64, Traced>; 2],
+    maps: [Map<u64, u64, Traced>; MAPS],
     store: SmallStore,
     variant: PhantomData<V>,
 }
@@ -91,7 +92,7 @@ pub(crate) enum Op {
     Move(At, At),
     /// Takes one from the first record if the two together are more than 2.
     Take(At, At),
-    /// Adds the record that comes after the last one of a map, to both.
+    /// Adds the record that comes after the last one of a map, to all.
     Append(usize, u64),
     Insert(At, u64),
     Update(At, u64),
@@ -101,14 +102,14 @@ pub(crate) enum Op {
     Look,
 }
 
-/// The records of both maps.
-type Both = [BTreeMap<u64, u64>; 2];
+/// The records of the maps.
+type All = [BTreeMap<u64, u64>; MAPS];
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Ret {
     Did(bool),
     Found(Option<u64>),
-    All(Both),
+    All(All),
 }
 
 pub(crate) fn options() -> PoolOptions {
@@ -121,20 +122,20 @@ impl<V: Variant> Stored<V> {
         let options = if V::KEEPS { options.keep_commits(1 << 20) } else { options };
         let store = Store::in_pool(pool, &options)?;
         V::vary(&store);
-        let maps = [store.map(NAMES[0])?, store.map(NAMES[1])?];
+        let maps = [store.map(NAMES[0])?, store.map(NAMES[1])?, store.map(NAMES[2])?];
         Ok(Self { maps, store, variant: PhantomData })
     }
 
-    /// What both maps have if the commits are followed from the first one on; `None` if they are not all in the
+    /// What the maps have if the commits are followed from the first one on; `None` if they are not all in the
     /// log.
-    fn followed(&self) -> Result<Option<Both>, Fault> {
+    fn followed(&self) -> Result<Option<All>, Fault> {
         let mut watch = match self.store.watch_from(WatchPosition::START) {
             Err(StoreError::WatchEnded) => return Ok(None),
             watch => watch?,
         };
-        let mut both = Both::default();
+        let mut all = All::default();
         while let Some(commit) = watch.try_next()? {
-            for (records, map) in both.iter_mut().zip(&self.maps) {
+            for (records, map) in all.iter_mut().zip(&self.maps) {
                 for (key, value) in commit.changes(map)? {
                     match value {
                         Some(value) => records.insert(key, value),
@@ -143,14 +144,14 @@ impl<V: Variant> Stored<V> {
                 }
             }
         }
-        Ok(Some(both))
+        Ok(Some(all))
     }
 }
 
 impl<V: Variant> CrashSubject for Stored<V> {
     type Op = Op;
     type Ret = Ret;
-    type Model = Both;
+    type Model = All;
     const NAME: &'static str = V::NAME;
 
     fn geometry() -> Geometry {
@@ -212,8 +213,7 @@ impl<V: Variant> CrashSubject for Stored<V> {
                     if next >= KEYS {
                         return Ok(false);
                     }
-                    tx.put(&maps[0], &next, value)?;
-                    tx.put(&maps[1], &next, value)?;
+                    maps.iter().try_for_each(|map| tx.put(map, &next, value))?;
                     Ok(true)
                 })?)
             }
@@ -226,18 +226,18 @@ impl<V: Variant> CrashSubject for Stored<V> {
                 let all = |map: &Map<u64, u64, Traced>| {
                     map.at(&now).range(..).collect::<Result<_, StoreError>>()
                 };
-                Ret::All([all(&maps[0])?, all(&maps[1])?])
+                Ret::All([all(&maps[0])?, all(&maps[1])?, all(&maps[2])?])
             }
         })
     }
 
-    fn observe(&self) -> Result<Both, Fault> {
+    fn observe(&self) -> Result<All, Fault> {
         self.store.check()?;
         if self.store.past_bytes() != 0 || self.store.unfinished_commits() != 0 {
             return Err(Fault::new("something of the past is kept"));
         }
         let all = |map: &Map<u64, u64, Traced>| map.range(..).collect::<Result<_, _>>();
-        let now = [all(&self.maps[0])?, all(&self.maps[1])?];
+        let now = [all(&self.maps[0])?, all(&self.maps[1])?, all(&self.maps[2])?];
         if V::KEEPS && self.followed()?.is_some_and(|followed| followed != now) {
             return Err(Fault::new("the commits say something else than the maps"));
         }
@@ -249,7 +249,7 @@ impl<V: Variant> CrashSubject for Stored<V> {
         Ok(())
     }
 
-    fn model(model: &mut Both, op: &Op) -> Ret {
+    fn model(model: &mut All, op: &Op) -> Ret {
         match op {
             Op::Write(changes) => {
                 for ((map, key), value) in changes {
@@ -280,8 +280,9 @@ impl<V: Variant> CrashSubject for Stored<V> {
             Op::Append(map, value) => {
                 let next = model[*map].last_key_value().map_or(0, |(last, _)| last + 1);
                 if next < KEYS {
-                    model[0].insert(next, *value);
-                    model[1].insert(next, *value);
+                    for map in model.iter_mut() {
+                        map.insert(next, *value);
+                    }
                 }
                 Ret::Did(next < KEYS)
             }
@@ -297,14 +298,14 @@ impl<V: Variant> CrashSubject for Stored<V> {
     }
 
     fn ops() -> BoxedStrategy<Op> {
-        let at = || (0..2usize, 0..KEYS);
+        let at = || (0..MAPS, 0..KEYS);
         let value = || prop_oneof![3 => (1..5u64).prop_map(Some), 1 => Just(None)];
         let write = prop::collection::vec((at(), value()), 1..4).prop_map(Op::Write);
         prop_oneof![
             6 => write,
             5 => (at(), at()).prop_map(|(from, to)| Op::Move(from, to)),
             2 => (at(), at()).prop_map(|(from, other)| Op::Take(from, other)),
-            3 => (0..2usize, 1..5u64).prop_map(|(map, value)| Op::Append(map, value)),
+            3 => (0..MAPS, 1..5u64).prop_map(|(map, value)| Op::Append(map, value)),
             3 => (at(), 1..5u64).prop_map(|(at, value)| Op::Insert(at, value)),
             2 => (at(), 1..5u64).prop_map(|(at, value)| Op::Update(at, value)),
             2 => at().prop_map(Op::Remove),
@@ -318,15 +319,15 @@ impl<V: Variant> CrashSubject for Stored<V> {
     /// read what the other one writes.
     fn directed() -> Vec<Plan<Op>> {
         let write =
-            |value| Op::Write(vec![((0, 1), Some(value)), ((1, 1), Some(value)), ((1, 3), None)]);
-        let setup = vec![Op::Insert((0, 1), 2), Op::Insert((1, 1), 1), Op::Insert((1, 3), 1)];
+            |value| Op::Write(vec![((0, 1), Some(value)), ((1, 1), Some(value)), ((2, 3), None)]);
+        let setup = vec![Op::Insert((0, 1), 2), Op::Insert((1, 1), 1), Op::Insert((2, 3), 1)];
         let plan = |one: &[Op], other: &[Op]| Plan {
             setup: setup.clone(),
             threads: vec![one.to_vec(), other.to_vec()],
             tail: vec![write(4), Op::Remove((0, 1)), Op::Look],
         };
-        let gets = [Op::Get((0, 1)), Op::Get((1, 1)), Op::Get((1, 3))];
-        let inserts = [Op::Insert((0, 1), 3), Op::Insert((1, 1), 4), Op::Insert((1, 3), 2)];
+        let gets = [Op::Get((0, 1)), Op::Get((1, 1)), Op::Get((2, 3))];
+        let inserts = [Op::Insert((0, 1), 3), Op::Insert((1, 1), 4), Op::Insert((2, 3), 2)];
         let pairs: [(&[Op], &[Op]); 7] = [
             (&[write(3)], &inserts),
             (&[write(3)], &gets),

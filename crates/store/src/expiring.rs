@@ -314,15 +314,15 @@ mod tests {
         let time = Arc::new(AtomicU64::new(1000));
         let clock = Arc::clone(&time);
         let clock = move || UNIX_EPOCH + Duration::from_secs(clock.load(Relaxed));
-        let map = store.expiring_map::<u64, String>("sessions").unwrap().with_clock(clock);
+        let map = store.expiring_map::<u64, u64>("sessions").unwrap().with_clock(clock);
         for key in 0..10u64 {
-            map.put(&key, "a", (key as u32 + 1) * SECOND).unwrap();
+            map.put(&key, &1, (key as u32 + 1) * SECOND).unwrap();
         }
-        assert_eq!(map.get_with_end(&3).unwrap(), Some(("a".into(), UNIX_EPOCH + 1004 * SECOND)));
-        map.put(&100, "for ever", Duration::MAX).unwrap();
+        assert_eq!(map.get_with_end(&3).unwrap(), Some((1, UNIX_EPOCH + 1004 * SECOND)));
+        map.put(&100, &9, Duration::MAX).unwrap();
         let view = store.snapshot().unwrap();
         time.store(1005, Relaxed);
-        let live = |map: &ExpiringMap<u64, String>| {
+        let live = |map: &ExpiringMap<u64, u64>| {
             map.range(..).map(|item| item.unwrap().0).collect::<Vec<_>>()
         };
         assert_eq!(live(&map), [5, 6, 7, 8, 9, 100], "a record that ends now is over");
@@ -330,13 +330,13 @@ mod tests {
         assert_eq!(map.live(map.map().at(&view).get(&4).unwrap()), None);
         assert_eq!((map.get(&4).unwrap(), map.remove(&3).unwrap()), (None, None));
         assert!(!map.renew(&4, SECOND).unwrap() && map.renew(&5, 9 * SECOND).unwrap());
-        assert!(map.try_insert(&5, "b", SECOND).unwrap().is_err());
-        assert!(map.try_insert(&2, "b", SECOND).unwrap().is_ok());
-        assert_eq!(map.insert(&1, "b", SECOND).unwrap(), None);
-        assert_eq!(map.insert(&1, "c", SECOND).unwrap(), Some("b".into()));
+        assert!(map.try_insert(&5, &2, SECOND).unwrap().is_err());
+        assert!(map.try_insert(&2, &2, SECOND).unwrap().is_ok());
+        assert_eq!(map.insert(&1, &2, SECOND).unwrap(), None);
+        assert_eq!(map.insert(&1, &3, SECOND).unwrap(), Some(2));
         let mut tx = store.begin().unwrap();
-        assert_eq!(map.get_in(&tx, &1).unwrap(), Some("c".into()));
-        map.put_in(&mut tx, &4, "d", SECOND).unwrap();
+        assert_eq!(map.get_in(&tx, &1).unwrap(), Some(3));
+        map.put_in(&mut tx, &4, &4, SECOND).unwrap();
         tx.commit().unwrap();
         drop(view);
         // 0 is over and there, 3 is gone.

@@ -22,15 +22,15 @@ use store::{SmallStore, Stored, Variant};
 type Step = (Wrong, &'static str, usize, u64);
 
 const WRONG: [Step; 11] = [
-    (Wrong::ChangesFirst, "changes before the record", 1, 1),
-    (Wrong::RetiredFirst, "the record gone before the changes", 1, 1),
-    (Wrong::NoRecord, "no record", 1, 1),
+    (Wrong::ChangesFirst, "changes before the record", 2, 1),
+    (Wrong::RetiredFirst, "the record gone before the changes", 2, 1),
+    (Wrong::NoRecord, "no record", 2, 1),
     (Wrong::UnlockedFirst, "keys unlocked before the record is gone", 2, 1),
     (Wrong::NotChecked, "what was read is not checked", 2, 1),
     (Wrong::NotedLate, "single writes note nothing", 2, 1),
     (Wrong::NotAwaited, "moments begin with commits unfinished", 2, 1),
     (Wrong::ReadInBetween, "a read does not wait for a commit", 2, 1),
-    (Wrong::NotFinished, "interrupted commits are left", 1, 1),
+    (Wrong::NotFinished, "interrupted commits are left", 2, 1),
     (Wrong::RegisteredLate, "a record is needed only after it may be given back", 2, 1),
     (Wrong::SaidElsewhere, "what is said of a record is not in its lane", 2, 1),
 ];

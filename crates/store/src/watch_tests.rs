@@ -55,20 +55,20 @@ fn who_watches_sees_each_commit_once_and_nothing_else() {
     let pool = pool(4 << 20);
     let store = store(&pool, &StoreOptions::new());
     let one = store.map::<u64, u64>("one").unwrap();
-    let two = store.map::<String, Vec<u8>>("two").unwrap();
+    let two = store.map::<Vec<u8>, Vec<u8>>("two").unwrap();
     one.put(&1, &10).unwrap();
     let mut watch = store.watch().unwrap();
     assert!(watch.try_next().unwrap().is_none(), "what was before is not to be seen");
     let start = watch.position();
     let done: Result<(), StoreError> = store.transaction(|tx| {
         tx.put(&one, &2, &20)?;
-        tx.put(&two, "a", b"x".as_slice())?;
+        tx.put(&two, b"a".as_slice(), b"x".as_slice())?;
         tx.remove(&one, &1).map(drop)
     });
     done.unwrap();
     assert!(one.try_insert(&2, &21).unwrap().is_err() && one.update(&9, &9).unwrap().is_err());
     assert_eq!(one.remove(&9).unwrap(), None);
-    two.put("b", [].as_slice()).unwrap();
+    two.put(b"b".as_slice(), [].as_slice()).unwrap();
     assert_eq!(one.try_insert_many(&[(2, 0), (3, 30), (3, 31)]).inserted, [false, true, false]);
     let mut tx = store.begin().unwrap();
     tx.put(&one, &4, &40).unwrap();
@@ -81,7 +81,7 @@ fn who_watches_sees_each_commit_once_and_nothing_else() {
     let commit = watch.try_next().unwrap().unwrap();
     assert_eq!(commit.maps().collect::<Vec<_>>(), ["one", "two"]);
     assert_eq!(commit.changes(&one).unwrap(), [(1, None), (2, Some(20))]);
-    assert_eq!(commit.changes(&two).unwrap(), [("a".to_owned(), Some(b"x".to_vec()))]);
+    assert_eq!(commit.changes(&two).unwrap(), [(b"a".to_vec(), Some(b"x".to_vec()))]);
     assert_eq!(watch.position(), commit.position());
     let mut again = store.watch_from(start).unwrap();
     assert_eq!(again.try_next().unwrap().unwrap().position(), commit.position());
@@ -89,7 +89,7 @@ fn who_watches_sees_each_commit_once_and_nothing_else() {
     let rest: Vec<_> = std::iter::from_fn(|| watch.try_next().unwrap()).collect();
     let of_one: Vec<_> = rest.iter().flat_map(|commit| commit.changes(&one).unwrap()).collect();
     assert_eq!(of_one, [(3, Some(30)), (4, Some(40))]);
-    assert_eq!(rest[0].changes(&two).unwrap(), [("b".to_owned(), Some(Vec::new()))]);
+    assert_eq!(rest[0].changes(&two).unwrap(), [(b"b".to_vec(), Some(Vec::new()))]);
     assert!(rest.is_sorted_by_key(Committed::position) && rest.len() == 3);
     // Without a watch there are no records, so no watch can continue.
     let end = watch.position();
@@ -160,17 +160,17 @@ fn who_falls_behind_is_told_and_holds_nobody_up() {
 fn what_finds_no_room_is_not_seen_and_what_makes_room_is_not_refused() {
     let pool = pool(256 << 10);
     let store = store(&pool, &kept());
-    let map = store.map::<u64, Vec<u8>>("map").unwrap();
+    let map = store.map::<Vec<u8>, Vec<u8>>("map").unwrap();
     let mut watch = store.watch().unwrap();
     let mut followed = BTreeMap::new();
-    let mut filled = 0;
-    while let Ok(inserted) = map.try_insert(&filled, &vec![7; 3000]) {
+    let mut filled = 0u64;
+    while let Ok(inserted) = map.try_insert(&filled.to_be_bytes(), &vec![7; 3000]) {
         inserted.unwrap();
         filled += 1;
     }
     let mut ended = false;
     for key in 0..filled {
-        map.remove(&key).unwrap();
+        map.remove(&key.to_be_bytes()).unwrap();
         loop {
             match watch.try_next() {
                 Ok(None) => break,
@@ -185,9 +185,9 @@ fn what_finds_no_room_is_not_seen_and_what_makes_room_is_not_refused() {
     }
     assert!(filled > 20 && map.is_empty().unwrap());
     assert!(ended || followed.values().all(Option::is_none));
-    assert!(!followed.contains_key(&filled));
+    assert!(!followed.contains_key(filled.to_be_bytes().as_slice()));
     assert_eq!(store.unfinished_commits(), 0);
-    map.put(&1, &[1]).unwrap();
+    map.put(&[1], &[1]).unwrap();
 }
 
 #[test]
