@@ -6,6 +6,9 @@
 //! cargo run --release --example bank
 //! cargo run --release --example bank -- 20 journal bank.pool      # rounds, mode, file
 //! ```
+//!
+//! Modes: `detected`, `process`, `flush` (emulated where the file is not on persistent memory), `fence` (refused there),
+//! `msync`, `journal`, `periodic`.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -16,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use pmindex::{Index, Map, PoolOptions, Store, StoreError, StoreOptions};
+use pmindex::{Durability, Index, Map, PoolOptions, Store, StoreError, StoreOptions};
 
 const ACCOUNTS: u64 = 100;
 const MONEY: u64 = 1000;
@@ -35,9 +38,14 @@ impl Bank {
     fn open(path: &Path, mode: &str) -> Result<Self, Failure> {
         let pool = PoolOptions::new().size(16 << 20);
         let pool = match mode {
+            "detected" => pool, // what the file is on: `Process` on tmpfs, `Msync` on a disk
+            "process" => pool.write_back(false),
+            "flush" => pool.emulate_pm(true),
+            "fence" => pool.require(Durability::Fence),
+            "msync" => pool.require(Durability::Msync),
             "journal" => pool.journal(true),
             "periodic" => pool.twin(path.with_extension("twin")),
-            _ => pool, // as the medium allows: `Process` on tmpfs, `Msync` on a disk
+            other => return Err(format!("there is no mode {other:?}").into()),
         };
         let store = Store::open_with(path, &StoreOptions::new().pool(pool))?;
         let accounts = [store.map("checking")?, store.map("savings")?];

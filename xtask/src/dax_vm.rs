@@ -48,7 +48,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let programs = vm::programs()?;
     let place = vm::place();
     let outcome = detection(&parts, &programs, &place, args.short)
-        .and_then(|()| kills(&parts, &programs, &place, args));
+        .and_then(|()| kills(&parts, &programs, &place, args))
+        .and_then(|()| if args.short { Ok(()) } else { bank(&parts, &programs, &place) });
     let _ = std::fs::remove_dir_all(&place);
     outcome
 }
@@ -149,6 +150,27 @@ fn kills(parts: &Parts, programs: &Programs, dir: &Path, args: &Args) -> Result<
         println!("\n== {index}: the machine was killed and booted again\n{}", report.output);
         if report.end != End::Exit(0) {
             return Err(format!("{index}: not everything was there after the machine was killed"));
+        }
+    }
+    Ok(())
+}
+
+/// The bank in a store, whose processes are killed inside a machine, in both modes of persistent memory.
+fn bank(parts: &Parts, programs: &Programs, dir: &Path) -> Result<(), String> {
+    for (mode, caches_persist) in [("fence", true), ("flush", false)] {
+        let made = WithNvdimm::new(parts, dir, "fsdax")?;
+        let files = [("pmindex", programs.pmindex.clone())];
+        let command = format!(
+            "./pmindex torture --index store --durability {mode} --kills 5 --dir /mnt/pmem --json 2>/dev/null"
+        );
+        let contents =
+            Contents { mode: "fsdax", modules: &MODULES, command: &command, files: &files };
+        let hardware = made.hardware(caches_persist);
+        let report =
+            made.machine.boot(&Boot { contents, hardware: &hardware, kill_after: None })?;
+        println!("\n== the bank, {mode}\n{}", report.output);
+        if report.end != End::Exit(0) {
+            return Err(format!("{mode}: the bank lost money"));
         }
     }
     Ok(())
