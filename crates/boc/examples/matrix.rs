@@ -1,5 +1,5 @@
-//! SPTree's figures 2 and 3 for write buffers: what an insert of 8+8 bytes costs three indexes in PM, without
-//! buffers, with them, and with them and a log.
+//! Prints SPTree's figures 2 and 3 for write buffers: the cost of an insert of 8+8 bytes into three indexes
+//! in PM, without buffers, with buffers, and with buffers and a log.
 //!
 //! `cargo run --release -p pmindex-boc --example matrix -- [RECORDS]` prints the table of
 //! `docs/evidence/buffering.md`.
@@ -59,7 +59,7 @@ fn options(records: u64) -> PoolOptions {
     PoolOptions::new().emulate_pm(true).size((records * 160).max(64 << 20))
 }
 
-/// Inserts all records, the second half of which is measured.
+/// Inserts all records; the second half is measured.
 fn fill<M: Medium, T: Target<M>>(pool: &Arc<Pool<M>>, records: u64) -> Outcome<(T, f64)> {
     let index = T::make(pool)?;
     for n in 0..records / 2 {

@@ -10,11 +10,12 @@ use pmindex_index::{
 };
 use pmindex_record::hash_words;
 
-/// An index under buffers: what they need of it, under one name for those with an order and those without.
+/// An index under buffers: the operations that buffers need, under the same names for ordered indexes and
+/// those by hash.
 pub trait Base<M: Medium>: Sized + Send + Sync + 'static {
     /// The name used by tools.
     const NAME: &'static str;
-    /// Returns where a key is in the order of the index's components.
+    /// Returns the position of a key in the order of the index's components.
     fn rank(key: u64) -> u64;
     /// Creates the index.
     ///
@@ -73,7 +74,7 @@ pub trait Base<M: Medium>: Sized + Send + Sync + 'static {
     /// # Errors
     /// See [`create`](Self::create).
     fn stats(&self) -> Result<Stats, IndexError>;
-    /// Returns what opening did.
+    /// Returns the report of opening.
     fn report(&self) -> RecoveryReport;
 }
 

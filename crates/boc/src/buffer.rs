@@ -1,11 +1,11 @@
-//! Buffers, and which one has a key.
+//! Buffers, and the assignment of keys to them.
 //!
 //! Every buffer has a range of ranks. A range is halved, and never united with another.
 //!
 //! # Lock order
 //!
-//! A buffer's lock, then the table's. To find a buffer the table's lock is released before the buffer's is
-//! taken; then the buffer says whether its range is still the right one.
+//! A buffer's lock, then the table's. To find a buffer, the table's lock is released before the buffer's is
+//! taken; then the buffer's range is checked again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use pmindex_core::Medium;
 
 use crate::journal::Kept;
 
-/// The most records of a buffer: the paper's number; fewer, if a component has fewer.
+/// Returns the maximum number of records of a buffer: the paper's number, or fewer if a component has fewer.
 pub(crate) const fn capacity(records: u64) -> usize {
     if records < 16 { records as usize } else { 16 }
 }
@@ -26,7 +26,7 @@ pub(crate) struct Change {
     pub(crate) key: u64,
     /// `None`: the key is removed.
     pub(crate) value: Option<u64>,
-    /// Whether the index has the key.
+    /// `true` if the index has the key.
     pub(crate) present: bool,
     /// Its entry in the log, if there is one.
     pub(crate) kept: Option<Kept>,
@@ -40,7 +40,7 @@ pub(crate) struct Buffer {
     /// The greatest rank of the range.
     last: u64,
     pub(crate) changes: Vec<Change>,
-    /// The number of records in the range, about.
+    /// The approximate number of records in the range.
     pub(crate) records: u64,
 }
 
@@ -50,12 +50,12 @@ impl Buffer {
         self.changes.iter_mut().find(|change| change.key == key)
     }
 
-    /// Returns whether a range can be halved so that the upper half begins with this rank.
+    /// Returns `true` if the range can be halved so that the upper half begins with this rank.
     pub(crate) fn has_inside(&self, rank: u64) -> bool {
         self.first < rank && rank <= self.last
     }
 
-    /// Returns whether a rank is not behind the range; it is not before it.
+    /// Returns `true` if a rank, which is not before the range, is not behind it either.
     pub(crate) fn has(&self, rank: u64) -> bool {
         rank <= self.last
     }
@@ -65,7 +65,7 @@ impl Buffer {
         (self.first, self.last)
     }
 
-    /// Returns by how much the index has too few records, or too many.
+    /// Returns the number of records that the index lacks; negative if it has too many.
     pub(crate) fn surplus(&self) -> i64 {
         let surplus =
             |change: &Change| i64::from(change.value.is_some()) - i64::from(change.present);
@@ -73,14 +73,14 @@ impl Buffer {
     }
 }
 
-/// All buffers, by the least rank of each.
+/// All buffers, by their least ranks.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     table: Mutex<BTreeMap<u64, Arc<Mutex<Buffer>>>>,
 }
 
 impl Buffers {
-    /// One buffer for all, over so many records.
+    /// Makes one buffer for all ranks, over this number of records.
     pub(crate) fn new(records: u64) -> Self {
         let all = Buffer { last: u64::MAX, records, ..Buffer::default() };
         Self { table: Mutex::new(BTreeMap::from([(0, Arc::new(Mutex::new(all)))])) }
@@ -103,7 +103,7 @@ impl Buffers {
         }
     }
 
-    /// Gives the upper half of a buffer's range, from `rank` on, to a new buffer. The buffer is empty.
+    /// Moves the upper half of an empty buffer's range, from `rank` on, to a new buffer.
     pub(crate) fn halve(&self, pm: &impl Medium, buffer: &mut Buffer, rank: u64) {
         let upper = Buffer {
             first: rank,
@@ -132,7 +132,7 @@ impl Buffers {
         }
     }
 
-    /// Returns about how many bytes of DRAM the buffers have.
+    /// Returns the approximate bytes of DRAM of the buffers.
     pub(crate) fn bytes(&self, pm: &impl Medium) -> usize {
         let one = size_of::<Mutex<Buffer>>() + capacity(u64::MAX) * size_of::<Change>();
         pm.lock(&self.table).len() * one

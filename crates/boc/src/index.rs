@@ -1,4 +1,4 @@
-//! The index with buffers: its operations.
+//! The index with buffers, and its operations.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::journal::Journal;
 use crate::layout::{KIND, LAYOUT, Root};
 use crate::range::Range;
 
-/// After this many batches the log gives back space.
+/// The log frees space after this many batches.
 const BATCHES: u64 = 64;
-/// The most segments of the log.
+/// The maximum number of segments of the log.
 const SEGMENTS: u64 = 1024;
 
-/// An index with write buffers in DRAM. `LOGGED`: each write is in a log before it returns; else a crash loses
-/// what is in buffers. `RECORDS` is the number of records of a component of the index: buffers are for ranges
-/// with about as many.
+/// An index with write buffers in DRAM. With `LOGGED`, each write is in a log before it returns; without it a
+/// crash loses the contents of the buffers. `RECORDS` is the number of records of a component of the index:
+/// buffers are for ranges with about this many.
 ///
 /// # Cost
-/// A write: with a log 1 line and 1 fence, without none; reading the index; every 16th one besides, a batch of
-/// the index's. A lookup looks in one buffer, then in the index.
+/// A write: 1 line and 1 fence with a log, none without; a lookup in the index; and for every 16th write a
+/// batch insert into the index. A lookup reads one buffer, then the index.
 ///
 /// # Durability
 /// `LOGGED`: when the write returns. Else **lost on crash**, until its buffer was full or the index
@@ -75,7 +75,7 @@ impl<B, M: Medium, const LOGGED: bool, const RECORDS: u64> std::fmt::Debug
     }
 }
 
-/// What a write found, and whether it was wanted.
+/// The outcome of a write: the old value, and whether the write was wanted.
 struct Done {
     before: Option<u64>,
     wanted: bool,
@@ -98,10 +98,10 @@ fn base_name(name: &str) -> String {
 impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
     Buffered<B, M, LOGGED, RECORDS>
 {
-    /// Whether a crash loses writes that returned.
+    /// `true` if a crash loses writes that returned.
     pub const LOST_ON_CRASH: bool = !LOGGED;
 
-    /// Returns how many writes opening took from the log.
+    /// Returns the number of writes that opening replayed from the log.
     pub fn replayed(&self) -> u64 {
         self.replayed
     }
@@ -113,7 +113,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         if pool.find_index(name)?.is_some() {
             return Err(IndexError::IndexExists { name: name.into() });
         }
-        // A crash may have left the base alone; it is empty.
+        // A crash may have left only the base, which is empty.
         let base = match B::open(pool, &base_name(name)) {
             Err(IndexError::NoSuchIndex { .. }) => B::create(pool, &base_name(name))?,
             opened => opened?,
@@ -173,7 +173,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         })
     }
 
-    /// Writes all buffers to the index, saves that no entry of the log is needed, and closes the index.
+    /// Writes all buffers to the index, notes that no entry of the log is needed, and closes the index.
     fn close_base(self) -> Result<(), IndexError> {
         if self.pool.is_read_only() {
             return self.base.close();
@@ -222,7 +222,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         Ok(())
     }
 
-    /// Writes changes to the index: those that add records together.
+    /// Writes changes to the index; new records in one batch.
     fn write_batch(&self, changes: &[Change]) -> Result<(), IndexError> {
         let new: Vec<(u64, u64)> = changes
             .iter()
@@ -249,7 +249,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         })
     }
 
-    /// Writes what `decide` makes of the value before: nothing, if it returns `None`.
+    /// Writes the result of `decide` for the old value; writes nothing if it returns `None`.
     fn write(
         &self,
         key: u64,
@@ -262,7 +262,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
             let done =
                 self.buffers.with(pm, B::rank(key), |buffer| self.write_held(buffer, key, &decide));
             match done {
-                // The log is full: what is in buffers goes to the index, and frees segments.
+                // The log is full: writing the buffers to the index frees segments.
                 Err(IndexError::Pool(error)) if error.is_full() && LOGGED && !tried => {
                     tried = true;
                     self.drain()?;
@@ -316,7 +316,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         Ok(Some(Done { before, wanted: true }))
     }
 
-    /// Returns how many records the index has.
+    /// Returns the number of records.
     fn count(&self, base: u64) -> Result<u64, IndexError> {
         let mut surplus = 0;
         self.buffers.each(self.pool.pm(), |buffer| {
@@ -345,7 +345,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         Ok(blocks)
     }
 
-    /// Removes the index; of a logged one the base last, which nothing leads to then but its own name.
+    /// Removes the index; the base of a logged one last, since then only its own name leads to it.
     fn destroy_all(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
         if !LOGGED {
             return B::destroy(pool, name);
@@ -365,7 +365,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
     }
 }
 
-/// Implements what [`Index`] and [`HashIndex`] have under the same names.
+/// Implements the methods that [`Index`] and [`HashIndex`] have under the same names.
 macro_rules! map_methods {
     () => {
         fn get(&self, key: &u64) -> Result<Option<u64>, IndexError> {
@@ -428,7 +428,7 @@ macro_rules! map_methods {
     };
 }
 
-/// Implements what [`PmIndex`] and [`PmHashIndex`] have under the same names.
+/// Implements the methods that [`PmIndex`] and [`PmHashIndex`] have under the same names.
 macro_rules! pool_methods {
     () => {
         const NAME: &'static str = I::NAME;
@@ -463,7 +463,7 @@ where
         Box::new(Range::new(self, lower.cloned(), upper.cloned()))
     }
 
-    /// As many inserts: after a crash a part may be there.
+    /// Inserts one by one: after a crash a part may be present.
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (u64, u64)>) -> Result<u64, IndexError> {
         let records: Vec<(u64, u64)> = records.collect();
         if let Some(at) = records.windows(2).position(|pair| pair[0].0 >= pair[1].0) {

@@ -1,4 +1,4 @@
-//! The log of the writes that are in buffers.
+//! The log of the writes in buffers.
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
@@ -7,8 +7,8 @@
 //! | P3 | segments whose entries the index has are freed | reuse |
 //! | P4 | of an index that is opened or closed, when it has all entries: the anchor | nothing |
 //!
-//! Opening repeats the entries of each lane in their order. An entry that the index has already is repeated too;
-//! then so are all later ones of its key, for only the beginning of a lane is ever freed.
+//! Opening replays the entries of each lane in order. It also replays entries that the index has; then all
+//! later ones of the same key follow, since only the beginning of a lane is ever freed.
 
 use std::collections::BTreeSet;
 
@@ -16,40 +16,40 @@ use parking_lot::Mutex;
 use pmindex_core::{Medium, OpenIndex, PmError};
 use pmindex_log::{LANES, Log, Position};
 
-/// The tags of entries.
+/// The tag of an entry that puts a record.
 const PUT: u64 = 1;
 const REMOVE: u64 = 2;
 
-/// An entry whose write is in a buffer: its lane, and a position not behind it.
+/// An entry whose write is in a buffer: its lane, and a position that is not behind it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     lane: usize,
     from: Position,
 }
 
-/// The log, and which of its entries are needed.
+/// The log, and its needed entries.
 pub(crate) struct Journal<M: Medium> {
     log: Log<M>,
     needed: [Mutex<BTreeSet<Position>>; LANES],
-    /// Last, so that the log is dropped before another thread can open the index.
+    /// Dropped last, so that no other thread opens the index before.
     pub(crate) entry: OpenIndex,
 }
 
 impl<M: Medium> Journal<M> {
-    /// The log of an index that is opened. What is appended comes behind the anchor.
+    /// Makes the log of an index that is opened. New entries are appended behind the anchor.
     pub(crate) fn new(mut log: Log<M>, entry: OpenIndex) -> Result<Self, PmError> {
         let anchor = log.pool().pm().load(&log.pool().get(log.root())?.anchor);
         log.pass(anchor);
         Ok(Self { log, needed: Default::default(), entry })
     }
 
-    /// Makes a write durable; the lock of its key's buffer is held.
+    /// Makes a write durable, under the lock of its key's buffer.
     pub(crate) fn append(&self, key: u64, value: Option<u64>) -> Result<Kept, PmError> {
         let pm = self.log.pool().pm();
         let number = pmindex_record::hash_words(&[key]) as usize % LANES;
         let mut lane = self.log.lane_at(number);
         let from = {
-            // Under this lock no horizon can be taken that is behind the entry.
+            // Under this lock no horizon behind the entry can be taken.
             let mut needed = pm.lock(&self.needed[number]);
             let from = self.log.tail(number);
             needed.insert(from);
@@ -76,7 +76,7 @@ impl<M: Medium> Journal<M> {
         self.log.pool().pm().lock(&self.needed[kept.lane]).remove(&kept.from);
     }
 
-    /// Frees the segments of which no entry is needed.
+    /// Frees the segments without needed entries.
     pub(crate) fn release(&self) -> Result<(), PmError> {
         let pm = self.log.pool().pm();
         let horizon = std::array::from_fn(|lane| {
@@ -86,7 +86,7 @@ impl<M: Medium> Journal<M> {
         self.log.release(&horizon).map(drop)
     }
 
-    /// Hands the writes that the index may lack to `write`, those of each key in their order.
+    /// Passes the writes that the index may lack to `write`, those of each key in order.
     pub(crate) fn replay<E: From<PmError>>(
         &self,
         mut write: impl FnMut(u64, Option<u64>) -> Result<(), E>,
@@ -116,8 +116,8 @@ impl<M: Medium> Journal<M> {
         Ok(replayed)
     }
 
-    /// The index has all entries, and no thread writes: none is read any more (step P4). The anchor is not
-    /// flushed: if a power failure takes it back, opening repeats them, which changes nothing.
+    /// Notes that the index has all entries, while no thread writes, so that none is replayed (step P4). The
+    /// anchor is not flushed: if a power failure takes it back, opening replays them, which changes nothing.
     pub(crate) fn clear(&self) -> Result<(), PmError> {
         let pool = self.log.pool();
         let anchor = &pool.get(self.log.root())?.anchor;

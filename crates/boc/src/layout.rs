@@ -1,8 +1,8 @@
-//! What a buffered index with a log keeps in a pool, besides the index.
+//! The layout of a buffered index with a log in a pool, besides the index itself.
 //!
-//! The directory has two entries: `NAME` leads to the root below, `NAME.base` to the index. An entry of the log
-//! is one write: tag 1 and a key and a value, or tag 2 and the key that is removed. All writes of a key are in
-//! one lane. The log's anchor is the first sequence of segments whose entries the index may lack.
+//! The directory has two entries: `NAME` leads to the root below, `NAME.base` to the index. An entry of the
+//! log is one write: tag 1 with a key and a value, or tag 2 with the removed key. All writes of a key are in
+//! the same lane. The log's anchor is the first sequence of segments whose entries the index may lack.
 
 use pmindex_core::{PmPtr, PmU64, pm_struct};
 use pmindex_log::LogRoot;

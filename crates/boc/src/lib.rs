@@ -14,9 +14,9 @@
 //! | FAST&FAIR | `Buffered<ByKey<FastFair<u64, u64, M>>, M, true>` | `..., false>` |
 //! | skip list | `Buffered<ByKey<SkipList<u64, u64, M>>, M, true>` | `..., false>` |
 //!
-//! Without a log a write that returned is lost in a crash, unless its buffer has gone to the index. That is no
-//! index that this workspace promises, and it is a study's: [`LOST_ON_CRASH`](Buffered::LOST_ON_CRASH) says so,
-//! and a test expects that the crash explorer finds the loss.
+//! Without a log a write that returned is lost in a crash, unless its buffer was written to the index. Such
+//! an index is for the study, not for use: [`LOST_ON_CRASH`](Buffered::LOST_ON_CRASH) marks it, and a test
+//! expects that the crash explorer finds the loss.
 //!
 //! What differs from the paper:
 //!
@@ -25,8 +25,8 @@
 //! * **A write says what was there**, so it reads the index; the paper's does not.
 //! * **A range reads the index** after the buffers that it passes were written to it.
 //!
-//! The paper's other two techniques are not wrappers. Its caching is what CCEH's directory and the skip list's
-//! towers do here in any case: both are in DRAM.
+//! The paper's other two techniques are not wrappers. CCEH's directory and the skip list's towers are in DRAM
+//! here in any case, as its caching does.
 #![forbid(unsafe_code)]
 
 mod base;

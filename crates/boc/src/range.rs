@@ -11,10 +11,10 @@ use crate::index::Buffered;
 /// The records between two keys, from both ends.
 pub(crate) struct Range<'t, I, M: Medium, const LOGGED: bool, const RECORDS: u64> {
     index: &'t Buffered<ByKey<I>, M, LOGGED, RECORDS>,
-    /// What was not handed out yet lies between these.
+    /// The records that were not returned yet are between these.
     lower: Bound<u64>,
     upper: Bound<u64>,
-    /// The records of the buffer that was written last, for each end; and the first key that is not of it.
+    /// The records of the last written buffer, for each end, and the first key beyond it.
     front: Option<(RangeIter<'t, u64, u64>, u64)>,
     back: Option<(RangeIter<'t, u64, u64>, u64)>,
     done: bool,
@@ -50,7 +50,7 @@ where
         }
     }
 
-    /// Returns the least key that may be left, or the greatest; `None` if no key is.
+    /// Returns the least, or the greatest, key that may remain; `None` if no key does.
     fn least(&self) -> Option<u64> {
         match self.lower {
             Bound::Included(key) => Some(key),

@@ -1,5 +1,5 @@
-//! The matrix through the conformance suite, logged and lost on crash; what reaches the medium; what a crash
-//! leaves.
+//! Runs the matrix through the conformance suite, logged and lost on crash; measures the writes of the
+//! medium; and checks what a crash leaves.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pmindex_testkit::conformance! {
     hashed_logged: Hashed<true>, keys u64, values u64, groups [model, checked, threads];
     tree_logged: Tree<true>, keys u64, values u64, groups [model, checked, edges, threads];
     list_logged: List<true>, keys u64, values u64, groups [checked];
-    /// What is kept until a crash only fails each test that drops an index without closing it.
+    /// An index that loses its buffers in a crash fails every test that drops an index without closing it.
     tree_lost: Tree<false>, keys u64, values u64, groups [threads];
 }
 
@@ -50,7 +50,7 @@ impl CrashIndex for LostTree {
     }
 }
 
-/// What says that a crash loses it does lose it, and the crash explorer finds that.
+/// An index that is marked as lost on crash does lose writes, and the crash explorer finds that.
 #[test]
 fn the_crash_explorer_finds_what_is_lost_without_a_log() {
     const { assert!(<LostTree as CrashIndex>::Index::LOST_ON_CRASH) };
@@ -64,7 +64,7 @@ fn scattered(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Writes 40 records and drops the index as a crash does; returns which of them are found again.
+/// Writes 40 records and drops the index as a crash does; returns the surviving ones.
 fn survivors<I: PmIndex<u64, u64, Mapped>>() -> Vec<u64> {
     let pool = Arc::new(Pool::emulated(2 << 20).expect("memory"));
     let index = I::create(&pool, "i").expect("room");
@@ -82,7 +82,7 @@ fn a_log_keeps_what_is_in_buffers_and_without_one_it_is_lost() {
     assert_eq!(survivors::<Hashed<true>>(), all);
     assert_eq!(survivors::<Tree<true>>(), all);
     assert_eq!(survivors::<List<true>>(), all);
-    // What was written to the index is there, what was still in a buffer is not.
+    // Records that were written to the index survive; those still in a buffer do not.
     for left in
         [survivors::<Hashed<false>>(), survivors::<Tree<false>>(), survivors::<List<false>>()]
     {
@@ -90,7 +90,7 @@ fn a_log_keeps_what_is_in_buffers_and_without_one_it_is_lost() {
     }
 }
 
-/// The log takes no more room the more writes there were, and closing leaves nothing to repeat.
+/// The log's space does not grow with the number of writes, and after closing there is nothing to replay.
 #[test]
 fn the_log_gives_back_its_space() {
     let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
@@ -115,7 +115,8 @@ fn the_log_gives_back_its_space() {
     assert!((0..1000).all(|n| index.get(&scattered(n)).expect("sound") == Some(n + 39)));
 }
 
-/// Returns the bytes that the medium writes for each of many inserts in random order, after as many.
+/// Returns the bytes that the medium writes for each of many inserts in random order, after the same number
+/// of inserts.
 fn media_bytes<I: PmIndex<u64, u64, Counting>>() -> f64 {
     const RECORDS: u32 = 20_000;
     let pool = Arc::new(Pool::counting(16 << 20).expect("memory"));
@@ -129,7 +130,7 @@ fn media_bytes<I: PmIndex<u64, u64, Counting>>() -> f64 {
     f64::from(written) / f64::from(RECORDS)
 }
 
-/// The study's figure 2: buffers spare the medium writes where they go to one place.
+/// The study's figure 2: buffers reduce the writes of the medium where inserts go to one place.
 #[test]
 fn buffers_write_less_to_the_medium() {
     type PlainHash = Cceh<u64, u64, Counting>;

@@ -20,7 +20,7 @@ use crate::layout::{Geometry, NodePtr, Slot, bits};
 use crate::node::{Incoming, Low, Node};
 use crate::tree::PacTree;
 
-/// A load under way.
+/// A load in progress.
 struct Load<'t, K, V, M: Medium, const LEAF: usize> {
     tree: &'t PacTree<K, V, M, LEAF>,
     /// The last node.

@@ -146,7 +146,7 @@ impl<M: Medium> Behind<M> {
     }
 }
 
-/// A change under way: its thread has the lane. Dropped before it is [`done`](Self::done), it decides the
+/// A change in progress: its thread has the lane. Dropped before it is [`done`](Self::done), it decides the
 /// change by what the left node says, which is locked.
 pub(crate) struct Changing<'t, K: Key, V: Value, M: Medium, const LEAF: usize> {
     tree: &'t PacTree<K, V, M, LEAF>,
@@ -168,7 +168,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Changing<'_, K, V, M, LEAF>
         self.change = Some(change);
         let committed = self.lane.commit_with(rest);
         if committed.is_err() {
-            self.change = None; // no entry, and nothing is written any more
+            self.change = None; // no entry, and nothing more is written
         }
         committed
     }
@@ -186,7 +186,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Changing<'_, K, V, M, LEAF>
 impl<K: Key, V: Value, M: Medium, const LEAF: usize> Drop for Changing<'_, K, V, M, LEAF> {
     fn drop(&mut self) {
         let Some(change) = self.change else { return };
-        // A fence that fails poisons the pool: nothing is written any more, and reads find the records.
+        // A fence that fails poisons the pool: nothing more is written, and reads find the records.
         match self.tree.decide(&change) {
             Ok(true) => {
                 let _ = self.tree.link_back(&change);
@@ -214,7 +214,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
             match lane.make_room(2 * WORDS + 8, self.segment_lines()) {
                 Err(error) if error.is_full() && !tried => {
                     drop(lane);
-                    // What there is no room for waits.
+                    // An entry without room waits.
                     while matches!(self.follow_one(), Ok(true)) {}
                     self.move_anchor()?;
                     tried = true;
@@ -351,7 +351,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         self.behind.known.fetch_add(1, Release);
     }
 
-    /// Frees a node that nothing leads to, with the entry that says so.
+    /// Frees a node to which nothing leads, with the entry that says so.
     fn free(&self, node: &Node<'_, K, V, LEAF>, change: &Change) -> Result<(), PmError> {
         let pm = self.pm();
         let anchor = self.behind.anchor()?;
@@ -416,7 +416,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
             return;
         }
         for _ in 0..STEPS {
-            // What there is no room for waits.
+            // An entry without room waits.
             if !matches!(self.follow_one(), Ok(true)) {
                 return;
             }
@@ -544,7 +544,7 @@ impl<M: Medium> Drop for Moving<'_, M> {
     fn drop(&mut self) {
         if !self.done {
             let flushed = self.pm.flush_words(words_of(self.anchor));
-            let _ = self.pm.fence(flushed); // if it fails, nothing is acknowledged any more
+            let _ = self.pm.fence(flushed); // if it fails, nothing more is acknowledged
         }
     }
 }

@@ -69,7 +69,7 @@ pm_struct! {
         pub trie @ 16: PmU64,
         /// After a clean shutdown the number of records and 1; else 0.
         pub closed @ 24: PmU64,
-        /// Not 0 while a bulk load is under way: no record of any node is in the index.
+        /// Not 0 while a bulk load is in progress: no record of any node is in the index.
         pub bulk_load @ 32: PmU64,
         /// Zero.
         pub reserved: [PmU64; 3],

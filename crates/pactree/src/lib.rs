@@ -20,7 +20,7 @@
 //!
 //! # Opening
 //!
-//! Reads the log behind its anchor: a change that may have been under way is decided, then the trie follows.
+//! Reads the log behind its anchor: a change that may have been in progress is decided, then the trie follows.
 //! No node is read besides.
 //!
 //! # Lock order

@@ -37,7 +37,7 @@ impl<K, V, const LEAF: usize> Clone for Node<'_, K, V, LEAF> {
 }
 impl<K, V, const LEAF: usize> Copy for Node<'_, K, V, LEAF> {}
 
-/// One record on its way in.
+/// A record to insert.
 pub(crate) struct Incoming<'r, K, V> {
     pub(crate) probe: &'r Probe<'r, K>,
     pub(crate) datum: &'r EncodedValue<'r, V>,
@@ -447,7 +447,7 @@ pub(crate) struct Low {
 
 impl Low {
     /// Fills the words of the low key in the image of a node; byte strings get a block, live with the node.
-    /// Returns what is flushed.
+    /// Returns the lines to flush.
     #[track_caller]
     pub(crate) fn put<K: Key, M: Medium>(
         &self,

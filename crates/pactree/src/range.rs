@@ -22,9 +22,9 @@ pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 64> = Scan<Nodes<'t, K,
 /// What a [`Range`] reads.
 pub struct Nodes<'t, K, V, M: Medium, const LEAF: usize> {
     tree: &'t PacTree<K, V, M, LEAF>,
-    /// The node that the front read last; `None`: the lower bound says where it goes on.
+    /// The node that the front read last; `None`: it continues at the lower bound.
     front: Option<At<'t>>,
-    /// The low key of the node that the back read last; `None`: the upper bound says where it goes on.
+    /// The low key of the node that the back read last; `None`: it continues at the upper bound.
     back: Option<Vec<u8>>,
     barren: Barren,
 }

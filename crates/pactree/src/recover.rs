@@ -3,7 +3,7 @@
 //! | step | store | durable before |
 //! |------|-------|----------------|
 //! | P1 | of a new index: the first node; the log | return |
-//! | P2 | the change of the list that was under way is decided, and the trie follows: see [`follow`](crate::follow) | return |
+//! | P2 | the change of the list that was in progress is decided, and the trie follows: see [`follow`](crate::follow) | return |
 //! | P3 | the marks of the clean shutdown and of an unfinished load are cleared | return |
 
 use std::sync::Arc;

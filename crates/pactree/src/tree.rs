@@ -122,7 +122,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
     }
 
     /// Returns the number of records. Complexity: the number of locks; once after a crash, the number of
-    /// records. Exact when no write is under way.
+    /// records. Exact when no write is in progress.
     pub fn len(&self) -> Result<u64, IndexError> {
         let count = || {
             let mut records = 0;
