@@ -231,10 +231,8 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
             return Some(self.evict(victim));
         }
         let candidate = self.candidate();
-        // A block that was used once hardly ever stays, so this is checked only one time in sixteen.
         if let Some(node) = candidate
-            && self.count(node) <= 1
-            && !self.misses.is_multiple_of(16)
+            && self.leaves_unseen(node)
         {
             return Some(self.evict(node));
         }
@@ -248,6 +246,23 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
             (Some(node), _) | (None, Some(node)) => Some(self.evict(node)),
             (None, None) => None,
         }
+    }
+
+    /// Returns `true` if a block of the window is evicted without a look at the main part: one that was used once
+    /// hardly ever stays, so that is checked only one time in sixteen.
+    fn leaves_unseen(&self, node: u32) -> bool {
+        self.count(node) <= 1 && !self.misses.is_multiple_of(16)
+    }
+
+    /// Replaces the only block of the window, in its slot.
+    fn replace(&mut self, id: Hashed<K>, count: u8) -> (K, Option<V>) {
+        let node = self.oldest;
+        let slot = &mut self.slots[node as usize];
+        let evicted = (std::mem::replace(&mut slot.id, id.id), slot.value.take());
+        slot.uses = count;
+        self.cells.take(Hashed::of(evicted.0).hash, node);
+        self.cells.add(id.hash, node);
+        evicted
     }
 
     /// Halves the counts that are due.
@@ -277,6 +292,11 @@ impl<K: Copy + Eq + Hash, V> TinyLfu<K, V> {
         let count = self.counts.note(id.hash);
         let mut evicted = None;
         if self.len() == self.capacity {
+            if (self.window, self.share.window()) == (1, 1) && self.leaves_unseen(self.oldest) {
+                // Most misses.
+                let evicted = self.replace(id, count);
+                return Ok((self.oldest, Some(evicted)));
+            }
             evicted = Some(self.make_room().ok_or(())?);
         } else if self.window >= self.share.window() {
             let node = self.oldest;
