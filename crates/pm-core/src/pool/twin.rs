@@ -165,7 +165,7 @@ fn read(twin: &Path) -> Result<Content, Bad> {
     let (base, len) = (peeked.bytes, held(whole.saturating_sub(peeked.bytes)));
     let mut head = vec![0; DIRECTORY_OFFSET as usize];
     if len < DIRECTORY_OFFSET {
-        return Err(Bad::Damaged(format!("it is cut: its base has {len} bytes")));
+        return Err(Bad::Damaged(format!("it is truncated: its base has {len} bytes")));
     }
     file.read_exact_at(&mut head, base + place_of(0)).map_err(Bad::Io)?;
     let mut pages = BTreeSet::new();
@@ -178,7 +178,7 @@ fn read(twin: &Path) -> Result<Content, Bad> {
     })?;
     let found = choose(&head, len).map_err(|fault| match fault {
         OpenFault::Truncated { len, expected } => {
-            Bad::Damaged(format!("it is cut: its base has {len} bytes of {expected}"))
+            Bad::Damaged(format!("it is truncated: its base has {len} bytes of {expected}"))
         }
         _ => Bad::Damaged("its superblock is damaged".into()),
     })?;
@@ -230,7 +230,7 @@ fn replay(
         for (offset, line) in lines_in(record).ok_or(LogError::Damaged)? {
             let taken = if offset.saturating_add(LINE as u64) > len {
                 Err(Bad::Damaged(format!(
-                    "it is cut, or wrong: its log names {offset:#x} of {len} bytes"
+                    "it is truncated, or wrong: its log names {offset:#x} of {len} bytes"
                 )))
             } else {
                 take(offset, line).map_err(Bad::Io)
