@@ -5,7 +5,6 @@ mod bad_cases;
 mod bad_files;
 mod dropping;
 mod files;
-mod fork;
 mod journal;
 mod journal_again;
 mod journal_crash;

@@ -1,0 +1,54 @@
+//! A forked child does not touch the pool of its parent. Alone in its process: the child has the locks of all files
+//! that are open there, so another test would find its own file in use.
+
+use pmindex_core::{Medium, OpenError, PPtr, PmError, PmU64, Pool, PoolOptions};
+
+type Block = [PmU64; 8];
+
+unsafe extern "C" {
+    safe fn fork() -> i32;
+    safe fn _exit(code: i32) -> !;
+}
+
+/// Adds an index whose root block holds `value`; returns the block.
+fn add(pool: &Pool, name: &str, value: u64) -> PPtr<Block> {
+    let open = pool.create_index::<Block>(name, *b"blocks  ", 7, |block| {
+        pool.pm().store(&block[0], value);
+        pool.pm().flush(block)
+    });
+    open.expect("room").root()
+}
+
+#[test]
+fn a_forked_child_finds_its_pool_unusable_and_leaves_the_parents_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("pool");
+    let options = PoolOptions::new().size(64 << 10).zone_bytes(32 << 10);
+    let pool = Pool::create(&path, &options).expect("created");
+    let root = add(&pool, "a", 1);
+    let child = fork();
+    if child == 0 {
+        // Call only functions that take no lock of the test harness.
+        let refused = matches!(pool.get(root), Err(PmError::Forked))
+            && matches!(pool.words(64, 1), Err(PmError::Forked))
+            && matches!(pool.op(), Err(PmError::Forked))
+            && matches!(pool.grow(1 << 20), Err(PmError::Forked))
+            && matches!(pool.sync(), Err(PmError::Forked))
+            && matches!(pool.close(), Err(PmError::Forked));
+        _exit(if refused { 7 } else { 1 });
+    }
+    let pid = rustix::process::Pid::from_raw(child).expect("forked");
+    let (_, status) = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())
+        .expect("a child")
+        .expect("its end");
+    assert_eq!(status.exit_status(), Some(7));
+    let second = Pool::open(&path, &options);
+    assert!(matches!(second, Err(OpenError::Locked { .. })), "the child left the lock");
+    add(&pool, "b", 2);
+    assert_eq!(pool.pm().load(&pool.get(root).expect("sound")[0]), 1);
+    pool.close().expect("closed");
+    let pool = Pool::open(&path, &options).expect("opened");
+    assert!(pool.was_clean(), "the child's end did not mark or release anything");
+    let entry = pool.open_index("b").expect("sound").expect("there");
+    assert_eq!(pool.pm().load(&pool.get(entry.root::<Block>()).expect("sound")[0]), 2);
+}
