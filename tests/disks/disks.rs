@@ -18,18 +18,17 @@
 //! automatically.
 #![forbid(unsafe_code)]
 
+mod costs;
 mod journal;
 mod shadow;
 mod twin;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Write as _};
-use std::fs::File;
 use std::io;
 use std::ops::Bound;
-use std::os::unix::fs::FileExt;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -38,12 +37,18 @@ use std::time::Instant;
 
 use clap::Parser;
 use pmindex::core::JournalMoment;
-use pmindex::{AnyIndex, Index, IndexError, Kind, Pool};
+use pmindex::{AnyIndex, Index, IndexError, Kind, Pool, PoolOptions};
 
-/// Operations of a run: enough for its log to wrap around.
-const STEPS: u64 = 480;
-/// About the number of images that a run gives.
-const IMAGES_OF_RUN: u64 = 6000;
+use shadow::Canvas;
+
+/// Operations of a run: enough for its log to wrap around some times.
+const STEPS: u64 = 160;
+/// Bytes of a journal, or of a twin's log.
+const LOG: usize = 256 << 10;
+/// About the number of moments of a run.
+const MOMENTS_OF_RUN: u64 = 1500;
+/// Images of a moment, if many are asked for.
+const IMAGES: u64 = 12;
 /// The fewest and the most states that are spent on one mutant: a head that is never written shows when the
 /// log has gone round.
 const MUTANT_STATES: [u64; 2] = [3000, 60_000];
@@ -79,7 +84,7 @@ trait Image {
     fn what(&self) -> &str;
 
     /// Opens it, compares and checks it, and writes on.
-    fn check(&self, kind: Kind, bench: &Bench) -> Result<(), String>;
+    fn check(&self, kind: Kind, bench: &mut Bench) -> Result<(), String>;
 }
 
 /// The parameters of a run.
@@ -87,8 +92,9 @@ trait Image {
 struct Run {
     kind: Kind,
     seed: u64,
-    /// One image in this number is checked.
+    /// One moment in this number is shown, by this many images.
     thin: u64,
+    images: u64,
     mutant: Option<Mutant>,
 }
 
@@ -139,9 +145,10 @@ fn durable(mutant: Option<Mutant>) -> Durable {
     }
 }
 
-/// Files that images are written to, to be opened.
+/// Files that images are written to, to be opened: a pool's, and that of its journal or twin.
 struct Bench {
-    folder: tempfile::TempDir,
+    pool: Canvas,
+    log: Canvas,
 }
 
 /// The findings in one mode.
@@ -163,7 +170,7 @@ struct Args {
     #[arg(long)]
     index: Option<String>,
     /// The number of distinct states to check, per kind, half of them in each mode
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 400)]
     states: u64,
     /// Where all choices come from; a failure prints the seed that replays it
     #[arg(long, default_value_t = 1)]
@@ -192,9 +199,13 @@ struct Args {
 
 impl Args {
     fn wants(&self, kind: Kind) -> bool {
-        let test = format!("disk {kind}");
         self.index.as_ref().is_none_or(|index| index == kind.name())
-            && (self.filters.is_empty() || self.filters.iter().any(|f| test.contains(f.as_str())))
+            && (self.filters.is_empty() || self.names(&format!("disk {kind}")))
+    }
+
+    /// Whether a filter is part of the name of a test.
+    fn names(&self, test: &str) -> bool {
+        self.filters.iter().any(|filter| test.contains(filter.as_str()))
     }
 }
 
@@ -204,7 +215,15 @@ fn main() -> ExitCode {
         for kind in Kind::ALL {
             println!("disk {kind}: test");
         }
+        println!("{}: test", costs::NAME);
         return ExitCode::SUCCESS;
+    }
+    let is_golden = args.index.is_none()
+        && twin::Periodic::is_possible()
+        && (args.filters.is_empty() || args.names(costs::NAME));
+    if is_golden && let Err(why) = costs::are_golden() {
+        println!("{why}");
+        return ExitCode::FAILURE;
     }
     let wanted: Vec<Kind> = Kind::ALL.iter().copied().filter(|&kind| args.wants(kind)).collect();
     if wanted.is_empty() && args.filters.is_empty() {
@@ -233,30 +252,28 @@ fn main() -> ExitCode {
 
 /// Explores a kind in both modes and prints the findings; returns `true` if all states hold.
 fn explores(kind: Kind, args: &Args) -> bool {
-    let bench = match Bench::new() {
-        Ok(bench) => bench,
+    let explores = |explores: fn(Kind, &Args, &Path) -> bool| match folder() {
+        Ok(folder) => explores(kind, args, folder.path()),
         Err(error) => {
             println!("{kind}, on a disk: no folder for it: {error}");
-            return false;
+            false
         }
     };
-    [explores_mode::<journal::Journal>, explores_mode::<twin::Periodic>]
-        .map(|explores| explores(kind, args, &bench))
-        .iter()
-        .all(|&holds| holds)
+    [explores_mode::<journal::Journal>, explores_mode::<twin::Periodic>].map(explores) == [true; 2]
 }
 
-fn explores_mode<M: Mode>(kind: Kind, args: &Args, bench: &Bench) -> bool {
+fn explores_mode<M: Mode>(kind: Kind, args: &Args, folder: &Path) -> bool {
     if !M::is_possible() {
         println!("{kind}, {}: skipped: no tmpfs", M::NAME);
         return true;
     }
+    let bench = &mut Bench::in_folder(folder);
     let found = explore::<M>(kind, args.states / 2, args.seed, None, bench);
     println!("{kind}, {found}");
     found.failure.is_none() && (!args.mutate || mutants::<M>(kind, args, bench))
 }
 
-fn mutants<M: Mode>(kind: Kind, args: &Args, bench: &Bench) -> bool {
+fn mutants<M: Mode>(kind: Kind, args: &Args, bench: &mut Bench) -> bool {
     let [fewest, most] = MUTANT_STATES;
     let states = args.states.clamp(fewest, most);
     let mut told = String::new();
@@ -279,15 +296,20 @@ fn explore<M: Mode>(
     states: u64,
     seed: u64,
     mutant: Option<Mutant>,
-    bench: &Bench,
+    bench: &mut Bench,
 ) -> Found {
     let mut found =
         Found { mode: M::NAME, states: 0, duplicates: 0, runs: 0, failure: None, seconds: 0.0 };
     let (started, mut known) = (Instant::now(), HashSet::new());
-    // The states are spread over a whole run, since a mutant may show late.
-    let thin = if mutant.is_none() { (IMAGES_OF_RUN / states.max(1)).max(1) } else { 4 };
+    // Few states are of a whole run, too. A mutant may show late.
+    let (thin, images) = match mutant {
+        None if states < MOMENTS_OF_RUN * IMAGES => (MOMENTS_OF_RUN / states.max(1), 1),
+        None => (1, IMAGES),
+        Some(_) => (4, 4),
+    };
+    let thin = thin.max(1);
     while found.states < states && found.failure.is_none() {
-        let run = Run { kind, seed: mix(seed ^ mix(found.runs)), thin, mutant };
+        let run = Run { kind, seed: mix(seed ^ mix(found.runs)), thin, images, mutant };
         found.runs += 1;
         let before = found.states;
         let ran = M::run(&run, &mut |image| {
@@ -325,26 +347,23 @@ impl fmt::Display for Found {
 }
 
 impl Bench {
-    fn new() -> io::Result<Self> {
-        Ok(Self { folder: folder()? })
+    fn in_folder(folder: &Path) -> Self {
+        // A pool `pool` has a journal of this name, and the twin of such a pool may have it.
+        let [pool, log] = ["pool", "pool.journal"].map(|name| Canvas::at(folder.join(name)));
+        Self { pool, log }
     }
+}
 
-    fn pool(&self) -> PathBuf {
-        self.folder.path().join("pool")
-    }
+/// The sizes of a pool: small, since each state is written and read.
+fn sizes() -> PoolOptions {
+    let options = PoolOptions::new().size(128 << 10).zone_bytes(32 << 10).slots(4);
+    options.slot_bytes(1024).huge_pages(false)
 }
 
 /// Returns a folder in memory, if possible.
 fn folder() -> io::Result<tempfile::TempDir> {
     let shm = Path::new("/dev/shm");
     tempfile::tempdir_in(shm).or_else(|_| tempfile::tempdir())
-}
-
-/// Gives a file these bytes; it is not truncated first, which would cost more than the writing.
-fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let file = File::options().write(true).create(true).truncate(false).open(path)?;
-    file.set_len(bytes.len() as u64)?;
-    file.write_all_at(bytes, 0)
 }
 
 /// The operations of a run: always the same of a seed.
@@ -355,7 +374,7 @@ impl Operations {
     fn next(&mut self) -> Vec<Change> {
         self.0 = mix(self.0);
         let random = self.0;
-        let key = (random >> 8) % 200 * 7 + 2;
+        let key = (random >> 8) % 80 * 7 + 2;
         match random % 32 {
             0 => (0..6).map(|i| (key + 5 * i, Some(random | 1))).collect(),
             1..9 => vec![(key, None)],

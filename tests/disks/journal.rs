@@ -1,34 +1,28 @@
 //! Mode `Journal`: the pool's file is mapped, and the kernel writes its pages back when it likes.
 
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pmindex::core::JournalMoment;
 use pmindex::{AnyIndex, Kind, Pool, PoolOptions};
 
-use super::shadow::{SECTOR, Shadow, Survive, digest_of};
+use super::shadow::{PAGE, Page, Pages, Reading, SECTOR, Shadow, Survive, digest_of};
 use super::{
-    Bench, Change, Durable, Fate, Mode, Model, Mutant, Operations, Run, STEPS, Step, apply, change,
-    durable, folder, is_between, mix, overwrite, verify,
+    Bench, Change, Durable, Fate, LOG, Mode, Model, Mutant, Operations, Run, STEPS, Step, apply,
+    change, durable, folder, is_between, mix, sizes, verify,
 };
 
-/// The number of operations between checkpoints: fewer than the journal itself would take.
-const CHECKPOINT: u64 = 16;
-/// The parts of the pool's file that survive as a whole, in bytes.
-const GRAINS: [usize; 3] = [4096, SECTOR, 64];
-/// The longest of these.
-const PAGE: usize = GRAINS[0];
+/// What of the pool's file is of one moment, in bytes.
+const GRAINS: [usize; 3] = [PAGE, SECTOR, 64];
 /// Sectors of the journal's two heads.
 const HEADS: usize = 2 * 4096 / SECTOR;
-/// Images of one moment.
-const IMAGES: u64 = 2;
 
 pub(super) struct Journal;
 
 pub(super) struct Image {
-    pool: Vec<u8>,
-    journal: Vec<u8>,
+    pool: Pages,
+    journal: Pages,
     digest: u64,
     model: Arc<Model>,
     pending: Vec<Change>,
@@ -37,61 +31,60 @@ pub(super) struct Image {
 
 /// The state of a pool during a run.
 struct World {
-    path: PathBuf,
+    file: Reading,
     random: u64,
     /// By page, every version that it had since it was durable, in order.
-    pages: Vec<Vec<Vec<u8>>>,
+    pages: Vec<Vec<Arc<Page>>>,
     journal: Shadow,
     model: Arc<Model>,
     pending: Vec<Change>,
     images: Vec<Image>,
-    thin: u64,
-    mutant: Option<Mutant>,
+    /// Why the files could not be read.
+    failed: Option<io::Error>,
+    run: Run,
 }
 
+/// The pool's file is `pool`, so that the journal's name is that.
 fn journal_of(pool: &Path) -> PathBuf {
     pool.with_extension("journal")
 }
 
-/// The pool's file is `pool`, so that the journal's name is what `journal_of` says.
-fn read(path: &Path) -> Vec<u8> {
-    fs::read(path).unwrap_or_default()
-}
-
 impl World {
     /// Of a pool that was just synchronised, and has an empty index.
-    fn watch(pool: &Pool, path: PathBuf, run: &Run) -> Arc<Mutex<Self>> {
+    fn watch(pool: &Pool, path: &Path, run: &Run) -> io::Result<Arc<Mutex<Self>>> {
         let mut world = Self {
+            file: Reading::of(path)?,
             random: mix(run.seed),
             pages: Vec::new(),
-            journal: Shadow::new(read(&journal_of(&path))),
-            path,
+            journal: Shadow::new(&journal_of(path))?,
             model: Arc::default(),
             pending: Vec::new(),
             images: Vec::new(),
-            thin: run.thin,
-            mutant: run.mutant,
+            failed: None,
+            run: *run,
         };
-        world.look();
+        world.look()?;
         world.settle_pages();
         let world = Arc::new(Mutex::new(world));
         let watched = Arc::clone(&world);
         pool.pm().watch_journal(move |moment| {
             watched.lock().unwrap_or_else(PoisonError::into_inner).moment(moment);
         });
-        world
+        Ok(world)
     }
 
-    /// Notes the present contents of the files.
-    fn look(&mut self) {
-        let now = read(&self.path);
-        self.pages.resize(now.len() / PAGE, vec![vec![0; PAGE]]);
-        for (versions, page) in self.pages.iter_mut().zip(now.chunks(PAGE)) {
-            if versions.last().is_none_or(|last| last != page) {
-                versions.push(page.to_vec());
+    /// Notes what the pool's file is now.
+    fn look(&mut self) -> io::Result<()> {
+        let Self { file, pages, .. } = self;
+        let newest =
+            |number: usize| pages.get(number).and_then(|versions| versions.last().cloned());
+        for (number, page) in file.changed(newest)? {
+            if number >= pages.len() {
+                pages.resize(number + 1, vec![Page::new(&[0; PAGE])]);
             }
+            pages[number].push(page);
         }
-        self.journal.look(read(&journal_of(&self.path)));
+        Ok(())
     }
 
     /// Notes that the present contents of the pool's file are durable.
@@ -102,8 +95,17 @@ impl World {
     }
 
     fn moment(&mut self, moment: JournalMoment) {
-        self.look();
-        let Durable { batch, checkpoint, head } = durable(self.mutant);
+        self.random = mix(self.random);
+        let is_shown = self.random.is_multiple_of(self.run.thin);
+        // Between these moments nothing is written to the journal.
+        let is_settled = moment != JournalMoment::Flushed;
+        if !is_shown && !is_settled {
+            return;
+        }
+        let looked = self.look();
+        let looked = looked.and_then(|()| if is_settled { self.journal.look() } else { Ok(()) });
+        self.failed = self.failed.take().or(looked.err());
+        let Durable { batch, checkpoint, head } = durable(self.run.mutant);
         // A synchronisation is seen when it is over; a write, while any of its sectors may be missing.
         if checkpoint == Some(moment) && moment == JournalMoment::Synchronised {
             self.settle_pages();
@@ -111,8 +113,8 @@ impl World {
         if batch == Some(moment) && moment == JournalMoment::Writing {
             self.journal.settle(|sector| sector >= HEADS);
         }
-        for _ in 0..IMAGES {
-            self.fail(moment);
+        if is_shown {
+            (0..self.run.images).for_each(|_| self.fail(moment));
         }
         if batch == Some(moment) {
             self.journal.settle(|sector| sector >= HEADS);
@@ -128,9 +130,6 @@ impl World {
     /// The power fails.
     fn fail(&mut self, moment: JournalMoment) {
         self.random = mix(self.random);
-        if !self.random.is_multiple_of(self.thin) {
-            return;
-        }
         let mut random = mix(self.random ^ 1);
         let mut any = |count: usize| {
             random = mix(random);
@@ -142,19 +141,22 @@ impl World {
             }
         };
         let grain = GRAINS[any(GRAINS.len())];
-        let mut pool = Vec::with_capacity(self.pages.len() * PAGE);
-        for versions in &self.pages {
-            if let [version] = &versions[..] {
-                pool.extend_from_slice(version);
-                continue;
+        let of_page = |versions: &Vec<Arc<Page>>| match &versions[..] {
+            [version] => Arc::clone(version),
+            _ if grain == PAGE => Arc::clone(&versions[any(versions.len())]),
+            _ => {
+                let mut bytes = [0; PAGE];
+                for at in (0..PAGE).step_by(grain) {
+                    let version = &versions[any(versions.len())].bytes;
+                    bytes[at..at + grain].copy_from_slice(&version[at..at + grain]);
+                }
+                Page::new(&bytes)
             }
-            for at in (0..PAGE).step_by(grain) {
-                pool.extend_from_slice(&versions[any(versions.len())][at..at + grain]);
-            }
-        }
-        let (journal, digest) = self.journal.survivors(Survive::of(self.random));
+        };
+        let pool: Pages = self.pages.iter().map(of_page).collect();
+        let journal = self.journal.survivors(Survive::of(self.random));
         let (model, pending) = (Arc::clone(&self.model), self.pending.clone());
-        let digest = mix(digest ^ mix(digest_of(&pool, 0)));
+        let digest = mix(digest_of(&journal) ^ mix(digest_of(&pool)));
         let what = format!("{moment:?}, grains of {grain}, {} records", model.len());
         self.images.push(Image { pool, journal, digest, model, pending, what });
     }
@@ -170,14 +172,19 @@ impl super::Image for Image {
     }
 
     /// In one mode or another.
-    fn check(&self, kind: Kind, bench: &Bench) -> Result<(), String> {
-        let path = bench.pool();
+    fn check(&self, kind: Kind, bench: &mut Bench) -> Result<(), String> {
         let (plain, with_journal) = options();
-        let written = overwrite(&path, &self.pool);
-        let written = written.and_then(|()| overwrite(&journal_of(&path), &self.journal));
+        let is_plain = !self.digest.is_multiple_of(32);
+        let Bench { pool: file, log: journal } = bench;
+        let written = file.put(&self.pool).and_then(|()| journal.put(&self.journal));
         written.map_err(|e| e.to_string())?;
-        let options = if self.digest.is_multiple_of(32) { &with_journal } else { &plain };
-        let pool = Pool::open(&path, options).map_err(|e| format!("{kind}: opening: {e}"))?;
+        // From here on the library writes to the pool's file, and to the journal if it goes on with one.
+        file.forget();
+        if !is_plain {
+            journal.forget();
+        }
+        let options = if is_plain { &plain } else { &with_journal };
+        let pool = Pool::open(file.path(), options).map_err(|e| format!("{kind}: opening: {e}"))?;
         let right = |found: &Model| is_between(found, &self.model, &self.pending);
         let pool = Arc::new(pool);
         let verified = verify(&pool, right);
@@ -190,9 +197,9 @@ impl super::Image for Image {
 
 /// Options without a journal, and with one.
 fn options() -> (PoolOptions, PoolOptions) {
-    let plain = PoolOptions::new().size(512 << 10).huge_pages(false).write_back(false);
-    let with_journal = plain.clone().write_back(true).as_on_disk(true).journal(true).grow(true);
-    (plain, with_journal.journal_bytes(1 << 20))
+    let plain = sizes().write_back(false);
+    let with_journal = plain.clone().write_back(true).as_on_disk(true).journal(true);
+    (plain, with_journal.journal_bytes(LOG as u64))
 }
 
 impl Mode for Journal {
@@ -214,7 +221,7 @@ impl Mode for Journal {
         let pool = Arc::new(Pool::create(&path, &options().1).map_err(|e| told(&e))?);
         let index = AnyIndex::<u64, u64>::create(&pool, "index", run.kind).map_err(|e| told(&e))?;
         pool.checkpoint().map_err(|e| told(&e))?;
-        let world = World::watch(&pool, path, run);
+        let world = World::watch(&pool, &path, run).map_err(|e| told(&e))?;
         let locked = || world.lock().unwrap_or_else(PoisonError::into_inner);
         // In a fourth of the runs the disk fails, once and for good.
         let random = mix(run.seed ^ 3);
@@ -223,7 +230,7 @@ impl Mode for Journal {
             pool.pm().fail_write_back_after(after);
         }
         let mut operations = Operations(mix(run.seed ^ 2));
-        for step in 0..STEPS {
+        for _ in 0..STEPS {
             let changes = operations.next();
             locked().pending.clone_from(&changes);
             let mut done = apply(&index, &changes).map_err(|e| told(&e));
@@ -232,14 +239,18 @@ impl Mode for Journal {
                 change(Arc::make_mut(&mut world.model), &changes);
                 world.pending.clear();
             }
-            if done.is_ok() && step % CHECKPOINT == CHECKPOINT - 1 {
+            // Sooner than the journal's own thread would.
+            if done.is_ok() && pool.journal().is_some_and(|it| it.used > it.capacity / 4) {
                 done = pool.checkpoint().map_err(|e| told(&e));
             }
             let images = {
                 let mut world = locked();
                 if done.is_err() {
-                    // Examine the states after a failure.
-                    (0..8 * world.thin).for_each(|_| world.fail(JournalMoment::Written));
+                    // What a failure leaves.
+                    (0..8).for_each(|_| world.fail(JournalMoment::Written));
+                }
+                if let Some(failed) = world.failed.take() {
+                    return Err(told(&failed));
                 }
                 std::mem::take(&mut world.images)
             };

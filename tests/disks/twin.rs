@@ -1,26 +1,22 @@
 //! Mode `Periodic`: the pool is in memory, and after a power failure only the twin on the disk remains.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pmindex::core::JournalMoment;
 use pmindex::{AnyIndex, Durability, Kind, Pool, PoolOptions};
 
-use super::shadow::{SECTOR, Shadow, Survive};
+use super::shadow::{PAGE, Pages, Reading, SECTOR, Shadow, Survive, digest_of};
 use super::{
-    Bench, Change, Durable, Fate, Mode, Model, Mutant, Operations, Run, STEPS, Step, apply, change,
-    durable, folder, is_between, mix, overwrite, verify,
+    Bench, Change, Durable, Fate, LOG, Mode, Model, Mutant, Operations, Run, STEPS, Step, apply,
+    change, durable, folder, is_between, mix, sizes, verify,
 };
 
-/// The bytes of the log, which are before the base.
-const LOG: usize = 1 << 20;
 /// Sectors of the log's two heads.
 const HEADS: usize = 2 * 4096 / SECTOR;
-/// Images of one moment.
-const IMAGES: u64 = 4;
-const PAGE: usize = 4096;
 /// Pages of a group of the base, behind one with their checksums.
 const GROUP: usize = PAGE / 8;
 
@@ -30,7 +26,7 @@ pub(super) struct Periodic;
 type History = Arc<Vec<Vec<Change>>>;
 
 pub(super) struct Image {
-    twin: Vec<u8>,
+    twin: Pages,
     digest: u64,
     /// Operations that were synchronised, and those that were begun.
     synced: usize,
@@ -41,16 +37,16 @@ pub(super) struct Image {
 
 /// The state of a twin while it is written.
 struct World {
-    twin: PathBuf,
     /// The pool in memory.
-    memory: PathBuf,
+    memory: Reading,
     random: u64,
     file: Shadow,
     history: History,
     synced: usize,
     images: Vec<Image>,
-    thin: u64,
-    mutant: Option<Mutant>,
+    /// Why the files could not be read.
+    failed: Option<io::Error>,
+    run: Run,
 }
 
 const fn is_head(sector: usize) -> bool {
@@ -66,18 +62,40 @@ const fn is_base(sector: usize) -> bool {
 }
 
 impl World {
+    /// Of a pool that was just synchronised, and has an empty index.
+    fn watch(pool: &Pool, path: &Path, twin: &Path, run: &Run) -> io::Result<Arc<Mutex<Self>>> {
+        let world = Arc::new(Mutex::new(Self {
+            memory: Reading::of(path)?,
+            random: mix(run.seed),
+            file: Shadow::new(twin)?,
+            history: Arc::default(),
+            synced: 0,
+            images: Vec::new(),
+            failed: None,
+            run: *run,
+        }));
+        let watched = Arc::clone(&world);
+        pool.pm().watch_journal(move |moment| {
+            watched.lock().unwrap_or_else(PoisonError::into_inner).moment(moment);
+        });
+        Ok(world)
+    }
+
     fn moment(&mut self, moment: JournalMoment) {
-        self.file.look(fs::read(&self.twin).unwrap_or_default());
-        let Durable { batch, checkpoint: base, head } = durable(self.mutant);
-        let page_first = self.mutant == Some((Step::Page, Fate::Moved));
+        self.failed = self.failed.take().or(self.file.look().err());
+        let Durable { batch, checkpoint: base, head } = durable(self.run.mutant);
+        let page_first = self.run.mutant == Some((Step::Page, Fate::Moved));
         if batch == Some(moment) && moment == JournalMoment::Writing {
             self.file.settle(is_log);
         }
         if base == Some(moment) && moment == JournalMoment::Synchronised {
             self.file.settle(is_base);
         }
-        for _ in 0..IMAGES {
-            self.fail(moment, page_first && moment == JournalMoment::Writing);
+        self.random = mix(self.random);
+        if self.random.is_multiple_of(self.run.thin) {
+            for _ in 0..self.file.choices(self.run.images) {
+                self.fail(moment, page_first && moment == JournalMoment::Writing);
+            }
         }
         if batch == Some(moment) {
             self.file.settle(is_log);
@@ -93,24 +111,22 @@ impl World {
     /// The power fails. `page_first`: pages are in the base that the log knows nothing of.
     fn fail(&mut self, moment: JournalMoment, page_first: bool) {
         self.random = mix(self.random);
-        if !self.random.is_multiple_of(self.thin) {
-            return;
-        }
-        let (mut twin, mut digest) = self.file.survivors(Survive::of(self.random));
+        let Self { memory, random, .. } = self;
+        let mut twin = self.file.survivors(Survive::of(*random));
         if page_first {
-            let memory = fs::read(&self.memory).unwrap_or_default();
-            let mut base: Vec<_> = twin[LOG..].chunks_mut(PAGE).collect();
-            for (page, bytes) in memory.chunks(PAGE).enumerate().skip(2) {
-                if mix(self.random ^ page as u64).is_multiple_of(2) {
-                    base[page + page / GROUP + 1].copy_from_slice(bytes);
+            let base = &mut twin[LOG / PAGE..];
+            let place = |page: usize| page + page / GROUP + 1;
+            let changed = memory.changed(|page| base.get(place(page)).cloned());
+            for (page, new) in changed.unwrap_or_default() {
+                if page >= 2 && mix(*random ^ page as u64).is_multiple_of(2) {
+                    base[place(page)] = new;
                 }
             }
-            digest = mix(digest ^ self.random);
         }
         let (synced, begun) = (self.synced, self.history.len());
         let what = format!("{moment:?}, {synced} of {begun} synchronised");
         let history = Arc::clone(&self.history);
-        let digest = mix(digest ^ synced as u64);
+        let digest = mix(digest_of(&twin) ^ mix(synced as u64));
         self.images.push(Image { twin, digest, synced, begun, history, what });
     }
 }
@@ -124,18 +140,24 @@ impl super::Image for Image {
         &self.what
     }
 
-    fn check(&self, kind: Kind, bench: &Bench) -> Result<(), String> {
-        let path = bench.pool();
-        let twin = path.with_extension("twin");
-        let _ = fs::remove_file(&path); // of one that panicked
-        overwrite(&twin, &self.twin).map_err(|e| e.to_string())?;
-        let opened = Pool::open(&path, &options(&twin));
-        let pool = Arc::new(opened.map_err(|e| format!("{kind}: opening: {e}"))?);
-        let verified = verify(&pool, |found| self.is_prefix(found));
-        if let Some(pool) = Arc::into_inner(pool) {
-            pool.kill();
+    /// Opens it with the twin, or without after it was restored.
+    fn check(&self, kind: Kind, bench: &mut Bench) -> Result<(), String> {
+        let Bench { pool, log: twin } = bench;
+        let _ = fs::remove_file(pool.path()); // of the one before
+        twin.put(&self.twin).map_err(|e| e.to_string())?;
+        let options = options(twin.path());
+        let opened = if self.digest.is_multiple_of(32) {
+            twin.forget();
+            Pool::open(pool.path(), &options)
+        } else {
+            let restored = Pool::restore(pool.path(), &options);
+            restored.and_then(|_| Pool::open(pool.path(), &sizes().write_back(false)))
+        };
+        let opened = Arc::new(opened.map_err(|e| format!("{kind}: opening: {e}"))?);
+        let verified = verify(&opened, |found| self.is_prefix(found));
+        if let Some(opened) = Arc::into_inner(opened) {
+            opened.kill();
         }
-        fs::remove_file(&path).map_err(|e| e.to_string())?;
         verified
     }
 }
@@ -159,9 +181,8 @@ impl Image {
 
 /// Options for a twin that is written only when a call waits for it.
 fn options(twin: &Path) -> PoolOptions {
-    let seldom = Duration::from_hours(1);
-    let options = PoolOptions::new().size(512 << 10).huge_pages(false).twin(twin);
-    options.twin_every(seldom).journal_bytes(LOG as u64).require(Durability::Periodic)
+    let options = sizes().twin(twin).twin_every(Duration::from_hours(1));
+    options.journal_bytes(LOG as u64).require(Durability::Periodic)
 }
 
 impl Mode for Periodic {
@@ -186,26 +207,12 @@ impl Mode for Periodic {
         let told = |e: &dyn std::fmt::Display| e.to_string();
         let folder = folder().map_err(|e| told(&e))?;
         let path = folder.path().join("pool");
-        let twin = path.with_extension("twin");
+        let twin = path.with_extension("log");
         let pool = Arc::new(Pool::create(&path, &options(&twin)).map_err(|e| told(&e))?);
         let index = AnyIndex::<u64, u64>::create(&pool, "index", run.kind).map_err(|e| told(&e))?;
         pool.sync().map_err(|e| told(&e))?;
-        let world = Arc::new(Mutex::new(World {
-            file: Shadow::new(fs::read(&twin).map_err(|e| told(&e))?),
-            twin,
-            memory: path.clone(),
-            random: mix(run.seed),
-            history: Arc::default(),
-            synced: 0,
-            images: Vec::new(),
-            thin: run.thin,
-            mutant: run.mutant,
-        }));
+        let world = World::watch(&pool, &path, &twin, run).map_err(|e| told(&e))?;
         let locked = || world.lock().unwrap_or_else(PoisonError::into_inner);
-        let watched = Arc::clone(&world);
-        pool.pm().watch_journal(move |moment| {
-            watched.lock().unwrap_or_else(PoisonError::into_inner).moment(moment);
-        });
         let mut operations = Operations(mix(run.seed ^ 2));
         for step in 0..STEPS as usize {
             let changes = operations.next();
@@ -218,6 +225,9 @@ impl Mode for Periodic {
                 }
                 10 => pool.checkpoint().map_err(|e| told(&e))?,
                 _ => continue,
+            }
+            if let Some(failed) = locked().failed.take() {
+                return Err(told(&failed));
             }
             let images = std::mem::take(&mut locked().images);
             if !images.into_iter().all(&mut *take) {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::vm::debian::{self, Parts};
-use crate::vm::{self, Boot, Contents, End, Machine, Programs};
+use crate::vm::{self, Boot, Contents, End, Machine};
 
 /// The bytes of an NVDIMM.
 const SIZE: u64 = 256 << 20;
@@ -45,7 +45,7 @@ impl Args {
 /// Runs everything; prints a message if this machine cannot.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let Some(parts) = vm::parts(args.short)? else { return Ok(()) };
-    let programs = vm::programs()?;
+    let programs = programs()?;
     let place = vm::place();
     let outcome = detection(&parts, &programs, &place, args.short)
         .and_then(|()| kills(&parts, &programs, &place, args))
@@ -54,7 +54,21 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     outcome
 }
 
-/// A machine with a new NVDIMM, for `fsdax` with an empty ext4.
+/// The programs that run in the guest.
+struct Programs {
+    dax: PathBuf,
+    pmindex: PathBuf,
+}
+
+/// Builds a test, and the command line, which comes with its own tests.
+fn programs() -> Result<Programs, String> {
+    let [dax, _] = vm::programs(["dax", "commands"])?;
+    // target/debug/deps/dax-...
+    let pmindex = dax.ancestors().nth(2).map(|dir| dir.join("pmindex"));
+    Ok(Programs { pmindex: pmindex.ok_or("no build folder")?, dax })
+}
+
+/// A machine with a new NVDIMM; for `fsdax` with an empty ext4 on it.
 struct WithNvdimm<'a> {
     machine: Machine<'a>,
     image: PathBuf,

@@ -104,7 +104,7 @@ impl Args {
 /// Runs everything; prints a message if this machine cannot.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let Some(parts) = vm::parts(args.short)? else { return Ok(()) };
-    let program = vm::programs()?.guest;
+    let [program] = vm::programs(["guest"])?;
     let dir = vm::place();
     let mut outcome = if args.short { Ok(()) } else { control(&parts, &program, &dir, args) };
     for name in &args.fs {

@@ -8,10 +8,11 @@
 //! base holds half of it and its log the other half as far as it has room; then the memory is lost. A pool
 //! with a journal is filled until its journal is nearly half full, as far as it ever is. What each has on the
 //! disk is put out of the system's caches before it is opened. The yardstick reads the same file, in pieces of
-//! 1 MiB, past the caches' contents too.
+//! 1 MiB, past the caches' contents too. An opening that replays a journal reads all of its file, and writes what was
+//! in use to the pool's file and synchronises that: so does its yardstick, with a file of that size.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -42,6 +43,23 @@ fn read(path: &Path, bytes: u64) -> Result<Duration, Fault> {
     Ok(started.elapsed())
 }
 
+/// Overwrites so many bytes of a file, and synchronises it.
+fn write(path: &Path, bytes: u64) -> Result<Duration, Fault> {
+    let (mut took, piece) = (Duration::ZERO, vec![1; 1 << 20]);
+    // The first time they are allocated.
+    for _ in 0..2 {
+        let mut file = File::options().write(true).create(true).truncate(false).open(path)?;
+        let started = Instant::now();
+        for _ in 0..bytes.div_ceil(1 << 20) {
+            file.write_all(&piece)?;
+        }
+        file.sync_data()?;
+        took = started.elapsed();
+    }
+    fs::remove_file(path)?;
+    Ok(took)
+}
+
 /// Stores to so many bytes from `first` on, durably, `fence` of them together.
 fn fill(pool: &Pool, first: u64, bytes: u64, fence: u64) -> Result<(), Fault> {
     let mut random = first | 1;
@@ -57,12 +75,14 @@ fn fill(pool: &Pool, first: u64, bytes: u64, fence: u64) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Opens, and prints how fast; whether it is half as fast as reading.
+/// Opens, and prints how fast; whether it is half as fast as reading `bytes` bytes of the file, and what else the
+/// disk has to do in the time `besides`.
 #[expect(clippy::cast_precision_loss, reason = "a rate is printed with few digits")]
 fn compare(
     what: &str,
     file: &Path,
     bytes: u64,
+    besides: Duration,
     open: impl Fn() -> Result<(), Fault>,
 ) -> Result<bool, Fault> {
     forget(file)?;
@@ -72,11 +92,12 @@ fn compare(
     open()?;
     let opening = started.elapsed();
     let speed = |time: Duration| bytes as f64 / 1e6 / time.as_secs_f64();
-    let share = reading.as_secs_f64() / opening.as_secs_f64();
+    let share = (reading + besides).as_secs_f64() / opening.as_secs_f64();
     let (reading, opening) = (speed(reading), speed(opening));
-    let mib = bytes >> 20;
+    let (mib, besides) = (bytes >> 20, besides.as_millis());
     println!(
-        "{what}: {mib} MiB, read at {reading:.0} MB/s, opened at {opening:.0} MB/s, {share:.2}"
+        "{what}: {mib} MiB, read at {reading:.0} MB/s, {besides} ms besides, opened at {opening:.0} MB/s, \
+         {share:.2}"
     );
     Ok(share >= 0.5)
 }
@@ -98,7 +119,7 @@ fn periodic(dir: &Path, mib: u64) -> Result<bool, Fault> {
     fs::remove_file(&memory)?;
     // The base, and what of the log is read.
     let bytes = (mib << 20) + log;
-    let opens = compare("Periodic", &twin, bytes, || {
+    let opens = compare("Periodic", &twin, bytes, Duration::ZERO, || {
         Pool::open(&memory, &options)?.kill();
         Ok(fs::remove_file(&memory)?)
     });
@@ -119,7 +140,8 @@ fn journal(dir: &Path, mib: u64) -> Result<bool, Fault> {
     pool.kill();
     forget(&path)?;
     let plain = PoolOptions::new().write_back(false);
-    let opens = compare("Journal", &journal, used, || {
+    let writing = write(&dir.join("opening.yardstick"), used)?;
+    let opens = compare("Journal", &journal, mib << 20, writing, || {
         Pool::open(&path, &plain)?.kill();
         Ok(())
     });

@@ -96,6 +96,16 @@ impl FileDisk {
         Self { len: self.len.min(len), ..self }
     }
 
+    /// Asks the kernel to read bytes of the file, in the background. It returns when the kernel has taken the
+    /// last of these requests.
+    pub fn read_ahead(&self, bytes: core::ops::Range<u64>) {
+        const STEP: u64 = 1 << 20; // a call for more may be cut short
+        let end = bytes.end.min(self.len);
+        for at in (bytes.start..end).step_by(STEP as usize) {
+            advise(&self.fd, at, STEP.min(end - at));
+        }
+    }
+
     /// Whether writes bypass the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
@@ -210,6 +220,15 @@ fn open_direct(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
 fn open_direct(_: &Path, _: OFlags) -> Result<OwnedFd, Errno> {
     Err(Errno::INVAL)
 }
+
+#[cfg(not(target_vendor = "apple"))]
+fn advise(fd: &OwnedFd, at: u64, len: u64) {
+    let len = core::num::NonZero::new(len);
+    let _ = rustix::fs::fadvise(fd, at, len, rustix::fs::Advice::WillNeed);
+}
+
+#[cfg(target_vendor = "apple")]
+fn advise(_: &OwnedFd, _: u64, _: u64) {}
 
 #[cfg(target_vendor = "apple")]
 fn sync_data(fd: &OwnedFd) -> Result<(), Errno> {

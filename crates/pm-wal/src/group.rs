@@ -1,6 +1,7 @@
 //! Group commit: threads leave their requests, one of them executes all, and the others wait for it.
 
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -8,11 +9,21 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 ///
 /// While one leads, others gather the requests for the next leader. So the longer a round takes, the more
 /// threads share the next one.
+///
+/// The threads of a round that is over usually come back soon. Without them threads would split into two halves
+/// that wait for each other's rounds. So the next leader waits for as many requests as there were threads in the
+/// round before and waiting behind it, but no longer than a [part](PATIENCE) of the time that that round took. A
+/// thread that is alone waits for nobody.
 #[derive(Debug)]
 pub struct Group<T, R, E> {
     state: Mutex<State<T, R, E>>,
     over: Condvar,
+    /// Signalled when the next round has as many requests as its leader expects.
+    gathered: Condvar,
 }
+
+/// A leader waits for others at most the time that the last round took, divided by this.
+const PATIENCE: u32 = 4;
 
 /// The outcome of a round.
 type Outcome<R, E> = Arc<OnceLock<Result<R, E>>>;
@@ -23,6 +34,12 @@ struct State<T, R, E> {
     wanted: T,
     /// The outcome of the next round.
     next: Outcome<R, E>,
+    /// The number of these requests.
+    joined: usize,
+    /// The number of requests that its leader expects, from what was there at the end of the last round.
+    expected: usize,
+    /// The time that the last round took.
+    took: Duration,
     /// Whether a round is in progress.
     led: bool,
 }
@@ -33,8 +50,15 @@ pub struct Abandoned;
 
 impl<T: Default, R, E> Default for Group<T, R, E> {
     fn default() -> Self {
-        let state = State { wanted: T::default(), next: Outcome::default(), led: false };
-        Self { state: Mutex::new(state), over: Condvar::new() }
+        let state = State {
+            wanted: T::default(),
+            next: Outcome::default(),
+            joined: 0,
+            expected: 0,
+            took: Duration::ZERO,
+            led: false,
+        };
+        Self { state: Mutex::new(state), over: Condvar::new(), gathered: Condvar::new() }
     }
 }
 
@@ -60,6 +84,10 @@ impl<T: Default, R: Clone, E: Clone + From<Abandoned>> Group<T, R, E> {
             let full = Arc::clone(&state.next);
             self.see_through(&mut state, &full, &mut lead);
         };
+        state.joined += 1;
+        if state.joined >= state.expected {
+            self.gathered.notify_one();
+        }
         let mine = Arc::clone(&state.next);
         self.see_through(&mut state, &mine, &mut lead);
         drop(state);
@@ -67,6 +95,18 @@ impl<T: Default, R: Clone, E: Clone + From<Abandoned>> Group<T, R, E> {
             Some(outcome) => outcome.clone().map(|result| (place, result)),
             None => Err(Abandoned.into()), // never
         }
+    }
+
+    /// Sleeps until a round is over, if one is in progress, but no longer than `most`; otherwise lets other
+    /// threads run. For a thread that waits for one that is probably in a round.
+    pub fn await_round(&self, most: Duration) {
+        let mut state = self.state.lock();
+        if state.led {
+            self.over.wait_for(&mut state, most);
+            return;
+        }
+        drop(state);
+        std::thread::yield_now();
     }
 
     /// Waits until a round is over, and leads it if no other thread does.
@@ -83,10 +123,18 @@ impl<T: Default, R: Clone, E: Clone + From<Abandoned>> Group<T, R, E> {
             }
             // No round is in progress and this one is not over: it is the next.
             state.led = true;
+            let until = Instant::now() + state.took / PATIENCE;
+            while state.joined < state.expected {
+                if self.gathered.wait_until(state, until).timed_out() {
+                    break;
+                }
+            }
             let wanted = core::mem::take(&mut state.wanted);
             let under_way = core::mem::take(&mut state.next);
+            let members = core::mem::take(&mut state.joined);
             MutexGuard::unlocked(state, || {
-                let _end = End { group: self, round: &under_way };
+                let began = Instant::now();
+                let _end = End { group: self, round: &under_way, members, began };
                 let _ = under_way.set(lead(wanted));
             });
         }
@@ -97,12 +145,19 @@ impl<T: Default, R: Clone, E: Clone + From<Abandoned>> Group<T, R, E> {
 struct End<'g, T, R, E: From<Abandoned>> {
     group: &'g Group<T, R, E>,
     round: &'g Outcome<R, E>,
+    members: usize,
+    began: Instant,
 }
 
 impl<T, R, E: From<Abandoned>> Drop for End<'_, T, R, E> {
     fn drop(&mut self) {
         let _ = self.round.set(Err(Abandoned.into())); // has one, unless the leader panicked
-        self.group.state.lock().led = false;
+        {
+            let mut state = self.group.state.lock();
+            state.led = false;
+            state.expected = self.members + state.joined;
+            state.took = self.began.elapsed();
+        }
         self.group.over.notify_all();
     }
 }

@@ -6,6 +6,9 @@ use crate::error::LogError;
 use crate::layout::{BATCH_HEADER, BatchHeader, LogId, Lsn, RECORD_HEADER, Shape};
 use crate::log::Log;
 
+/// The bytes that are read at a time when the space behind the tail is searched.
+const LOOK_BYTES: u64 = 1 << 20;
+
 /// A scan from batch to batch.
 #[derive(Debug)]
 pub(crate) struct Scan {
@@ -42,12 +45,21 @@ impl Scan {
 
     /// Returns the offset, before `end`, of an intact batch behind the next one, if that is not intact.
     pub(crate) fn later(&mut self, disk: &dyn Disk, end: u64) -> Result<Option<u64>, LogError> {
-        let mut at = self.position;
+        let (mut blocks, mut at) = (Buffer::default(), self.position);
         while at < end {
-            if self.batch_after(disk, at, None)?.is_some() {
-                return Ok(Some(at));
+            let until = end.min(self.shape.next_lap(at + 1)).min(at + LOOK_BYTES);
+            blocks.grow((until - at) as usize);
+            let looked_at = &mut blocks.as_mut_slice()[..(until - at) as usize];
+            let read = disk.read(self.shape.place(at), looked_at);
+            read.map_err(|e| LogError::io("reading the log", &e))?;
+            let starts = (at..).step_by(self.shape.block as usize);
+            for (start, block) in starts.zip(looked_at.chunks(self.shape.block as usize)) {
+                let is_there = BatchHeader::decode(block).is_some_and(|it| it.offset == start);
+                if is_there && self.batch_after(disk, start, None)?.is_some() {
+                    return Ok(Some(start));
+                }
             }
-            at += self.shape.block;
+            at = until;
         }
         Ok(None)
     }

@@ -4,10 +4,12 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::markdown::{environment, find, read, row};
+use crate::shell::root;
 
 /// The measurements of the page.
 pub(super) const NAMES: [&str; 4] = ["disk", "disk-msync", "memory-process", "memory-periodic"];
@@ -16,7 +18,10 @@ const THREADS: [u64; 3] = [1, 8, 64];
 /// The loop of write and `fdatasync`.
 const BARE: &str = "bare-loop";
 /// Other stores.
-const STORES: [&str; 4] = ["lmdb", "redb-synced", "fjall-synced", "sqlite"];
+const STORES: [&str; 5] = ["lmdb", "redb-synced", "fjall-synced", "sqlite", ROCKSDB];
+const ROCKSDB: &str = "rocksdb";
+/// What the program of `RocksDB` measured.
+const BY_ROCKSDB: &str = "disk-rocksdb";
 const OURS: [&str; 2] = ["fptree", "hart"];
 /// Indexes in memory.
 const IN_MEMORY: [&str; 5] = ["fptree", "hart", "fastfair", "wbtree", "sptree"];
@@ -31,8 +36,8 @@ disk. Every store has its commits synchronised, one record of an 8-byte key and 
 random keys. The bare loop writes a block of 4 KiB over what was there and calls `fdatasync`, each thread for
 itself: with one thread nothing that waits for the disk can do more. pmindex is in mode `Journal`, and once
 in mode `Msync`. LMDB, redb and SQLite have one writer at a time; fjall synchronises after each write of a
-thread. RocksDB is not among them: it is a C++ library that takes many minutes of a machine of two cores to
-compile, in each of its Rust crates.
+thread. RocksDB is measured by its own program, `db_bench` of Debian's `rocksdb-tools`, with `--sync=1`, where that
+is installed: keys and values of 8 bytes, `fillrandom` and `overwrite`.
 ";
 
 /// Returns the figure of an index for an operation.
@@ -41,7 +46,12 @@ type Figure<'f> = Box<dyn Fn(&str, &str) -> Option<f64> + 'f>;
 /// Writes the page, if it was measured.
 pub(super) fn write(measured: &Path, out: &Path) -> Result<(), String> {
     let [disk, msync, process, periodic] = NAMES.map(|name| read(measured, name));
-    let (disk, msync, process, periodic) = (disk?, msync?, process?, periodic?);
+    let (mut disk, msync, process, periodic) = (disk?, msync?, process?, periodic?);
+    if let (Some(disk), Some(rocksdb)) = (&mut disk, read(measured, BY_ROCKSDB)?)
+        && let (Some(all), Some(more)) = (disk["runs"].as_array_mut(), rocksdb["runs"].as_array())
+    {
+        all.extend_from_slice(more);
+    }
     let mut text = String::from(INTRODUCTION);
     if let Some(report) = disk.as_ref().or(process.as_ref()) {
         text += &environment(report);
@@ -59,7 +69,59 @@ pub(super) fn write(measured: &Path, out: &Path) -> Result<(), String> {
     std::fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))
 }
 
-/// Returns the operations per second.
+/// Measures `RocksDB` with its own program, on the same disk, if that is installed.
+pub(super) fn rocksdb(measured: &Path, quick: bool) -> Result<(), String> {
+    let folder = root().join("target").join("pmindex-rocksdb");
+    let operations = if quick { 100 } else { 2000 };
+    let mut runs = Vec::new();
+    for threads in THREADS {
+        let mut command = Command::new("db_bench");
+        command.arg(format!("--db={}", folder.display())).arg(format!("--threads={threads}"));
+        command.arg(format!("--writes={}", operations / threads)).arg("--num=100000");
+        command.args(["--benchmarks=fillrandom,overwrite", "--sync=1", "--histogram=1"]);
+        command.args(["--key_size=8", "--value_size=8"]);
+        let out = match command.output() {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                eprintln!("RocksDB is skipped: there is no db_bench (Debian: rocksdb-tools)");
+                return Ok(());
+            }
+            out => out.map_err(|e| format!("db_bench: {e}"))?,
+        };
+        let told = String::from_utf8_lossy(&out.stdout);
+        let phases: Vec<Value> = [("fillrandom", "insert"), ("overwrite", "update")]
+            .into_iter()
+            .filter_map(|(theirs, ours)| phase(told.split_once(&format!("\n{theirs} "))?.1, ours))
+            .collect();
+        if phases.len() != 2 {
+            return Err(format!(
+                "db_bench did not measure: {}",
+                String::from_utf8_lossy(&out.stderr)
+            ));
+        }
+        runs.push(json!({ "index": ROCKSDB, "threads": threads, "phases": phases }));
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+    let file = measured.join(format!("{BY_ROCKSDB}.json"));
+    std::fs::write(&file, json!({ "runs": runs }).to_string())
+        .map_err(|e| format!("{}: {e}", file.display()))
+}
+
+/// Reads what `db_bench` says of a benchmark: its rate, and percentiles in microseconds.
+fn phase(told: &str, op: &str) -> Option<Value> {
+    let word_before = |what: &str| told.split_once(what)?.0.rsplit(' ').next()?.parse().ok();
+    let word_behind = |what: &str| -> Option<f64> {
+        told.split_once(what)?.1.split_whitespace().next()?.parse().ok()
+    };
+    let rate: f64 = word_before(" ops/sec")?;
+    let [p50, p99, p99_9] = ["P50: ", "P99: ", "P99.9: "].map(word_behind);
+    let nanoseconds = |micros: Option<f64>| micros.map(|micros| micros * 1e3);
+    let latency = json!({
+        "p50": nanoseconds(p50), "p99": nanoseconds(p99), "p99_9": nanoseconds(p99_9),
+    });
+    Some(json!({ "op": op, "mops": rate / 1e6, "latency_ns": latency }))
+}
+
+/// Operations a second.
 fn rate(report: &Value, index: &str, threads: u64, op: &str) -> Option<f64> {
     Some(row(find(report, index, threads, "")?, op)?["mops"].as_f64()? * 1e6)
 }

@@ -82,6 +82,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let program = program(args.program.as_deref())?;
     for measurement in plan {
         measure(&program, measurement, args.quick)?;
+        if measurement.name == disk::NAMES[0] {
+            disk::rocksdb(&folder(args.quick), args.quick)?;
+        }
     }
     draw(&program, &out, args.quick)?;
     for paper in PAPERS {

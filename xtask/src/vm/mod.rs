@@ -44,17 +44,10 @@ pub(crate) fn place() -> PathBuf {
     shell::root().join("target/dax-vm").join(format!("run-{}", std::process::id()))
 }
 
-/// The programs that run in a guest.
-pub(crate) struct Programs {
-    pub(crate) dax: PathBuf,
-    pub(crate) guest: PathBuf,
-    pub(crate) pmindex: PathBuf,
-}
-
-/// Builds the programs for a guest: tests, and the command line, which is built with its own tests. Uses the
-/// features of the whole workspace, as `cargo test` does, so most often nothing needs to be built.
-pub(crate) fn programs() -> Result<Programs, String> {
-    let tests = ["--test", "dax", "--test", "guest", "--test", "commands"];
+/// Builds tests, which run in a guest, and returns them. With the features of the whole workspace, as `cargo
+/// test` does: most often there is nothing to build.
+pub(crate) fn programs<const N: usize>(names: [&str; N]) -> Result<[PathBuf; N], String> {
+    let tests: Vec<&str> = names.iter().flat_map(|name| ["--test", name]).collect();
     let build = [&["test", "--workspace"], &tests[..], &["--no-run"]].concat();
     run_cargo(&build, &[])?;
     let messages =
@@ -67,8 +60,6 @@ pub(crate) fn programs() -> Result<Programs, String> {
         });
         found.ok_or_else(|| format!("cargo does not say where the test {name} is"))
     };
-    let dax = test("dax")?;
-    // target/debug/deps/dax-...
-    let pmindex = dax.ancestors().nth(2).map(|dir| dir.join("pmindex"));
-    Ok(Programs { guest: test("guest")?, pmindex: pmindex.ok_or("no build folder")?, dax })
+    let found: Result<Vec<PathBuf>, String> = names.iter().map(|name| test(name)).collect();
+    found?.try_into().map_err(|_| "a test is missing".into())
 }

@@ -73,9 +73,10 @@ pub(crate) fn best_flush() -> FlushInstruction {
     *BEST.get_or_init(isa::best_flush)
 }
 
-/// Whether this CPU has the flush instruction.
+/// Whether this CPU has the flush instruction. The best one is known without asking the CPU.
 pub(crate) fn has_flush(instruction: FlushInstruction) -> bool {
-    isa::has_flush(instruction)
+    let is_known = instruction != FlushInstruction::Unknown && instruction == best_flush();
+    is_known || isa::has_flush(instruction)
 }
 
 /// Reads the CPU's time stamp counter: constant rate, unknown unit.

@@ -58,7 +58,7 @@ use super::Permit;
 use super::lines::{FIRST, RUN, STAMP};
 use super::tally::Tally;
 use super::undo::Undo;
-use super::writeback::Cutter;
+use super::writeback::{Cutter, ROUND};
 
 thread_local! {
     /// For each medium, the lines this thread flushed and has not fenced.
@@ -246,6 +246,11 @@ impl Journal {
             }
         });
         self.tell(JournalMoment::Flushed);
+    }
+
+    /// Waits for a thread that holds a lock, probably over a fence.
+    pub(super) fn await_round(&self) {
+        self.fences.await_round(ROUND);
     }
 
     /// Makes durable what this thread noted.

@@ -344,6 +344,15 @@ impl Medium for Mapped {
     }
 
     #[inline(always)]
+    fn spin(&self) {
+        if self.strategy != FlushStrategy::Slow {
+            return core::hint::spin_loop();
+        }
+        core::hint::cold_path();
+        self.slow.as_deref().map_or_else(core::hint::spin_loop, Slow::spin);
+    }
+
+    #[inline(always)]
     fn keep_stores(&self) {
         if let Some(undo) = self.undo() {
             undo.keep();

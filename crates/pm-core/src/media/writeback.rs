@@ -31,6 +31,7 @@ use core::cell::RefCell;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::time::Duration;
 use std::io;
 use std::sync::Arc;
 
@@ -79,6 +80,18 @@ pub(crate) enum Slow {
 }
 
 impl Slow {
+    /// Waits for a thread that holds a lock. Where a fence waits for the disk, so does this thread, without a
+    /// processor, which the holder may need.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn spin(&self) {
+        match self {
+            Self::Msync(writeback) => writeback.await_round(),
+            Self::Journal(journal) => journal.await_round(),
+            _ => core::hint::spin_loop(),
+        }
+    }
+
     /// Flushes `words`.
     #[cold]
     #[inline(never)]
@@ -205,6 +218,9 @@ impl Cutter {
         let _ = self.mapping.cut(&self.file);
     }
 }
+
+/// The longest time that a thread sleeps before it looks again whether a lock is free.
+pub(super) const ROUND: Duration = Duration::from_millis(1);
 
 /// The write-back of one medium.
 #[derive(Debug)]
@@ -385,6 +401,17 @@ impl WriteBack {
         state.over = state.begun;
         self.round_over.notify_all();
         synced
+    }
+
+    /// Waits for a thread that holds a lock, probably over a fence.
+    fn await_round(&self) {
+        let mut state = self.state.lock();
+        if state.begun > state.over {
+            self.round_over.wait_for(&mut state, ROUND);
+            return;
+        }
+        drop(state);
+        std::thread::yield_now();
     }
 
     /// See [`Medium::sync_apart`](super::Medium::sync_apart).

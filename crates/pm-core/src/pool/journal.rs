@@ -24,7 +24,6 @@
 //! it anew. A crash during creation, which stores nothing in a journal, leaves an empty one, and the next
 //! creation replaces it.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,6 +42,7 @@ use crate::media::{
 };
 use crate::newfile::{NewFile, folder_of};
 use crate::region::Region;
+use crate::sys;
 
 use super::Pool;
 use super::detect::random_u128;
@@ -52,7 +52,10 @@ use super::options::PoolOptions;
 use super::superblock::{Found, Superblock};
 
 /// The lines held in memory before they are written to the file.
-const HELD: usize = 1 << 16;
+const HELD: usize = 1 << 18;
+
+/// The bytes from which on a file is read ahead by a thread.
+const READ_AHEAD_FROM: u64 = 8 << 20;
 
 /// Returns the name of the journal of the pool at `path`, after resolving links.
 pub(super) fn path_of(path: &Path) -> io::Result<PathBuf> {
@@ -230,13 +233,13 @@ pub(super) fn heal(
     file.write_back().map_err(io("making what was left durable"))?;
     file.forget_cached();
     let len = file.len().map_err(io("asking for the file's length"))?;
-    let mut held = BTreeMap::new();
+    let mut held = Held::default();
     let replayed = replay(file, found, len, |offset, line| {
-        held.insert(offset, *line);
-        if held.len() < HELD { Ok(()) } else { write_lines(file, &mut held) }
+        held.push(offset, line);
+        if held.order.len() < HELD { Ok(()) } else { held.write_to(file) }
     });
     accepted(replayed, opts)?;
-    write_lines(file, &mut held).map_err(io("replaying the journal"))?;
+    held.write_to(file).map_err(io("replaying the journal"))?;
     // H1, durable before: H2.
     file.sync().map_err(io("synchronising what was replayed"))?;
     // H2: the older copy first, each durable before the next.
@@ -263,6 +266,18 @@ pub(super) fn show(
         Ok(())
     });
     accepted(shown, opts)
+}
+
+/// Does something while the kernel reads a file for it, if that is long and fits in memory.
+pub(super) fn while_read_ahead<T>(disk: &FileDisk, work: impl FnOnce() -> T) -> T {
+    if disk.len() < READ_AHEAD_FROM || disk.len() > sys::free_memory() / 2 {
+        return work();
+    }
+    std::thread::scope(|scope| {
+        // A request may wait for those before it.
+        scope.spawn(|| disk.read_ahead(0..disk.len()));
+        work()
+    })
 }
 
 /// Returns the outcome of a replay, unless the caller accepts that the journal is lost.
@@ -299,7 +314,7 @@ fn replay(
         _ => io_error(&path, "opening the journal", e),
     })?;
     let word = checkpoint_word(file).map_err(|e| file.error("reading the last checkpoint", e))?;
-    match Log::extent(&disk, id) {
+    match while_read_ahead(&disk, || Log::extent(&disk, id)) {
         Ok(extent) if checkpoint_in(word, stamp) < extent.start => {
             let why = "it is newer than the pool's file, which is an older copy";
             return Err(OpenError::JournalForeign { path, journal, why });
@@ -359,18 +374,42 @@ fn refused(path: &Path, journal: &Path, id: LogId, error: &LogError) -> OpenErro
     OpenError::JournalForeign { path: path.to_path_buf(), journal: journal.to_path_buf(), why }
 }
 
-/// Writes lines, adjacent ones together.
-fn write_lines(file: &PoolFile, held: &mut BTreeMap<u64, [u8; LINE]>) -> Result<(), Errno> {
-    let (mut start, mut run) = (0, Vec::new());
-    for (offset, line) in core::mem::take(held) {
-        if offset != start + run.len() as u64 {
-            file.write_at(start, &run)?;
-            run.clear();
-            start = offset;
-        }
-        run.extend_from_slice(&line);
+/// Lines that are written to the file together.
+#[derive(Default)]
+struct Held {
+    /// Of each line, its number and its place among them: one word each.
+    order: Vec<u64>,
+    lines: Vec<[u8; LINE]>,
+}
+
+impl Held {
+    fn push(&mut self, offset: u64, line: &[u8; LINE]) {
+        self.order.push(offset / LINE as u64 * HELD as u64 + self.lines.len() as u64);
+        self.lines.push(*line);
     }
-    file.write_at(start, &run)
+
+    /// Writes the last of each line, adjacent ones together.
+    fn write_to(&mut self, file: &PoolFile) -> Result<(), Errno> {
+        let Self { order, lines } = self;
+        order.sort_unstable();
+        let (mut start, mut run) = (0, Vec::new());
+        for (i, word) in order.iter().enumerate() {
+            let (line, place) = (word / HELD as u64, word % HELD as u64);
+            if order.get(i + 1).is_some_and(|next| next / HELD as u64 == line) {
+                continue;
+            }
+            let offset = line * LINE as u64;
+            if offset != start + run.len() as u64 {
+                file.write_at(start, &run)?;
+                run.clear();
+                start = offset;
+            }
+            run.extend_from_slice(&lines[place as usize]);
+        }
+        order.clear();
+        lines.clear();
+        file.write_at(start, &run)
+    }
 }
 
 fn damaged(path: &Path, journal: &Path, error: &LogError) -> OpenError {

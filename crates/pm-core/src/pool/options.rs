@@ -188,11 +188,11 @@ impl PoolOptions {
     }
 
     /// Sets the size in bytes of the journal's file (default 32 MiB), or of the log of a [twin](Self::twin)
-    /// (default a fourth of the pool, 32 to 256 MiB); 1 MiB to 1 TiB. The pool's file is synchronised each
+    /// (default a fourth of the pool, 32 to 256 MiB); 64 KiB to 1 TiB. The pool's file is synchronised each
     /// time half of it is used, and an opening after a crash reads no more than that. At its creation it is
     /// filled with zeros.
     pub fn journal_bytes(mut self, bytes: u64) -> Self {
-        self.journal_bytes = Some(bytes.clamp(1 << 20, 1 << 40));
+        self.journal_bytes = Some(bytes.clamp(64 << 10, 1 << 40));
         self
     }
 

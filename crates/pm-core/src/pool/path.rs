@@ -135,6 +135,13 @@ impl Pool<Mapped> {
         Self::open_with(path, opts, |mapped| mapped)
     }
 
+    /// Restores a pool in memory that is gone from its twin, as [`open`](Self::open) does, without opening it.
+    /// Returns whether there is a twin. For tests.
+    #[doc(hidden)]
+    pub fn restore(path: impl AsRef<Path>, opts: &PoolOptions) -> Result<bool, OpenError> {
+        Ok(twin::restore(path.as_ref(), opts)?.is_some())
+    }
+
     /// Opens the pool, or creates it if there is no such file.
     ///
     /// # Errors

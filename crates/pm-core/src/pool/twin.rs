@@ -15,8 +15,8 @@
 //! everything was written. If a twin has a later generation than the pool in memory, another process has
 //! continued it.
 
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -43,7 +43,7 @@ use crate::sys;
 use super::Pool;
 use super::detect::random_u128;
 use super::file::PoolFile;
-use super::journal::{Lock, io_error};
+use super::journal::{Lock, io_error, while_read_ahead};
 use super::layout::DIRECTORY_OFFSET;
 use super::options::PoolOptions;
 use super::path::choose;
@@ -51,6 +51,9 @@ use super::superblock::Found;
 
 /// Distinguishes the log of a twin from the journal of a pool.
 const TWIN: u128 = u128::from_le_bytes(*b"pmindex's twin\0\x02");
+
+/// The most threads that copy a base.
+const COPYING: u64 = 8;
 
 /// An existing twin, locked.
 #[derive(Debug)]
@@ -301,6 +304,13 @@ pub(super) fn look(
 pub(super) fn restore(path: &Path, opts: &PoolOptions) -> Result<Option<ExistingTwin>, OpenError> {
     let Some(twin) = &opts.twin else { return Ok(None) };
     let Some(lock) = lock(twin)? else { return Ok(None) };
+    let whole = FileDisk::open_to_read(twin).map_err(|e| Bad::Io(e).at(path, twin))?;
+    while_read_ahead(&whole, || restore_from(path, twin, opts))
+        .map(|pages| Some(ExistingTwin { lock, in_step: Some(pages) }))
+}
+
+/// Returns the pages that are in the log of the twin.
+fn restore_from(path: &Path, twin: &Path, opts: &PoolOptions) -> Result<Vec<u64>, OpenError> {
     let content = read(twin).map_err(|bad| bad.at(path, twin))?;
     let io = |what| move |e: io::Error| io_error(path, what, e);
     let new = NewFile::create(path, opts.mode).map_err(io("creating the file"))?;
@@ -321,35 +331,72 @@ pub(super) fn restore(path: &Path, opts: &PoolOptions) -> Result<Option<Existing
         }
         named => named.map_err(io("naming the file"))?,
     }
-    Ok(Some(ExistingTwin { lock, in_step: Some(content.pages.into_iter().collect()) }))
+    Ok(content.pages.into_iter().collect())
 }
 
 impl Content {
+    /// Writes the pool of `size` bytes to `file`: the base by several threads, then the lines of the log.
     fn copy_to(&self, file: &fs::File, size: u64) -> Result<(), Bad> {
-        let mut group = vec![0; stored(GROUP_BYTES) as usize];
-        for start in (0..size).step_by(GROUP_BYTES as usize) {
-            let part = &mut group[..stored((size - start).min(GROUP_BYTES)) as usize];
-            self.file.read_exact_at(part, self.base + sums_of(start)).map_err(Bad::Io)?;
-            let (sums, pages) = part.split_at(PAGE as usize);
-            let sums = sums.as_chunks().0.iter().map(|sum| u64::from_le_bytes(*sum));
-            let pages = pages.chunks(PAGE as usize).zip((start..).step_by(PAGE as usize));
-            for (sum, (page, at)) in sums.zip(pages) {
-                if !self.pages.contains(&at) && !is_right(sum, at, page) {
-                    let why = "is not what was written there";
-                    return Err(Bad::Damaged(format!(
-                        "the page of its base for offset {at:#x} {why}"
-                    )));
-                }
-                if page.iter().any(|&byte| byte != 0) {
-                    file.write_all_at(page, at).map_err(Bad::Io)?;
-                }
-            }
-        }
+        let (groups, next) = (size.div_ceil(GROUP_BYTES), AtomicU64::new(0));
+        let threads = match groups {
+            0..=1 => 1,
+            _ => std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
+        };
+        let threads = threads.min(groups).min(COPYING);
+        std::thread::scope(|scope| {
+            let work = || self.copy_groups(file, size, &next);
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let mine = work();
+            let panicked = |_| Err(Bad::Damaged("a thread that read it has panicked".into()));
+            let theirs = others.into_iter().map(|other| other.join().unwrap_or_else(panicked));
+            theirs.fold(mine, Result::and)
+        })?;
         replay(&self.log, self.id, self.len, |offset, line| {
             // Skip lines of a growth that the superblock does not know of.
             if offset < size { file.write_all_at(line, offset) } else { Ok(()) }
         })
     }
+
+    /// Copies groups of the base, one after another, until none is left or one is not right.
+    fn copy_groups(&self, file: &fs::File, size: u64, next: &AtomicU64) -> Result<(), Bad> {
+        let mut group = vec![0; stored(size.min(GROUP_BYTES)) as usize];
+        loop {
+            let start = next.fetch_add(1, Relaxed) * GROUP_BYTES;
+            if start >= size {
+                return Ok(());
+            }
+            let part = &mut group[..stored((size - start).min(GROUP_BYTES)) as usize];
+            self.file.read_exact_at(part, self.base + sums_of(start)).map_err(Bad::Io)?;
+            let (sums, pages) = part.split_at(PAGE as usize);
+            let sums = sums.as_chunks().0.iter().map(|sum| u64::from_le_bytes(*sum));
+            // The pages from `from` on are not written yet; where they are zero, the file is so too.
+            let (mut from, mut at) = (None, start);
+            for (sum, page) in sums.zip(pages.chunks(PAGE as usize)) {
+                if !self.pages.contains(&at) && !is_right(sum, at, page) {
+                    next.store(size.div_ceil(GROUP_BYTES), Relaxed); // for the others
+                    let why = "is not what was written there";
+                    return Err(Bad::Damaged(format!(
+                        "the page of its base for offset {at:#x} {why}"
+                    )));
+                }
+                if !is_zero(page) {
+                    from.get_or_insert(at);
+                } else if let Some(from) = from.take() {
+                    let run = &pages[(from - start) as usize..(at - start) as usize];
+                    file.write_all_at(run, from).map_err(Bad::Io)?;
+                }
+                at += PAGE;
+            }
+            if let Some(from) = from {
+                let run = &pages[(from - start) as usize..(at - start) as usize];
+                file.write_all_at(run, from).map_err(Bad::Io)?;
+            }
+        }
+    }
+}
+
+fn is_zero(page: &[u8]) -> bool {
+    page.as_chunks().0.iter().all(|word: &[u8; 8]| u64::from_le_bytes(*word) == 0)
 }
 
 pub(super) fn not_in_memory(path: &Path, twin: &Path) -> OpenError {

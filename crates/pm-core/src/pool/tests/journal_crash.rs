@@ -18,6 +18,7 @@ use crate::media::{Medium, PoolDisk};
 use crate::pm_struct;
 use crate::pool::journal::simulated::{DISKS, Disks};
 use crate::pool::{Pool, PoolOptions};
+use crate::sync::VersionLock;
 
 const SECTOR: usize = 512;
 /// Blocks of the simulated log: room for eight batches, so that it wraps around.
@@ -457,6 +458,42 @@ fn fences_that_wait_together_share_a_batch_in_which_each_line_is_copied_once() {
     world.crash(Survivors::None, &place);
     let pool = Pool::open(place.path(), &options().journal(false)).unwrap();
     assert_eq!(line_of(&pool, 0), [7, 7, 7, 7, 7, 7, 0, 0]);
+}
+
+#[test]
+fn who_waits_for_a_lock_over_a_fence_leaves_the_processor_to_others() {
+    // Nanoseconds on a processor, of this thread.
+    let spent = || {
+        let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        told.split(' ').next()?.parse::<u128>().ok()
+    };
+    let (Some(world), Some(_)) = (World::new(), spent()) else { return };
+    let pool = world.create(AMPLE);
+    let entry = pool.open_index("lines").unwrap().unwrap();
+    let stored = &pool.get(entry.root::<Lines>()).unwrap().words[0];
+    let journal = pool.backing.as_ref().unwrap().journal().unwrap().clone();
+    let (lock, before) = (VersionLock::new(), journal.joined.load(Acquire));
+    std::thread::scope(|scope| {
+        let gate = world.gate.lock();
+        scope.spawn(|| {
+            let _held = lock.lock(pool.pm());
+            pool.pm().store(stored, 7);
+            pool.pm().persist(stored).unwrap();
+        });
+        while journal.joined.load(Acquire) == before {
+            std::thread::yield_now();
+        }
+        let waits = scope.spawn(|| {
+            let (began, started) = (spent().unwrap(), std::time::Instant::now());
+            drop(lock.lock(pool.pm()));
+            (spent().unwrap() - began, started.elapsed().as_nanos())
+        });
+        std::thread::sleep(Duration::from_millis(60));
+        drop(gate);
+        let (spent, elapsed) = waits.join().unwrap();
+        assert!(spent < elapsed / 4, "{spent} of {elapsed} ns");
+    });
+    drop(entry);
 }
 
 #[test]
