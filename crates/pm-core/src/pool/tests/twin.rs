@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Release};
 use core::time::Duration;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::{Block, Place, add, tiny, value_of};
@@ -269,9 +270,19 @@ fn what_one_thread_saw_of_another_is_before_what_it_wrote() {
             for round in 0..40 {
                 let least = [0, 1].map(|i| told[i].load(Acquire));
                 pool.sync().unwrap();
-                // The state of the disk at some moment; the log is written in whole blocks.
+                // The state of the disk at some moment; the log is written in whole blocks. If the heads of
+                // the log changed meanwhile, the copy mixes the log and the base of two moments.
                 let Some(after) = Place::tmpfs() else { break };
+                let heads = || {
+                    let mut heads = [0; 2 * 4096];
+                    fs::File::open(twin_at(&place)).unwrap().read_exact_at(&mut heads, 0).unwrap();
+                    heads
+                };
+                let before = heads();
                 fs::copy(twin_at(&place), twin_at(&after)).unwrap();
+                if heads() != before {
+                    continue;
+                }
                 let opened = Pool::open(after.path(), &options(&after));
                 let Ok(left) = opened else { continue }; // a copy of a file that is being written
                 let words = ["a", "b"].map(|name| {
