@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use pmindex_boc::{Buffered, ByHash, ByKey};
 use pmindex_cceh::Cceh;
-use pmindex_core::{Counting, Counts, Mapped, Medium, Pool, PoolOptions};
+use pmindex_core::{Counts, Mapped, Pool, PoolOptions};
 use pmindex_fastfair::FastFair;
 use pmindex_index::{IndexError, PmHashIndex, PmIndex};
 use pmindex_skiplist::SkipList;
@@ -18,8 +18,8 @@ use pmindex_skiplist::SkipList;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// An index of either sort, to insert into.
-trait Target<M: Medium>: Sized {
-    fn make(pool: &Arc<Pool<M>>) -> Result<Self, IndexError>;
+trait Target: Sized {
+    fn make(pool: &Arc<Pool>) -> Result<Self, IndexError>;
     fn add(&self, key: u64) -> Result<bool, IndexError>;
     fn find(&self, key: u64) -> Result<bool, IndexError>;
 }
@@ -27,8 +27,8 @@ trait Target<M: Medium>: Sized {
 struct Sorted<I>(I);
 struct Hashed<I>(I);
 
-impl<M: Medium, I: PmIndex<u64, u64, M>> Target<M> for Sorted<I> {
-    fn make(pool: &Arc<Pool<M>>) -> Result<Self, IndexError> {
+impl<I: PmIndex<u64, u64, Mapped>> Target for Sorted<I> {
+    fn make(pool: &Arc<Pool>) -> Result<Self, IndexError> {
         I::create(pool, "matrix").map(Self)
     }
     fn add(&self, key: u64) -> Result<bool, IndexError> {
@@ -39,8 +39,8 @@ impl<M: Medium, I: PmIndex<u64, u64, M>> Target<M> for Sorted<I> {
     }
 }
 
-impl<M: Medium, I: PmHashIndex<u64, u64, M>> Target<M> for Hashed<I> {
-    fn make(pool: &Arc<Pool<M>>) -> Result<Self, IndexError> {
+impl<I: PmHashIndex<u64, u64, Mapped>> Target for Hashed<I> {
+    fn make(pool: &Arc<Pool>) -> Result<Self, IndexError> {
         I::create(pool, "matrix").map(Self)
     }
     fn add(&self, key: u64) -> Result<bool, IndexError> {
@@ -60,7 +60,7 @@ fn options(records: u64) -> PoolOptions {
 }
 
 /// Inserts all records; the second half is measured.
-fn fill<M: Medium, T: Target<M>>(pool: &Arc<Pool<M>>, records: u64) -> Outcome<(T, f64)> {
+fn fill<T: Target>(pool: &Arc<Pool>, records: u64) -> Outcome<(T, f64)> {
     let index = T::make(pool)?;
     for n in 0..records / 2 {
         assert!(index.add(key(n))?, "keys differ");
@@ -72,26 +72,23 @@ fn fill<M: Medium, T: Target<M>>(pool: &Arc<Pool<M>>, records: u64) -> Outcome<(
     Ok((index, started.elapsed().as_secs_f64()))
 }
 
-/// Prints a row: `C` on the counting medium, `T` on the clock.
+/// Prints a row: counts, then times.
 #[expect(clippy::cast_precision_loss, reason = "means")]
-fn row<C: Target<Counting>, T: Target<Mapped>>(
-    name: &str,
-    crash: &str,
-    records: u64,
-) -> Outcome<()> {
+fn row<T: Target>(name: &str, crash: &str, records: u64) -> Outcome<()> {
     let pool = Arc::new(Pool::counting(usize::try_from((records * 160).max(64 << 20))?)?);
-    let index = C::make(&pool)?;
+    let index = T::make(&pool)?;
     for n in 0..records / 2 {
         index.add(key(n))?;
     }
-    let before = pool.pm().counts();
+    let before = pool.pm().counter().expect("it counts").counts();
     for n in records / 2..records {
         index.add(key(n))?;
     }
-    let Counts { lines, fences, media_written, .. } = pool.pm().counts() - before;
+    let Counts { lines, fences, media_written, .. } =
+        pool.pm().counter().expect("it counts").counts() - before;
     let each = |count: u64| count as f64 / (records - records / 2) as f64;
     let pool = Arc::new(Pool::create_in_memory(&options(records), |mapped| mapped)?);
-    let (index, seconds) = fill::<Mapped, T>(&pool, records)?;
+    let (index, seconds) = fill::<T>(&pool, records)?;
     let started = Instant::now();
     for n in 0..records {
         assert!(index.find(key(n))?, "a record is gone");
@@ -110,13 +107,13 @@ fn row<C: Target<Counting>, T: Target<Mapped>>(
 /// The three rows of an index.
 macro_rules! rows {
     ($name:literal, $target:ident, $by:ident, $index:ident, $component:literal, $records:expr) => {{
-        type Plain<M> = $target<$index<u64, u64, M>>;
-        type Held<M, const LOGGED: bool> =
-            $target<Buffered<$by<$index<u64, u64, M>>, M, LOGGED, $component>>;
-        row::<Plain<Counting>, Plain<Mapped>>($name, "kept", $records)?;
+        type Plain = $target<$index<u64, u64>>;
+        type Held<const LOGGED: bool> =
+            $target<Buffered<$by<$index<u64, u64>>, Mapped, LOGGED, $component>>;
+        row::<Plain>($name, "kept", $records)?;
         let (lost, kept) = (concat!($name, ", buffers"), concat!($name, ", buffers, log"));
-        row::<Held<Counting, false>, Held<Mapped, false>>(lost, "**lost on crash**", $records)?;
-        row::<Held<Counting, true>, Held<Mapped, true>>(kept, "kept", $records)?;
+        row::<Held<false>>(lost, "**lost on crash**", $records)?;
+        row::<Held<true>>(kept, "kept", $records)?;
     }};
 }
 

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use pmindex_cceh::Cceh;
-use pmindex_core::{Counting, Mapped, Pool, Traced};
+use pmindex_core::{Mapped, Pool, Traced};
 use pmindex_fastfair::FastFair;
 use pmindex_index::{Index, PmIndex};
 use pmindex_skiplist::SkipList;
@@ -117,28 +117,30 @@ fn the_log_gives_back_its_space() {
 
 /// Returns the bytes that the medium writes for each of many inserts in random order, after the same number
 /// of inserts.
-fn media_bytes<I: PmIndex<u64, u64, Counting>>() -> f64 {
+fn media_bytes<I: PmIndex<u64, u64, Mapped>>() -> f64 {
     const RECORDS: u32 = 20_000;
     let pool = Arc::new(Pool::counting(16 << 20).expect("memory"));
     let index = I::create(&pool, "i").expect("room");
     let insert =
         |n: u32| index.try_insert(&scattered(n.into()), &n.into()).expect("room").expect("new");
     (0..RECORDS).for_each(&insert);
-    let before = pool.pm().counts();
+    let before = pool.pm().counter().expect("it counts").counts();
     (RECORDS..2 * RECORDS).for_each(insert);
-    let written = u32::try_from((pool.pm().counts() - before).media_written).expect("some MB");
+    let written =
+        u32::try_from((pool.pm().counter().expect("it counts").counts() - before).media_written)
+            .expect("some MB");
     f64::from(written) / f64::from(RECORDS)
 }
 
 /// The study's figure 2: buffers reduce the writes of the medium where inserts go to one place.
 #[test]
 fn buffers_write_less_to_the_medium() {
-    type PlainHash = Cceh<u64, u64, Counting>;
-    type PlainTree = FastFair<u64, u64, Counting>;
-    type PlainList = SkipList<u64, u64, Counting>;
-    type LostHash = Unordered<Buffered<ByHash<PlainHash>, Counting, false>>;
-    type LostTree = Buffered<ByKey<PlainTree>, Counting, false>;
-    type LostList = Buffered<ByKey<PlainList>, Counting, false>;
+    type PlainHash = Cceh<u64, u64>;
+    type PlainTree = FastFair<u64, u64>;
+    type PlainList = SkipList<u64, u64>;
+    type LostHash = Unordered<Buffered<ByHash<PlainHash>, Mapped, false>>;
+    type LostTree = Buffered<ByKey<PlainTree>, Mapped, false>;
+    type LostList = Buffered<ByKey<PlainList>, Mapped, false>;
     let hash = (media_bytes::<Unordered<PlainHash>>(), media_bytes::<LostHash>());
     let tree = (media_bytes::<PlainTree>(), media_bytes::<LostTree>());
     let list = (media_bytes::<PlainList>(), media_bytes::<LostList>());

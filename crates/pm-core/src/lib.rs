@@ -89,7 +89,7 @@ pub use line::{LINE, lines_of};
 #[doc(hidden)]
 pub use media::JournalMoment;
 pub use media::{
-    Counting, Counts, Durable, Flushed, JournalState, Mapped, Medium, Rmw, Traced, TwinState,
+    Counter, Counts, Durable, Flushed, JournalState, Mapped, Medium, Rmw, Traced, TwinState,
 };
 pub use mode::{Durability, FlushInstruction};
 pub use newfile::NewFile;

@@ -11,8 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::trace::Space;
 use pmindex_core::{
-    Arena, Counting, Mapped, Medium, Owner, PPtr, PmError, PmType, PmU64, Pool, PoolOptions, Rmw,
-    pm_struct, words_of,
+    Arena, Mapped, Medium, Owner, PPtr, PmError, PmType, PmU64, Pool, PoolOptions, Rmw, pm_struct,
+    words_of,
 };
 
 /// Returns the numbers at which additions, multiplications and roundings overflow.
@@ -298,7 +298,7 @@ fn attack_bulk<M: Medium>(pool: &Pool<M>) {
 fn bulk_accesses_of_unequal_lengths_touch_what_both_have() {
     attack_bulk(&Pool::volatile(1 << 20).expect("memory"));
     attack_bulk(&Pool::emulated(1 << 20).expect("memory"));
-    attack_bulk(&Pool::<Counting>::counting(1 << 20).expect("memory"));
+    attack_bulk(&Pool::counting(1 << 20).expect("memory"));
     let space = Space::new(1 << 20, 1 << 20);
     attack_bulk(&Pool::create_traced(&space, &PoolOptions::new().size(1 << 19)).expect("room"));
 }

@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
-use pmindex_core::{Counting, Medium, OpenError, PmU64, Pool, PoolOptions};
+use pmindex_core::{Medium, OpenError, PmU64, Pool, PoolOptions};
 
 fn options() -> PoolOptions {
     PoolOptions::new().size(4 << 20).emulate_pm(true).uuid(7)
 }
 
 /// Calls every operation that persists.
-fn work(pool: &Pool<Counting>) {
+fn work(pool: &Pool) {
     let pm = pool.pm();
     let entry = pool
         .create_index::<[PmU64; 64]>("words", *b"words   ", 0, |words| {
@@ -30,9 +30,9 @@ fn work(pool: &Pool<Counting>) {
 }
 
 fn make(path: &Path, options: &PoolOptions) -> ((u64, u64), Vec<u8>) {
-    let pool = Pool::create_with(path, options, Counting::new).expect("created");
+    let pool = Pool::create_with(path, options, Mapped::counting).expect("created");
     work(&pool);
-    let counts = pool.pm().counts();
+    let counts = pool.pm().counter().expect("it counts").counts();
     pool.close().expect("closed");
     ((counts.lines, counts.fences), std::fs::read(path).expect("readable"))
 }

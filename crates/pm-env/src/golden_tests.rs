@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Pool};
+use pmindex_core::Pool;
 use pmindex_testkit::golden::{self, Row};
 
 use crate::{Env, EnvOptions};
@@ -12,7 +12,7 @@ const OPERATIONS: u64 = 100;
 #[test]
 fn golden_env() {
     let pool = Arc::new(Pool::counting(16 << 20).expect("memory"));
-    let env = Env::<Counting>::create(&pool, "files", &EnvOptions::new()).expect("room");
+    let env = Env::create(&pool, "files", &EnvOptions::new()).expect("room");
     let (pm, mut rows) = (pool.pm(), Vec::<Row>::new());
     let mut row = |name: &str, operations: u64, run: &dyn Fn(u64)| {
         rows.push(golden::measure(pm, name, operations, || (0..operations).for_each(run)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
-use pmindex_core::{Counting, Mapped, Medium, PPtr, PmError, PmPtr, PmU64, Pool, words_of};
+use pmindex_core::{Mapped, Medium, PPtr, PmError, PmPtr, PmU64, Pool, words_of};
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn cell<M: Medium>(pool: &Pool<M>, root: PPtr<Cells>) -> &PmPtr<PmU64> {
     pool.get(PPtr::new(root.offset())).expect("the root")
 }
 
-fn new_log(bytes: usize) -> (Arc<Pool<Mapped>>, PPtr<Cells>, Log) {
+fn new_log(bytes: usize) -> (Arc<Pool>, PPtr<Cells>, Log) {
     let pool = Arc::new(Pool::emulated(bytes).expect("memory"));
     let root = cell_in(&pool);
     let log = Log::create(&pool, cell(&pool, root)).expect("room");
@@ -77,15 +77,15 @@ fn a_lane_commits_several_times_and_is_read_up_to_the_last_commit() {
 fn a_commit_is_one_fence_whatever_was_pushed() {
     let pool = Arc::new(Pool::counting(1 << 20).expect("memory"));
     let root = cell_in(&pool);
-    let log: Log<Counting<Mapped>> = Log::create(&pool, cell(&pool, root)).expect("room");
+    let log: Log<Mapped> = Log::create(&pool, cell(&pool, root)).expect("room");
     log.append(1, &[]).expect("room"); // makes a segment
-    pool.pm().reset();
+    pool.pm().counter().expect("it counts").reset();
     let mut lane = log.lane();
     lane.push(1, [&[1, 2, 3, 4, 5, 6]]).expect("room");
     lane.push(2, [&[7; 7]]).expect("room");
     lane.commit().expect("durable");
     drop(lane);
-    let counts = pool.pm().counts();
+    let counts = pool.pm().counter().expect("it counts").counts();
     assert_eq!((counts.lines, counts.fences), (3, 1));
 }
 

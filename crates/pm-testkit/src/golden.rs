@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pmindex_core::{Counting, Counts, Medium, Pool};
+use pmindex_core::{Counts, Mapped, Pool};
 use pmindex_index::{Index, PmIndex};
 
 use crate::conformance::{SampleKey, SampleValue};
@@ -92,16 +92,15 @@ impl Row {
 }
 
 /// Runs `operations` operations and counts them, including the lines that remain in the medium's buffer.
-pub fn measure<M: Medium>(
-    pm: &Counting<M>,
-    operation: &str,
-    operations: u64,
-    run: impl FnOnce(),
-) -> Row {
-    pm.reset();
+///
+/// # Panics
+/// If the medium counts nothing: use [`Pool::counting`].
+pub fn measure(pm: &Mapped, operation: &str, operations: u64, run: impl FnOnce()) -> Row {
+    let counter = pm.counter().expect("a pool that counts");
+    counter.reset();
     run();
-    pm.drain();
-    Row::new(operation, operations, pm.counts())
+    counter.drain();
+    Row::new(operation, operations, counter.counts())
 }
 
 /// Counts 1,200 writing calls of all kinds, with integers and with byte strings, in a fixed order: with
@@ -112,8 +111,8 @@ pub fn measure<M: Medium>(
 #[must_use]
 pub fn mixed<N, B>() -> [Row; 2]
 where
-    N: PmIndex<u64, u64, Counting>,
-    B: PmIndex<Vec<u8>, Vec<u8>, Counting>,
+    N: PmIndex<u64, u64, Mapped>,
+    B: PmIndex<Vec<u8>, Vec<u8>, Mapped>,
 {
     let pool = Arc::new(Pool::counting(16 << 20).expect("memory"));
     let numbers = N::create(&pool, "numbers").expect("room");
@@ -123,7 +122,7 @@ where
 }
 
 fn mixed_calls<K: SampleKey, V: SampleValue>(
-    pm: &Counting,
+    pm: &Mapped,
     name: &str,
     index: &dyn Index<K, V>,
 ) -> Row {

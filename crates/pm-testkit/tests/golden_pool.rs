@@ -1,16 +1,16 @@
 //! Golden costs of the operations of a pool: its directory and its growth.
 
-use pmindex_core::{Counting, Mapped, Medium, PmU64, Pool, PoolOptions};
+use pmindex_core::{Mapped, Medium, PmU64, Pool, PoolOptions};
 use pmindex_testkit::golden::{self, Row};
 
 const INDEXES: u64 = 60;
 
-fn pool() -> Pool<Counting<Mapped>> {
+fn pool() -> Pool {
     let opts = PoolOptions::new().size(1 << 20).max_size(64 << 20).emulate_pm(true);
-    Pool::create_in_memory(&opts, |m| Counting::new(m).watch_lines()).expect("memory")
+    Pool::create_in_memory(&opts, Mapped::counting).expect("memory")
 }
 
-fn row(pool: &Pool<Counting<Mapped>>, name: &str, operations: u64, operation: impl Fn(u64)) -> Row {
+fn row(pool: &Pool, name: &str, operations: u64, operation: impl Fn(u64)) -> Row {
     golden::measure(pool.pm(), name, operations, || (0..operations).for_each(operation))
 }
 

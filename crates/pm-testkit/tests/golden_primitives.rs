@@ -1,12 +1,12 @@
 //! Golden costs of the persistence primitives.
 
-use pmindex_core::{Counting, Mapped, Medium, PmU64, Pool};
+use pmindex_core::{Mapped, Medium, PmU64, Pool};
 use pmindex_testkit::golden::{self, Row};
 
 const OPERATIONS: u64 = 1000;
 
 /// Measures `operation` on a different line each time, one in each 256-byte unit.
-fn row(name: &str, operation: impl Fn(&Counting<Mapped>, &[PmU64])) -> Row {
+fn row(name: &str, operation: impl Fn(&Mapped, &[PmU64])) -> Row {
     let pool = Pool::counting(512 << 10).expect("memory");
     golden::measure(pool.pm(), name, OPERATIONS, || {
         for i in 0..OPERATIONS {

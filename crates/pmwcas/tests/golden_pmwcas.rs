@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Mapped, Medium, PmU64, Pool};
+use pmindex_core::{Medium, PmU64, Pool};
 use pmindex_pmwcas::{Config, Mwcas};
 use pmindex_testkit::golden::{self, Row};
 
@@ -10,10 +10,8 @@ const OPERATIONS: u64 = 1024;
 /// Words of the area: each operation's words lie on lines of their own.
 const AREA: usize = 64 * 16;
 
-type Counted = Counting<Mapped>;
-
 struct Bed {
-    mwcas: Mwcas<Counted>,
+    mwcas: Mwcas,
     base: u64,
 }
 

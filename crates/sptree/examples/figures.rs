@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
-use pmindex_core::{Counting, Flushed, Mapped, Medium, PPtr, Pool};
+use pmindex_core::{Flushed, Mapped, Medium, PPtr, Pool};
 use pmindex_index::IndexError;
 use pmindex_sptree::log::{Chain, Kind, Location, Log, Record};
 use pmindex_sptree::{BufferedSpTree, Root, SpTree};
@@ -128,19 +128,19 @@ fn latency(records: u64) -> Result<(), IndexError> {
 /// Counts of `count` calls on an index of `records` records: lines, fences, bytes of the medium.
 fn counted<const BUFFER: usize>(
     records: u64,
-    call: impl Fn(&SpTree<u64, u64, Counting, 64, BUFFER>, u64) -> Result<(), IndexError>,
+    call: impl Fn(&SpTree<u64, u64, Mapped, 64, BUFFER>, u64) -> Result<(), IndexError>,
 ) -> Result<[f64; 3], IndexError> {
     let pool = Arc::new(Pool::counting(room(2 * records))?);
-    let tree = SpTree::<u64, u64, Counting, 64, BUFFER>::create(&pool, "t")?;
+    let tree = SpTree::<u64, u64, Mapped, 64, BUFFER>::create(&pool, "t")?;
     for n in 0..records {
         let _ = tree.try_insert(&key(n), &n)?;
     }
     tree.drain()?;
-    pool.pm().reset();
+    pool.pm().counter().expect("it counts").reset();
     let count = records / 2;
     (0..count).try_for_each(|n| call(&tree, n))?;
     tree.drain()?; // what waits in the buffers counts
-    let counts = pool.pm().counts();
+    let counts = pool.pm().counter().expect("it counts").counts();
     let each = |total: u64| total as f64 / count as f64;
     Ok([each(counts.lines), each(counts.fences), each(counts.media_written)])
 }
@@ -271,7 +271,7 @@ fn plain_log(records: u64) -> Result<(), IndexError> {
 
 /// Opens the log and reads a chain to its end.
 fn opened_and_read(
-    pool: &Arc<Pool<Mapped>>,
+    pool: &Arc<Pool>,
     cell: &pmindex_core::PmPtr<pmindex_core::PmU64>,
 ) -> Result<Duration, IndexError> {
     let begin = Instant::now();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pmindex_core::{Counting, Mapped, Medium, Pool};
+use pmindex_core::{Mapped, Medium, Pool};
 use pmindex_record::{Probe, Slot};
 
 use crate::SpTree;
@@ -19,7 +19,7 @@ use crate::middle::NONE;
 
 type Tree = SpTree<u64, u64, Mapped, 4>;
 
-fn tree_of(keys: impl Iterator<Item = u64>) -> (Arc<Pool<Mapped>>, Tree) {
+fn tree_of(keys: impl Iterator<Item = u64>) -> (Arc<Pool>, Tree) {
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let tree = Tree::create(&pool, "t").expect("room");
     for key in keys {
@@ -28,7 +28,7 @@ fn tree_of(keys: impl Iterator<Item = u64>) -> (Arc<Pool<Mapped>>, Tree) {
     (pool, tree)
 }
 
-fn reopen(pool: &Arc<Pool<Mapped>>, tree: Tree) -> Tree {
+fn reopen(pool: &Arc<Pool>, tree: Tree) -> Tree {
     drop(tree);
     Tree::open(pool, "t").expect("intact")
 }
@@ -147,13 +147,13 @@ fn pitfall_ghosts_are_not_served_and_do_not_outlive_recovery() {
 }
 
 /// Opens the index and rebuilds its layers in DRAM; the lines and fences that the rebuilding took.
-fn rebuilt(pool: &Arc<Pool<Counting>>) -> (SpTree<u64, u64, Counting, 4>, (u64, u64)) {
+fn rebuilt(pool: &Arc<Pool>) -> (SpTree<u64, u64, Mapped, 4>, (u64, u64)) {
     let tree = SpTree::open_serving(pool, "t").expect("intact");
-    pool.pm().reset();
+    pool.pm().counter().expect("it counts").reset();
     while !tree.is_ready() {
         tree.step().expect("intact");
     }
-    let counts = pool.pm().counts();
+    let counts = pool.pm().counter().expect("it counts").counts();
     (tree, (counts.lines, counts.fences))
 }
 
@@ -161,7 +161,7 @@ fn rebuilt(pool: &Arc<Pool<Counting>>) -> (SpTree<u64, u64, Counting, 4>, (u64, 
 #[test]
 fn ghosts_are_cleared_by_one_line_and_a_fence_of_its_own() {
     let pool = Arc::new(Pool::counting(1 << 20).expect("memory"));
-    let tree = SpTree::<u64, u64, Counting, 4>::create(&pool, "t").expect("room");
+    let tree = SpTree::<u64, u64, Mapped, 4>::create(&pool, "t").expect("room");
     for key in 0..40 {
         assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
     }

@@ -113,7 +113,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering::Release;
 
-    use pmindex_core::{Counting, Mapped, PmError, Pool};
+    use pmindex_core::{Mapped, PmError, Pool};
 
     use super::*;
 
@@ -133,28 +133,28 @@ mod tests {
     #[test]
     fn a_writer_leaves_a_full_buffer_to_the_worker() {
         let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
-        let tree = Tree::<Counting>::create(&pool, "t").expect("room");
+        let tree = Tree::<Mapped>::create(&pool, "t").expect("room");
         let worker = tree.worker();
         assert!(tree.try_insert(&0, &0).expect("room").is_ok(), "makes a segment");
-        pool.pm().reset();
+        pool.pm().counter().expect("it counts").reset();
         for key in 1..4u64 {
             assert!(tree.try_insert(&key, &key).expect("room").is_ok());
         }
-        let counts = pool.pm().counts();
+        let counts = pool.pm().counter().expect("it counts").counts();
         assert_eq!((counts.lines, counts.nt_lines, counts.fences), (3, 3, 3));
         assert_eq!(unabsorbed(&tree), 1);
         assert!(worker.step().expect("room"));
         assert_eq!(unabsorbed(&tree), 0);
-        assert_eq!(pool.pm().counts().fences, 3 + 2);
+        assert_eq!(pool.pm().counter().expect("it counts").counts().fences, 3 + 2);
         assert!(!worker.step().expect("room"));
         drop(worker);
         // And without one, absorbs it with the record that fills it.
         for key in 4..7u64 {
             assert!(tree.try_insert(&key, &key).expect("room").is_ok());
         }
-        pool.pm().reset();
+        pool.pm().counter().expect("it counts").reset();
         assert!(tree.try_insert(&7, &7).expect("room").is_ok());
-        assert_eq!(pool.pm().counts().fences, 2);
+        assert_eq!(pool.pm().counter().expect("it counts").counts().fences, 2);
         assert_eq!(tree.check().expect("sound"), 8);
     }
 

@@ -4,21 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use pmindex_core::{Counting, Pool, PoolOptions};
+use pmindex_core::{Pool, PoolOptions};
 use pmindex_index::Index;
 use pmindex_testkit::golden::{self, Row};
 
 use crate::tests::store::Small;
 use crate::{Map, Store, StoreError, StoreOptions};
 
-type Counted = Store<Small, Counting>;
-
 /// The commits of a row.
 const COMMITS: u64 = 400;
 
 /// Returns rows of replacing existing records, each of which costs a line and a fence in its map.
-fn rows(store: &Counted, prefix: &str) -> Vec<Row> {
-    let maps: [Map<u64, u64, Counting>; 2] =
+fn rows(store: &Store<Small>, prefix: &str) -> Vec<Row> {
+    let maps: [Map<u64, u64>; 2] =
         [store.map("one").expect("room"), store.map("two").expect("room")];
     for map in &maps {
         (0..64).for_each(|key| assert!(map.put(&key, &key).expect("room")));
@@ -48,7 +46,7 @@ fn rows(store: &Counted, prefix: &str) -> Vec<Row> {
 fn golden_store() {
     let open = |options: &StoreOptions| {
         let pool = Arc::new(Pool::counting(32 << 20).expect("memory"));
-        Counted::in_pool(&pool, options).expect("room")
+        Store::<Small>::in_pool(&pool, options).expect("room")
     };
     let store = open(&StoreOptions::new());
     let mut all = rows(&store, "");

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use pmindex_cache::{BlockCache, CacheOptions, Inserted, Key, Prefix};
-use pmindex_core::{Counting, Pool};
+use pmindex_core::Pool;
 use pmindex_testkit::golden::{self, Row};
 
 const BLOCK: usize = 4096;
 /// The blocks of a row.
 const BLOCKS: u64 = 200;
 
-type Cache = BlockCache<Counting>;
+type Cache = BlockCache;
 
-fn pool() -> Arc<Pool<Counting>> {
+fn pool() -> Arc<Pool> {
     Arc::new(Pool::counting(8 << 20).expect("memory"))
 }
 
 /// Eight segments of 256 KiB: about 480 blocks.
-fn cache(pool: &Arc<Pool<Counting>>) -> Cache {
+fn cache(pool: &Arc<Pool>) -> Cache {
     let options = CacheOptions::new(2 << 20).segment_bytes(256 << 10).identity(7);
     BlockCache::create(pool, "blocks", &options).expect("room")
 }

@@ -2,7 +2,7 @@
 //! explores schedules and crashes in simulated memory.)
 
 use pmindex_cceh::Cceh;
-use pmindex_core::{Counting, Mapped};
+use pmindex_core::Mapped;
 use pmindex_testkit::Unordered;
 use pmindex_testkit::conformance::{Counted, Fuse, InFiles};
 
@@ -15,7 +15,7 @@ pmindex_testkit::conformance! {
     in_files: Tiny<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>, on InFiles,
         groups [model, checked, naming, space];
     /// Reads and refused operations flush nothing.
-    counted: Tiny<u64, u64, Counting>, keys u64, values u64, on Counted, groups [counts];
+    counted: Tiny<u64, u64>, keys u64, values u64, on Counted, groups [counts];
     /// Conversions that panic.
     fused: Tiny<Fuse, Fuse>, keys Fuse, values Fuse, groups [conversions];
 }

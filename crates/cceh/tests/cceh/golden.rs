@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use pmindex_cceh::Cceh;
-use pmindex_core::{Counting, Pool};
+use pmindex_core::Pool;
 use pmindex_testkit::Unordered;
 use pmindex_testkit::golden::{self, Row};
 
-type Counted<K, V> = Cceh<K, V, Counting>;
-
-fn pool() -> Arc<Pool<Counting>> {
+fn pool() -> Arc<Pool> {
     Arc::new(Pool::counting(16 << 20).expect("memory"))
 }
 
@@ -21,7 +19,7 @@ fn key(i: u64) -> u64 {
 fn two_segments() -> Vec<Row> {
     const RECORDS: u64 = 600;
     let pool = pool();
-    let index = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let index = Cceh::<u64, u64>::create(&pool, "golden").expect("room");
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(|i| run(key(i))))
     };
@@ -42,7 +40,7 @@ fn two_segments() -> Vec<Row> {
 fn many() -> Vec<Row> {
     const RECORDS: u64 = 100_000;
     let pool = pool();
-    let index = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let index = Cceh::<u64, u64>::create(&pool, "golden").expect("room");
     let inserts = golden::measure(pool.pm(), "insert, splits included", RECORDS, || {
         for i in 0..RECORDS {
             assert!(index.try_insert(&key(i), &i).expect("room").is_ok(), "distinct keys");
@@ -66,13 +64,13 @@ fn many() -> Vec<Row> {
 /// Opening after a crash writes nothing, whatever the size.
 fn opening() -> Row {
     let pool = pool();
-    let index = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let index = Cceh::<u64, u64>::create(&pool, "golden").expect("room");
     for i in 0..50_000 {
         index.try_insert(&key(i), &i).expect("room").expect("done");
     }
     drop(index); // not closed, as after a crash
     golden::measure(pool.pm(), "open after a crash", 1, || {
-        drop(Counted::<u64, u64>::open(&pool, "golden").expect("sound"));
+        drop(Cceh::<u64, u64>::open(&pool, "golden").expect("sound"));
     })
 }
 
@@ -81,8 +79,6 @@ fn golden_cceh() {
     let mut rows = two_segments();
     rows.extend(many());
     rows.push(opening());
-    rows.extend(
-        golden::mixed::<Unordered<Counted<u64, u64>>, Unordered<Counted<Vec<u8>, Vec<u8>>>>(),
-    );
+    rows.extend(golden::mixed::<Unordered<Cceh<u64, u64>>, Unordered<Cceh<Vec<u8>, Vec<u8>>>>());
     golden::check("cceh", &rows);
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pmindex::core::{Counting, Mapped, Pool, PoolOptions};
+use pmindex::core::{Counter, Mapped, Pool, PoolOptions};
 use pmindex::{AnyIndex, Index, IndexError, Key, Kind, PmHashIndex, PmIndex, Value};
 use pmindex_pibench::{
     BenchSubject, Counts, HashIndexStore, IndexStore, KeySpace, Measurable, Session, Store,
@@ -284,7 +284,7 @@ fn counting<K: Key, V: Value, T: Maker<K, V>>(
     let index = T::create(name, &pool)?;
     let drained = Arc::clone(&pool);
     let meter = move || {
-        let counts = pool.pm().counter().map(Counting::counts).unwrap_or_default();
+        let counts = pool.pm().counter().map(Counter::counts).unwrap_or_default();
         Counts {
             flushed_lines: counts.lines,
             fences: counts.fences,

@@ -16,7 +16,7 @@ mod show;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pmindex::core::{Counting, Durability, Pool, PoolOptions};
+use pmindex::core::{Counter, Durability, Pool, PoolOptions};
 use pmindex::{Index, IndexError, Key, Kind, Value};
 use pmindex_pibench::KeySpace;
 
@@ -253,7 +253,7 @@ fn count_costs(universes: &Universes, kind: Kind) -> Result<BothIndexes, CliErro
     load(&store, &sample, &mut model, &|| ())?;
     let limit = OpLimit { ops: 4096, time: Duration::MAX };
     let meter = || {
-        let counts = store.pool().pm().counter().map(Counting::counts).unwrap_or_default();
+        let counts = store.pool().pm().counter().map(Counter::counts).unwrap_or_default();
         (counts.lines, counts.fences)
     };
     Ok(exercise::both(&store, &sample, &mut model, limit, &meter)?)

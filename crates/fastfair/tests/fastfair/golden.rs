@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Pool};
+use pmindex_core::Pool;
 use pmindex_fastfair::FastFair;
 use pmindex_testkit::golden::{self, Row};
 
-type Counted<K, V> = FastFair<K, V, Counting>;
-
-fn pool() -> Arc<Pool<Counting>> {
+fn pool() -> Arc<Pool> {
     Arc::new(Pool::counting(8 << 20).expect("memory"))
 }
 
@@ -17,7 +15,7 @@ const RECORDS: u64 = 29;
 
 fn one_leaf() -> Vec<Row> {
     let pool = pool();
-    let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let tree = FastFair::<u64, u64>::create(&pool, "golden").expect("room");
     // Scattered, so that records go between others.
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || {
@@ -42,7 +40,7 @@ fn one_leaf() -> Vec<Row> {
 fn many() -> Vec<Row> {
     const INSERTS: u64 = 100_000;
     let pool = pool();
-    let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let tree = FastFair::<u64, u64>::create(&pool, "golden").expect("room");
     let key = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let inserts = golden::measure(pool.pm(), "insert, splits included", INSERTS, || {
         for i in 0..INSERTS {
@@ -62,13 +60,13 @@ fn many() -> Vec<Row> {
 /// Opening reads two lines and writes one, whatever the size; the next writer repairs.
 fn opening() -> Row {
     let pool = pool();
-    let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let tree = FastFair::<u64, u64>::create(&pool, "golden").expect("room");
     for i in 0..50_000u64 {
         tree.try_insert(&i.wrapping_mul(0x9e37_79b9_7f4a_7c15), &i).expect("room").expect("done");
     }
     drop(tree); // not closed: as after a crash
     golden::measure(pool.pm(), "open after a crash", 1, || {
-        drop(Counted::<u64, u64>::open(&pool, "golden").expect("sound"));
+        drop(FastFair::<u64, u64>::open(&pool, "golden").expect("sound"));
     })
 }
 
@@ -77,6 +75,6 @@ fn golden_fastfair() {
     let mut rows = one_leaf();
     rows.extend(many());
     rows.push(opening());
-    rows.extend(golden::mixed::<Counted<u64, u64>, Counted<Vec<u8>, Vec<u8>>>());
+    rows.extend(golden::mixed::<FastFair<u64, u64>, FastFair<Vec<u8>, Vec<u8>>>());
     golden::check("fastfair", &rows);
 }

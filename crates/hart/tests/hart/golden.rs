@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Pool};
+use pmindex_core::Pool;
 use pmindex_hart::Hart;
 use pmindex_testkit::golden::{self, Row};
 
-fn pool() -> Arc<Pool<Counting>> {
+fn pool() -> Arc<Pool> {
     Arc::new(Pool::counting(16 << 20).expect("memory"))
 }
 
@@ -15,7 +15,7 @@ const RECORDS: u64 = 40;
 
 fn one_chunk() -> Vec<Row> {
     let pool = pool();
-    let hart = Hart::<u64, u64, Counting>::create(&pool, "golden").expect("room");
+    let hart = Hart::<u64, u64>::create(&pool, "golden").expect("room");
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
     };
@@ -36,7 +36,7 @@ fn one_chunk() -> Vec<Row> {
 /// Values of 40 bytes, in objects.
 fn objects() -> Vec<Row> {
     let pool = pool();
-    let hart = Hart::<u64, Vec<u8>, Counting>::create(&pool, "golden").expect("room");
+    let hart = Hart::<u64, Vec<u8>>::create(&pool, "golden").expect("room");
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
     };
@@ -59,7 +59,7 @@ fn objects() -> Vec<Row> {
 fn many() -> Vec<Row> {
     const RECORDS: u64 = 100_000;
     let pool = pool();
-    let hart = Hart::<u64, u64, Counting>::create(&pool, "golden").expect("room");
+    let hart = Hart::<u64, u64>::create(&pool, "golden").expect("room");
     let key = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let row = |name: &str, count: u64, run: &dyn Fn()| golden::measure(pool.pm(), name, count, run);
     let records: Vec<(u64, u64)> = (0..RECORDS).map(|i| (key(i), i)).collect();
@@ -87,6 +87,6 @@ fn golden_hart() {
     let mut rows = one_chunk();
     rows.extend(objects());
     rows.extend(many());
-    rows.extend(golden::mixed::<Hart<u64, u64, Counting>, Hart<Vec<u8>, Vec<u8>, Counting>>());
+    rows.extend(golden::mixed::<Hart<u64, u64>, Hart<Vec<u8>, Vec<u8>>>());
     golden::check("hart", &rows);
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Pool};
+use pmindex_core::Pool;
 use pmindex_pactree::PacTree;
 use pmindex_testkit::golden::{self, Row};
 
-type Tree = PacTree<u64, u64, Counting>;
+type Tree = PacTree<u64, u64>;
 
 /// Half full nodes, so that no operation of a row splits or merges one; then those that do.
 fn rows() -> Vec<Row> {
@@ -45,6 +45,6 @@ fn rows() -> Vec<Row> {
 #[test]
 fn golden_pactree() {
     let mut all = rows();
-    all.extend(golden::mixed::<Tree, PacTree<Vec<u8>, Vec<u8>, Counting>>());
+    all.extend(golden::mixed::<Tree, PacTree<Vec<u8>, Vec<u8>>>());
     golden::check("pactree", &all);
 }

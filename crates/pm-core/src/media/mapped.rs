@@ -13,10 +13,9 @@ use crate::error::DurabilityLost;
 use crate::mode::{Durability, FlushInstruction};
 use crate::sys::DriveCache;
 
-use super::counting::Counting;
+use super::counting::Counter;
 use super::journal::{Journal, JournalMoment};
 use super::twin::Twin;
-use super::undo::Undo;
 use super::writeback::{Cutter, Slow, WriteBack};
 use super::{Durable, Flushed, Medium, Permit, Rmw, sealed::Sealed};
 
@@ -25,9 +24,10 @@ use super::{Durable, Flushed, Medium, Permit, Rmw, sealed::Sealed};
 enum FlushStrategy {
     /// Both only keep the compiler's order.
     NoOp,
-    /// As [`Slow`] says: a flush notes pages and a fence writes them back; or a fence is refused.
+    /// As [`Slow`] says: a flush notes pages and a fence writes them back; or a fence is refused. A store passes
+    /// through it too, to an undo log or a counter.
     Slow,
-    /// As [`Slow`](Self::Slow), but no fence fails, so stores need no undo log.
+    /// As [`Slow`](Self::Slow), but no fence fails, so stores need no undo log, and none is counted.
     SlowInfallible,
     /// No flush, a store fence.
     Fence,
@@ -96,10 +96,9 @@ impl Mapped {
         }
     }
 
-    /// Makes every flush and fence pass through a [`Counting`], and adds `per_line` to the time of each
-    /// flushed line. So a program counts, or emulates a slower medium, with the compiled code of its indexes;
-    /// `Counting` as the medium of a pool would compile all of it once more. Lines, fences and bytes of the
-    /// medium are counted, stores are not; a non-temporal store is a store and a flush.
+    /// Counts every flush and fence, and adds `per_line` to the time of each flushed line: a program counts, or
+    /// emulates a slower medium. Lines, fences and bytes of the medium are counted, stores are not; a
+    /// non-temporal store is a store and a flush.
     #[must_use]
     pub fn counted(self, per_line: Duration) -> Self {
         let strategy = if self.strategy == FlushStrategy::Slow {
@@ -107,16 +106,27 @@ impl Mapped {
         } else {
             FlushStrategy::SlowInfallible
         };
-        let Self { level, durability, instruction, streams_words, .. } = self;
-        let slow = Slow::Counted(Box::new(Counting::new(self).with_delay(per_line)));
-        Self { strategy, level, durability, instruction, streams_words, slow: Some(Box::new(slow)) }
+        self.with_counter(strategy, |mapped| Counter::new(mapped).with_delay(per_line))
     }
 
-    /// Returns the counter of a medium made by [`counted`](Self::counted).
+    /// Counts every store, flush and fence, and the flushes that do nothing: for tests, since each store takes a
+    /// lock.
     #[must_use]
-    pub fn counter(&self) -> Option<&Counting<Self>> {
+    pub fn counting(self) -> Self {
+        self.with_counter(FlushStrategy::Slow, |mapped| Counter::new(mapped).watch_lines())
+    }
+
+    fn with_counter(self, strategy: FlushStrategy, counter: impl FnOnce(Self) -> Counter) -> Self {
+        let Self { level, durability, instruction, streams_words, .. } = self;
+        let slow = Some(Box::new(Slow::Counted(Box::new(counter(self)))));
+        Self { strategy, level, durability, instruction, streams_words, slow }
+    }
+
+    /// Returns the counter of a medium made by [`counting`](Self::counting) or [`counted`](Self::counted).
+    #[must_use]
+    pub fn counter(&self) -> Option<&Counter> {
         match self.slow.as_deref() {
-            Some(Slow::Counted(counting)) => Some(counting),
+            Some(Slow::Counted(counter)) => Some(counter),
             _ => None,
         }
     }
@@ -202,14 +212,22 @@ impl Mapped {
         }
     }
 
-    /// Returns the undo log, on a medium whose fences may fail.
+    /// Returns what stores pass through, on a medium whose fences may fail or whose stores are counted.
     #[inline(always)]
-    pub(super) fn undo(&self) -> Option<&Undo> {
+    fn observer(&self) -> Option<&Slow> {
         if self.strategy != FlushStrategy::Slow {
             return None;
         }
         core::hint::cold_path();
-        self.slow.as_deref().and_then(Slow::undo)
+        self.slow.as_deref()
+    }
+
+    /// Notes that this thread has changed these bits of a word.
+    #[inline(always)]
+    pub(super) fn changed(&self, cell: &PmU64, old: u64, new: u64, bits: u64) {
+        if let Some(observer) = self.observer() {
+            observer.changed(cell, old, new, bits);
+        }
     }
 
     /// Flushes by the less common strategies.
@@ -253,8 +271,8 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn store_word(&self, cell: &PmU64, value: u64) {
-        if let Some(undo) = self.undo() {
-            return undo.store(cell, value);
+        if let Some(observer) = self.observer() {
+            return observer.store(cell, value);
         }
         cell.atomic().store(value, Release);
     }
@@ -262,10 +280,8 @@ impl Medium for Mapped {
     #[inline(always)]
     fn cas_word(&self, cell: &PmU64, current: u64, new: u64) -> Result<u64, u64> {
         let found = cell.atomic().compare_exchange(current, new, AcqRel, Acquire);
-        if found.is_ok()
-            && let Some(undo) = self.undo()
-        {
-            undo.changed(cell, current, new, u64::MAX);
+        if found.is_ok() {
+            self.changed(cell, current, new, u64::MAX);
         }
         found
     }
@@ -278,14 +294,14 @@ impl Medium for Mapped {
             Rmw::And(mask) => cell.atomic().fetch_and(mask, AcqRel),
             Rmw::Swap(value) => cell.atomic().swap(value, AcqRel),
         };
-        if let Some(undo) = self.undo() {
-            let (new, mask) = match op {
+        if let Some(observer) = self.observer() {
+            let (new, bits) = match op {
                 Rmw::Add(n) => (old.wrapping_add(n), u64::MAX),
                 Rmw::Or(bits) => (old | bits, bits),
                 Rmw::And(mask) => (old & mask, !mask),
                 Rmw::Swap(value) => (value, u64::MAX),
             };
-            undo.changed(cell, old, new, mask);
+            observer.changed(cell, old, new, bits);
         }
         old
     }
@@ -354,8 +370,8 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn keep_stores(&self) {
-        if let Some(undo) = self.undo() {
-            undo.keep();
+        if let Some(observer) = self.observer() {
+            observer.keep_stores();
         }
     }
 
@@ -423,8 +439,8 @@ impl Medium for Mapped {
 
     #[inline(always)]
     fn write_words(&self, dst: &[PmU64], src: &[u64]) {
-        if let Some(undo) = self.undo() {
-            return dst.iter().zip(src).for_each(|(cell, &word)| undo.store(cell, word));
+        if let Some(observer) = self.observer() {
+            return observer.write(dst, src);
         }
         arch::write_words(dst, src);
     }
@@ -437,6 +453,10 @@ impl Medium for Mapped {
             }
             return Flushed::new();
         }
+        if let Some(observer) = self.observer() {
+            observer.stream(dst, src);
+            return Flushed::new();
+        }
         self.write_words(dst, src);
         self.flush_words(dst)
     }
@@ -445,6 +465,10 @@ impl Medium for Mapped {
     fn store_nt_word(&self, cell: &PmU64, value: u64) -> Flushed {
         if self.strategy >= FlushStrategy::Flush && self.streams_words {
             arch::stream_word(self.instruction, cell, value);
+            return Flushed::new();
+        }
+        if let Some(observer) = self.observer() {
+            observer.stream(core::slice::from_ref(cell), &[value]);
             return Flushed::new();
         }
         self.store_word(cell, value);
@@ -473,24 +497,28 @@ mod tests {
     }
 
     #[test]
-    fn a_counted_medium_counts_as_counting_does() {
+    fn flushes_and_fences_count_the_same_whether_stores_are_counted_or_not() {
         for emulate in [false, true] {
             let options = PoolOptions::new().size(8 << 20).emulate_pm(emulate);
-            let wrapped = Pool::create_in_memory(&options, Counting::new).expect("memory");
-            let within = Pool::create_in_memory(&options, |mapped| mapped.counted(Duration::ZERO));
-            let within = within.expect("memory");
-            let counter = within.pm().counter().expect("it counts");
-            wrapped.pm().reset();
-            counter.reset();
-            work(&wrapped);
-            work(&within);
-            wrapped.pm().drain();
-            counter.drain();
-            let (want, found) = (wrapped.pm().counts(), counter.counts());
+            let all = Pool::create_in_memory(&options, Mapped::counting).expect("memory");
+            let some = Pool::create_in_memory(&options, |mapped| mapped.counted(Duration::ZERO));
+            let some = some.expect("memory");
+            let counters = [&all, &some].map(|pool| pool.pm().counter().expect("it counts"));
+            for counter in counters {
+                counter.reset();
+            }
+            work(&all);
+            work(&some);
+            for counter in counters {
+                counter.drain();
+            }
+            let [want, found] = counters.map(Counter::counts);
             assert_eq!((found.lines, found.fences), (want.lines, want.fences));
             assert_eq!(found.media_written, want.media_written);
             assert!(found.lines > 49 * 5 && found.fences >= 49, "{found:?}");
-            assert_eq!(within.durability(), wrapped.durability());
+            assert_eq!((found.stores, found.nt_lines), (0, 0));
+            assert!(want.stores >= 49 * 47 && want.nt_lines >= 49 * 3, "{want:?}");
+            assert_eq!(all.durability(), some.durability());
         }
         assert!(Pool::emulated(8 << 20).expect("memory").pm().counter().is_none());
     }

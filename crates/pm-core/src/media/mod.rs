@@ -1,8 +1,8 @@
 //! The medium: every access to a pool goes through one, so that one place can execute it, count it, or record
 //! it.
 //!
-//! * [`Mapped`]: executes on real memory.
-//! * [`Counting`]: also counts lines flushed, fences and media bytes, exactly.
+//! * [`Mapped`]: executes on real memory. With a [`Counter`] it also counts words stored, lines flushed, fences and
+//!   media bytes, exactly.
 //! * [`Traced`]: also records every access for the crash simulator.
 
 pub(crate) mod base;
@@ -26,7 +26,7 @@ use crate::error::DurabilityLost;
 use crate::line::{LINE, for_each_line_in};
 
 pub(crate) use base::{GROUP_BYTES, Sums, held, is_right, place_of, stored, sums_of};
-pub use counting::{Counting, Counts};
+pub use counting::{Counter, Counts};
 pub(crate) use journal::{Journal, PoolDisk};
 pub use journal::{JournalMoment, JournalState};
 pub(crate) use lines::{FIRST as JOURNAL_FIRST, checkpoint_in, lines_in, new_stamp};

@@ -45,12 +45,12 @@ use crate::error::DurabilityLost;
 use crate::region::Mapping;
 use crate::sys::{self, DriveCache};
 
-use super::counting::Counting;
+use super::counting::Counter;
 use super::journal::Journal;
 use super::tally::Tally;
 use super::twin::Twin;
 use super::undo::Undo;
-use super::{Flushed, Mapped, Medium, Permit};
+use super::{Medium, Permit};
 
 thread_local! {
     /// For each medium, the pages this thread flushed and has not fenced: from the first to the last.
@@ -72,8 +72,8 @@ pub(crate) enum Slow {
         /// The permission of a thread in recovery.
         permit: Permit,
     },
-    /// Any medium whose flushes and fences are counted: see [`Mapped::counted`].
-    Counted(Box<Counting<Mapped>>),
+    /// Any medium whose flushes and fences, and perhaps stores, are counted.
+    Counted(Box<Counter>),
     /// Persistent memory through PMDK's library.
     #[cfg(feature = "libpmem")]
     Libpmem(Box<pmindex_pmem_rs::Pmem>),
@@ -101,21 +101,75 @@ impl Slow {
             Self::Journal(journal) => journal.note(words),
             Self::Twin(twin) => twin.note(words),
             Self::Private { .. } => {}
-            Self::Counted(counting) => {
-                let _ = counting.flush_words(words); // the fence comes with a token of its own
-            }
+            Self::Counted(counter) => counter.flush(words),
             #[cfg(feature = "libpmem")]
             Self::Libpmem(pmem) => pmem.flush(words),
         }
     }
 
-    /// Returns the undo log, on a medium whose fences may fail.
-    pub(crate) fn undo(&self) -> Option<&Undo> {
+    /// Stores a word.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn store(&self, cell: &PmU64, value: u64) {
+        if let Self::Counted(counter) = self {
+            counter.store(cell, value);
+        } else if let Some(undo) = self.undo() {
+            undo.store(cell, value);
+        } else {
+            cell.atomic().store(value, Release);
+        }
+    }
+
+    /// Notes that this thread has changed these bits of a word.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn changed(&self, cell: &PmU64, old: u64, new: u64, bits: u64) {
+        if let Self::Counted(counter) = self {
+            counter.changed(cell, old, new, bits);
+        } else if let Some(undo) = self.undo() {
+            undo.changed(cell, old, new, bits);
+        }
+    }
+
+    /// Copies words with ordinary stores.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn write(&self, dst: &[PmU64], src: &[u64]) {
+        if let Self::Counted(counter) = self {
+            return counter.write(dst, src);
+        }
+        dst.iter().zip(src).for_each(|(cell, &word)| self.store(cell, word));
+    }
+
+    /// Copies words and flushes them, with non-temporal stores where the medium has them.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn stream(&self, dst: &[PmU64], src: &[u64]) {
+        if let Self::Counted(counter) = self {
+            return counter.stream(dst, src);
+        }
+        self.write(dst, src);
+        self.flush(dst);
+    }
+
+    /// Keeps the stores of this thread so far, even if its next fence fails.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn keep_stores(&self) {
+        if let Self::Counted(counter) = self {
+            counter.inner().keep_stores();
+        } else if let Some(undo) = self.undo() {
+            undo.keep();
+        }
+    }
+
+    /// Returns the undo log, on a medium whose fences may fail and that does not count.
+    fn undo(&self) -> Option<&Undo> {
         match self {
             Self::Msync(writeback) => Some(&writeback.undo),
             Self::Journal(journal) => Some(journal.undo()),
             Self::Twin(_) | Self::Private { .. } => None,
-            Self::Counted(counting) => counting.inner().undo(),
+            Self::Counted(_) => None,
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => None,
         }
@@ -127,7 +181,7 @@ impl Slow {
             Self::Msync(writeback) => writeback.may_write(),
             Self::Journal(journal) => journal.may_write(),
             Self::Twin(_) | Self::Private { .. } => true,
-            Self::Counted(counting) => counting.may_write(),
+            Self::Counted(counter) => counter.inner().may_write(),
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => true,
         }
@@ -139,7 +193,7 @@ impl Slow {
             Self::Msync(writeback) => writeback.sync_apart(sync),
             Self::Journal(journal) => journal.sync_apart(sync),
             Self::Twin(_) | Self::Private { .. } => sync(),
-            Self::Counted(counting) => counting.sync_apart(sync),
+            Self::Counted(counter) => counter.inner().sync_apart(sync),
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => sync(),
         }
@@ -163,7 +217,7 @@ impl Slow {
             Self::Msync(writeback) => writeback.is_poisoned(),
             Self::Journal(journal) => journal.is_poisoned(),
             Self::Twin(_) | Self::Private { .. } => false,
-            Self::Counted(counting) => counting.is_poisoned(),
+            Self::Counted(counter) => counter.inner().is_poisoned(),
             #[cfg(feature = "libpmem")]
             Self::Libpmem(_) => false,
         }
@@ -185,7 +239,7 @@ impl Slow {
             }
             Self::Private { permit } if permit.is_taken() => Ok(()),
             Self::Private { .. } => Err(DurabilityLost),
-            Self::Counted(counting) => counting.fence(Flushed::new()).map(drop),
+            Self::Counted(counter) => counter.fence(),
             #[cfg(feature = "libpmem")]
             Self::Libpmem(pmem) => {
                 pmem.drain();

@@ -15,7 +15,7 @@ pub struct Activity {
     /// Leaves of its indexes that were split, by whatever index.
     pub splits: u64,
     /// Fences, in modes `Msync`, `Journal` and `Periodic`. In others a fence is an instruction or nothing, and
-    /// counting would cost more than it does: `None`. (`Counting` counts them exactly, for tests.)
+    /// counting would cost more than it does: `None`. (A pool of [`Pool::counting`] counts them exactly, for tests.)
     pub fences: Option<u64>,
     /// Rounds in which fences of all threads that waited became durable together: `msync`s, batches of the
     /// journal, or of a twin's log. 0 in other modes.

@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use crate::alloc::Heap;
 use crate::arch;
 use crate::error::{OpenError, OpenFault, PmError};
-use crate::media::{Counting, Mapped, Medium, Permit, Traced};
+use crate::media::{Mapped, Medium, Permit, Traced};
 use crate::mode::Durability;
 use crate::region::Region;
 use crate::trace::Space;
@@ -101,7 +101,7 @@ impl PoolParts {
     }
 }
 
-impl Pool<Mapped> {
+impl Pool {
     /// Creates a pool of at least `len` bytes in anonymous memory; nothing survives.
     pub fn volatile(len: usize) -> Result<Self, PmError> {
         let opts = PoolOptions::new().size(len as u64).grow(false);
@@ -116,7 +116,7 @@ impl Pool<Mapped> {
     }
 }
 
-impl Pool<Mapped> {
+impl Pool {
     /// Opens a copy of a pool's bytes in memory: recovery included, nothing survives. For images from
     /// elsewhere that are to be inspected; the copy has exactly their length, so tools that watch the heap
     /// see every access beyond it.
@@ -133,15 +133,12 @@ impl Pool<Mapped> {
         let opened = Self::open_on(PoolParts::memory(region, false), mapped, opts);
         opened.map_err(|fault| fault.at(Path::new(MEMORY)))
     }
-}
 
-impl Pool<Counting<Mapped>> {
     /// Creates a pool like [`Pool::emulated`] that counts every store, flush and fence; flushes that do
-    /// nothing are counted separately.
-    #[inline] // compiled where it is called: programs neither simulate nor count
+    /// nothing are counted separately. The [counter](Mapped::counter) of its medium has the counts.
     pub fn counting(len: usize) -> Result<Self, PmError> {
         let opts = PoolOptions::new().size(len as u64).grow(false).emulate_pm(true);
-        Self::create_in_memory(&opts, |mapped| Counting::new(mapped).watch_lines())
+        Self::create_in_memory(&opts, Mapped::counting)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pmindex_core::trace::Space;
-use pmindex_core::{Counting, Counts, Mapped, Medium, Pool, PoolOptions, Traced};
+use pmindex_core::{Counts, Mapped, Medium, Pool, PoolOptions, Traced};
 
 use super::verdict::{Failure, Verdict, Within};
 
@@ -40,7 +40,7 @@ pub trait Bed: Sized + Sync + 'static {
 /// Pools in anonymous memory with every flush and fence executed. They live as long as the bed, so
 /// [`Bed::cycle`] does nothing and only indexes are opened again.
 #[derive(Debug)]
-pub struct Emulated(Arc<Pool<Mapped>>);
+pub struct Emulated(Arc<Pool>);
 
 impl Bed for Emulated {
     type Medium = Mapped;
@@ -55,7 +55,7 @@ impl Bed for Emulated {
         Ok(Self(Arc::new(Pool::create_in_memory(&options, |mapped| mapped)?)))
     }
 
-    fn pool(&self) -> &Arc<Pool<Mapped>> {
+    fn pool(&self) -> &Arc<Pool> {
         &self.0
     }
 
@@ -66,10 +66,10 @@ impl Bed for Emulated {
 
 /// As [`Emulated`], on the counting medium: the figures of an index are those of one that works.
 #[derive(Debug)]
-pub struct Counted(Arc<Pool<Counting<Mapped>>>);
+pub struct Counted(Arc<Pool>);
 
 impl Bed for Counted {
-    type Medium = Counting<Mapped>;
+    type Medium = Mapped;
 
     fn new(bytes: u64) -> Verdict<Self> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -77,10 +77,10 @@ impl Bed for Counted {
     }
 
     fn counts(&self) -> Option<Counts> {
-        Some(self.0.pm().counts())
+        Some(self.0.pm().counter().expect("it counts").counts())
     }
 
-    fn pool(&self) -> &Arc<Pool<Counting<Mapped>>> {
+    fn pool(&self) -> &Arc<Pool> {
         &self.0
     }
 
@@ -149,7 +149,7 @@ impl Bed for InFiles {
         Ok(Self { pool: Held::new(pool), directory })
     }
 
-    fn pool(&self) -> &Arc<Pool<Mapped>> {
+    fn pool(&self) -> &Arc<Pool> {
         self.pool.get()
     }
 
@@ -226,7 +226,7 @@ impl Bed for OnDisk {
         Ok(Self { pool: Held::new(pool), directory })
     }
 
-    fn pool(&self) -> &Arc<Pool<Mapped>> {
+    fn pool(&self) -> &Arc<Pool> {
         self.pool.get()
     }
 

@@ -5,7 +5,7 @@ mod slots;
 
 use std::cell::Cell;
 
-use pmindex_core::{Counting, Mapped, Traced};
+use pmindex_core::{Mapped, Traced};
 use pmindex_testkit::conformance;
 use pmindex_testkit::conformance::{
     self as suite, Counted, Emulated, Fuse, InFiles, Simulated, Subject,
@@ -47,7 +47,7 @@ conformance! {
     durable_simulated: SlotIndex<u64, u64, 160, Traced>, keys u64, values u64, on Simulated,
         groups [schedules, crashes, concurrent_crashes];
     /// Every store, flush and fence is counted.
-    durable_counted: SlotIndex<u64, u64, 4096, Counting<Mapped>>, keys u64, values u64,
+    durable_counted: SlotIndex<u64, u64, 4096, Mapped>, keys u64, values u64,
         on Counted, groups [model, naming, threads, counts];
     /// Conversions that panic.
     durable_fused: SlotIndex<Fuse, Fuse, 160>, keys Fuse, values Fuse, groups [conversions];
@@ -70,7 +70,7 @@ impl Subject for Metered {
     type Key = u64;
     type Value = u64;
     type Bed = Counted;
-    type Index = SlotIndex<u64, u64, 4096, Counting<Mapped>>;
+    type Index = SlotIndex<u64, u64, 4096, Mapped>;
 }
 
 /// An index with flaws, in simulated memory.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Pool};
+use pmindex_core::Pool;
 use pmindex_testkit::golden::{self, Row};
 
 use crate::{Options, Partition};
@@ -18,7 +18,7 @@ fn key(number: u64) -> Vec<u8> {
 fn golden_rstore() {
     let pool = Arc::new(Pool::counting(64 << 20).expect("memory"));
     let options = Options::new().capacity(48 << 20);
-    let mut partition = Partition::<Counting>::create(&pool, "p", &options).expect("room");
+    let mut partition = Partition::create(&pool, "p", &options).expect("room");
     let pm = pool.pm();
     let mut rows: Vec<Row> = Vec::new();
     for writes in [1, 16, 64] {

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Pool};
+use pmindex_core::Pool;
 use pmindex_skiplist::SkipList;
 use pmindex_testkit::golden::{self, Row};
 
-type Counted<K, V> = SkipList<K, V, Counting>;
-
-fn pool() -> Arc<Pool<Counting>> {
+fn pool() -> Arc<Pool> {
     Arc::new(Pool::counting(16 << 20).expect("memory"))
 }
 
@@ -20,7 +18,7 @@ fn key(i: u64) -> u64 {
 fn two_nodes() -> Vec<Row> {
     const RECORDS: u64 = 4;
     let pool = pool();
-    let index = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let index = SkipList::<u64, u64>::create(&pool, "golden").expect("room");
     // Inserts until the first node is split; then there is room for as many records as are removed.
     let mut there = 0;
     while index.stats().expect("sound").leaves < 2 {
@@ -53,7 +51,7 @@ fn two_nodes() -> Vec<Row> {
 fn many() -> Vec<Row> {
     const RECORDS: u64 = 20_000;
     let pool = pool();
-    let index = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let index = SkipList::<u64, u64>::create(&pool, "golden").expect("room");
     let inserts = golden::measure(pool.pm(), "insert, divided nodes included", RECORDS, || {
         for i in 0..RECORDS {
             assert!(index.try_insert(&key(i), &i).expect("room").is_ok(), "distinct keys");
@@ -70,13 +68,13 @@ fn many() -> Vec<Row> {
 /// Opening after a crash writes nothing, whatever the size.
 fn opening() -> Row {
     let pool = pool();
-    let index = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let index = SkipList::<u64, u64>::create(&pool, "golden").expect("room");
     for i in 0..10_000 {
         index.try_insert(&key(i), &i).expect("room").expect("done");
     }
     drop(index); // not closed, as after a crash
     golden::measure(pool.pm(), "open after a crash", 1, || {
-        drop(Counted::<u64, u64>::open(&pool, "golden").expect("sound"));
+        drop(SkipList::<u64, u64>::open(&pool, "golden").expect("sound"));
     })
 }
 
@@ -85,6 +83,6 @@ fn golden_skiplist() {
     let mut rows = two_nodes();
     rows.extend(many());
     rows.push(opening());
-    rows.extend(golden::mixed::<Counted<u64, u64>, Counted<Vec<u8>, Vec<u8>>>());
+    rows.extend(golden::mixed::<SkipList<u64, u64>, SkipList<Vec<u8>, Vec<u8>>>());
     golden::check("skiplist", &rows);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmindex_core::{Counting, Mapped, Medium, Pool};
+use pmindex_core::{Mapped, Medium, Pool};
 use pmindex_record::{EncodedValue, Probe, Route};
 
 use super::table::BufferTable;
@@ -17,13 +17,13 @@ type Tree = Buffered<Mapped>;
 /// The most DRAM of a buffer of it.
 const BYTES: u64 = BufferTable::<u64, u64>::bytes(4);
 
-fn tree() -> (Arc<Pool<Mapped>>, Tree) {
+fn tree() -> (Arc<Pool>, Tree) {
     let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
     let tree = Tree::create(&pool, "t").expect("room");
     (pool, tree)
 }
 
-fn reopen(pool: &Arc<Pool<Mapped>>, tree: Tree) -> Tree {
+fn reopen(pool: &Arc<Pool>, tree: Tree) -> Tree {
     drop(tree);
     Tree::open(pool, "t").expect("intact")
 }
@@ -268,12 +268,12 @@ fn mnode<M: Medium>(tree: &Buffered<M>, key: u64) -> &crate::middle::Mnode {
 fn fences_at_random(buffers: u64, writes: usize) -> u64 {
     const LEAVES: u64 = 200;
     let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
-    let tree: Buffered<Counting> = spread(&pool, LEAVES, buffers);
-    pool.pm().reset();
+    let tree: Buffered<Mapped> = spread(&pool, LEAVES, buffers);
+    pool.pm().counter().expect("it counts").reset();
     for (leaf, slot) in scattered(LEAVES).zip(scattered(8)).take(writes) {
         rewrite(&tree, 16 * leaf + slot, 3);
     }
-    pool.pm().counts().fences
+    pool.pm().counter().expect("it counts").counts().fences
 }
 
 #[test]
@@ -316,21 +316,21 @@ fn a_smaller_budget_takes_buffers_away_and_none_takes_all() {
 #[test]
 fn updates_of_a_word_and_removals_past_the_buffer_leave_no_entry_and_are_not_undone() {
     let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
-    let tree = Buffered::<Counting>::create(&pool, "t").expect("room");
+    let tree = Buffered::<Mapped>::create(&pool, "t").expect("room");
     tree.bulk_load(&mut (0..8).map(|key| (key, key))).expect("room");
     assert_eq!(tree.remove(&7).expect("intact"), Some(7));
     assert!(tree.try_insert(&100, &100).expect("room").is_ok(), "in the buffer");
-    pool.pm().reset();
+    pool.pm().counter().expect("it counts").reset();
     assert!(tree.update(&1, &11).expect("room").is_ok());
     assert_eq!(tree.remove(&2).expect("room"), Some(2));
-    let counts = pool.pm().counts();
+    let counts = pool.pm().counter().expect("it counts").counts();
     assert_eq!((counts.lines, counts.nt_lines, counts.fences), (2, 0, 2), "none in the log");
     // What the buffer has stays its business.
     assert!(tree.update(&100, &101).expect("room").is_ok());
     assert_eq!(tree.remove(&100).expect("intact"), Some(101));
     assert!(tree.try_insert(&101, &5).expect("room").is_ok());
     let want = [(0, 0), (1, 11), (3, 3), (4, 4), (5, 5), (6, 6), (101, 5)];
-    let reopened = std::iter::once_with(|| Buffered::<Counting>::open(&pool, "t").expect("intact"));
+    let reopened = std::iter::once_with(|| Buffered::<Mapped>::open(&pool, "t").expect("intact"));
     for tree in std::iter::once(tree).chain(reopened) {
         let records: Vec<_> = tree.iter().map(|record| record.expect("intact")).collect();
         assert_eq!(records, want);
@@ -342,19 +342,19 @@ fn updates_of_a_word_and_removals_past_the_buffer_leave_no_entry_and_are_not_und
 #[test]
 fn the_record_that_fills_a_buffer_takes_no_entry() {
     let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
-    let tree = Buffered::<Counting>::create(&pool, "t").expect("room");
+    let tree = Buffered::<Mapped>::create(&pool, "t").expect("room");
     assert!(tree.try_insert(&0, &0).expect("room").is_ok(), "makes a segment");
-    pool.pm().reset();
+    pool.pm().counter().expect("it counts").reset();
     for key in 1..3u64 {
         assert!(tree.try_insert(&key, &key).expect("room").is_ok());
     }
-    let counts = pool.pm().counts();
+    let counts = pool.pm().counter().expect("it counts").counts();
     assert_eq!((counts.lines, counts.nt_lines, counts.fences), (2, 2, 2));
     assert!(tree.try_insert(&3, &3).expect("room").is_ok());
-    let counts = pool.pm().counts();
+    let counts = pool.pm().counter().expect("it counts").counts();
     assert_eq!((counts.lines, counts.nt_lines, counts.fences), (2 + 2 + 1, 2, 2 + 2));
     drop(tree);
-    let tree = Buffered::<Counting>::open(&pool, "t").expect("intact");
+    let tree = Buffered::<Mapped>::open(&pool, "t").expect("intact");
     assert_eq!(tree.check().expect("sound"), 4);
 }
 
@@ -404,7 +404,7 @@ fn sweep<M: Medium>(tree: &Buffered<M>) -> bool {
 #[test]
 fn buffers_that_are_absorbed_together_share_their_fences() {
     let pool = Arc::new(Pool::counting(8 << 20).expect("memory"));
-    let tree: Buffered<Counting> = spread(&pool, 9, 9);
+    let tree: Buffered<Mapped> = spread(&pool, 9, 9);
     let buffers = tree.buffers().expect("some");
     tree.drain().expect("room");
     // Nothing is due until the entries of eight leaves are old: by those of the ninth.
@@ -429,13 +429,13 @@ fn buffers_that_are_absorbed_together_share_their_fences() {
     assert_eq!(absorbed(), 0);
     buffers.swept.store(0, Relaxed);
     buffers.log.note_appended(16);
-    pool.pm().reset();
+    pool.pm().counter().expect("it counts").reset();
     assert!(sweep(&tree));
-    assert_eq!(pool.pm().counts().fences, 2);
+    assert_eq!(pool.pm().counter().expect("it counts").counts().fences, 2);
     assert_eq!(absorbed(), 8);
     assert!(!sweep(&tree), "not due");
     drop(tree);
-    let tree = Buffered::<Counting>::open(&pool, "t").expect("intact");
+    let tree = Buffered::<Mapped>::open(&pool, "t").expect("intact");
     assert_eq!(tree.check().expect("sound"), 72);
 }
 

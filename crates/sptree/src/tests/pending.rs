@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Mapped, Medium, Pool};
+use pmindex_core::{Mapped, Medium, Pool};
 use pmindex_index::Value;
 use pmindex_record::{Probe, Route, Slot};
 
@@ -94,7 +94,7 @@ fn an_insert_whose_tag_was_lost_gets_it() {
 #[test]
 fn an_insert_cut_short_is_ended_by_one_line_and_a_fence_of_its_own() {
     let pool = Arc::new(Pool::counting(1 << 20).expect("memory"));
-    let tree = SpTree::<u64, u64, Counting, 4>::create(&pool, "t").expect("room");
+    let tree = SpTree::<u64, u64, Mapped, 4>::create(&pool, "t").expect("room");
     for key in 1..3 {
         assert!(tree.try_insert(&key, &(key * 10)).expect("room").is_ok());
     }
@@ -181,11 +181,11 @@ fn nor_of_an_absorbed_one() {
 #[test]
 fn after_a_write_that_a_panic_cut_short_inserts_take_two_fences() {
     let pool = Arc::new(Pool::counting(1 << 20).expect("memory"));
-    let tree = SpTree::<u64, u64, Counting>::create(&pool, "t").expect("room");
+    let tree = SpTree::<u64, u64>::create(&pool, "t").expect("room");
     let fences = |key: u64| {
-        let before = pool.pm().counts().fences;
+        let before = pool.pm().counter().expect("it counts").counts().fences;
         assert!(tree.try_insert(&key, &1).expect("room").is_ok());
-        pool.pm().counts().fences - before
+        pool.pm().counter().expect("it counts").counts().fences - before
     };
     assert_eq!(fences(1), 1);
     let mut guard = tree.leaves.tag_guard(tree.head, tree.leaves.middle.get(tree.head));

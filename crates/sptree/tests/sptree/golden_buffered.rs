@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Mapped, Pool};
+use pmindex_core::{Mapped, Pool};
 use pmindex_sptree::BufferedSpTree;
 use pmindex_testkit::golden;
 
@@ -25,10 +25,10 @@ fn keys() -> Vec<u64> {
     keys
 }
 
-type Tree = BufferedSpTree<u64, u64, Counting<Mapped>>;
+type Tree = BufferedSpTree<u64, u64, Mapped>;
 
 /// A tree of Bnodes that are half full.
-fn half_full(pool: &Arc<Pool<Counting<Mapped>>>) -> Tree {
+fn half_full(pool: &Arc<Pool>) -> Tree {
     let tree = Tree::create(pool, "t").expect("room");
     for n in (0..LEAVES * 32).rev() {
         tree.try_insert(&(n * 100), &n).expect("room").expect("done");
@@ -95,7 +95,7 @@ fn golden_costs_of_buffered_operations() {
         assert!(row.lines() <= lines && row.fences() <= 1.25, "over the target: {row:?}");
     }
     rows.extend(splits);
-    rows.extend(golden::mixed::<Tree, BufferedSpTree<Vec<u8>, Vec<u8>, Counting<Mapped>>>());
+    rows.extend(golden::mixed::<Tree, BufferedSpTree<Vec<u8>, Vec<u8>, Mapped>>());
     golden::check("sptree-buffered", &rows);
     tree.check().expect("sound");
 }

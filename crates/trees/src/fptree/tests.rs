@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pmindex_core::{Counting, Mapped, Medium, Pool, PoolOptions};
+use pmindex_core::{Mapped, Medium, Pool, PoolOptions};
 use pmindex_record::Probe;
 
 use super::layout::{LeafState, Slot};
@@ -392,12 +392,12 @@ fn an_update_into_the_slot_of_what_was_pending_stays() {
 #[test]
 fn after_a_write_that_a_panic_cut_short_inserts_take_two_fences() {
     let options = PoolOptions::new().size(1 << 20).emulate_pm(true);
-    let pool = Arc::new(Pool::create_in_memory(&options, Counting::new).expect("memory"));
-    let tree = FpTree::<u64, u64, Counting>::create(&pool, "t").expect("room");
+    let pool = Arc::new(Pool::create_in_memory(&options, Mapped::counting).expect("memory"));
+    let tree = FpTree::<u64, u64>::create(&pool, "t").expect("room");
     let fences = |key: u64| {
-        let before = pool.pm().counts().fences;
+        let before = pool.pm().counter().expect("it counts").counts().fences;
         assert!(tree.try_insert(&key, &1).expect("room").is_ok());
-        pool.pm().counts().fences - before
+        pool.pm().counter().expect("it counts").counts().fences - before
     };
     assert_eq!(fences(1), 1);
     tree.write_slots().end();

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Pool};
+use pmindex_core::Pool;
 use pmindex_testkit::golden::{self, Row};
 use pmindex_trees::BzTree;
 
-type Counted<K, V> = BzTree<K, V, Counting>;
-
-fn pool() -> Arc<Pool<Counting>> {
+fn pool() -> Arc<Pool> {
     Arc::new(Pool::counting(8 << 20).expect("memory"))
 }
 
@@ -17,7 +15,7 @@ const RECORDS: u64 = 40;
 
 fn one_leaf() -> Vec<Row> {
     let pool = pool();
-    let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let tree = BzTree::<u64, u64>::create(&pool, "golden").expect("room");
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
     };
@@ -40,7 +38,7 @@ fn many() -> Vec<Row> {
     const RECORDS: u64 = 100_000;
     let scattered = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let pool = pool();
-    let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let tree = BzTree::<u64, u64>::create(&pool, "golden").expect("room");
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
     };
@@ -59,6 +57,6 @@ fn many() -> Vec<Row> {
 fn golden_bztree() {
     let mut rows = one_leaf();
     rows.extend(many());
-    rows.extend(golden::mixed::<Counted<u64, u64>, Counted<Vec<u8>, Vec<u8>>>());
+    rows.extend(golden::mixed::<BzTree<u64, u64>, BzTree<Vec<u8>, Vec<u8>>>());
     golden::check("bztree", &rows);
 }

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Pool};
+use pmindex_core::Pool;
 use pmindex_testkit::golden::{self, Row};
 use pmindex_trees::FpTree;
 
-type Counted<K, V> = FpTree<K, V, Counting>;
-
-fn pool() -> Arc<Pool<Counting>> {
+fn pool() -> Arc<Pool> {
     Arc::new(Pool::counting(8 << 20).expect("memory"))
 }
 
@@ -18,7 +16,7 @@ const RECORDS: u64 = 40;
 
 fn one_leaf() -> Vec<Row> {
     let pool = pool();
-    let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let tree = FpTree::<u64, u64>::create(&pool, "golden").expect("room");
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (1..=RECORDS).for_each(run))
     };
@@ -40,7 +38,7 @@ fn one_leaf() -> Vec<Row> {
 fn many() -> Row {
     const INSERTS: u64 = 100_000;
     let pool = pool();
-    let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let tree = FpTree::<u64, u64>::create(&pool, "golden").expect("room");
     golden::measure(pool.pm(), "insert, splits included", INSERTS, || {
         for i in 0..INSERTS {
             let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -53,6 +51,6 @@ fn many() -> Row {
 fn golden_fptree() {
     let mut rows = one_leaf();
     rows.push(many());
-    rows.extend(golden::mixed::<Counted<u64, u64>, Counted<Vec<u8>, Vec<u8>>>());
+    rows.extend(golden::mixed::<FpTree<u64, u64>, FpTree<Vec<u8>, Vec<u8>>>());
     golden::check("fptree", &rows);
 }

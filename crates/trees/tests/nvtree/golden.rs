@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Pool};
+use pmindex_core::Pool;
 use pmindex_testkit::golden::{self, Row};
 use pmindex_trees::NvTree;
 
-type Counted<K, V> = NvTree<K, V, Counting>;
-
-fn pool() -> Arc<Pool<Counting>> {
+fn pool() -> Arc<Pool> {
     Arc::new(Pool::counting(16 << 20).expect("memory"))
 }
 
@@ -17,7 +15,7 @@ const RECORDS: u64 = 10;
 
 fn one_leaf() -> Vec<Row> {
     let pool = pool();
-    let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let tree = NvTree::<u64, u64>::create(&pool, "golden").expect("room");
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
     };
@@ -39,7 +37,7 @@ fn one_leaf() -> Vec<Row> {
 fn full_leaves() -> Row {
     const RECORDS: u64 = 42 * 100;
     let pool = pool();
-    let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let tree = NvTree::<u64, u64>::create(&pool, "golden").expect("room");
     tree.bulk_load(&mut (0..RECORDS).map(|key| (key, key))).expect("room");
     golden::measure(pool.pm(), "remove from full leaves", RECORDS / 2, || {
         for key in (0..RECORDS).step_by(2) {
@@ -56,7 +54,7 @@ fn scattered(i: u64) -> u64 {
 fn many() -> Vec<Row> {
     const RECORDS: u64 = 100_000;
     let pool = pool();
-    let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let tree = NvTree::<u64, u64>::create(&pool, "golden").expect("room");
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
     };
@@ -88,6 +86,6 @@ fn golden_nvtree() {
     let mut rows = one_leaf();
     rows.push(full_leaves());
     rows.extend(many());
-    rows.extend(golden::mixed::<Counted<u64, u64>, Counted<Vec<u8>, Vec<u8>>>());
+    rows.extend(golden::mixed::<NvTree<u64, u64>, NvTree<Vec<u8>, Vec<u8>>>());
     golden::check("nvtree", &rows);
 }

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Pool};
+use pmindex_core::Pool;
 use pmindex_index::{Index, PmIndex};
 use pmindex_testkit::golden::{self, Row};
 use pmindex_trees::SharedWbTree;
 
-type Counted<K, V> = SharedWbTree<K, V, Counting>;
-
-fn pool() -> Arc<Pool<Counting>> {
+fn pool() -> Arc<Pool> {
     Arc::new(Pool::counting(16 << 20).expect("memory"))
 }
 
@@ -18,7 +16,7 @@ const RECORDS: u64 = 40;
 
 fn one_leaf() -> Vec<Row> {
     let pool = pool();
-    let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let tree = SharedWbTree::<u64, u64>::create(&pool, "golden").expect("room");
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (1..=RECORDS).for_each(run)) // key 0 is what a free slot looks like
     };
@@ -44,7 +42,7 @@ fn scattered(i: u64) -> u64 {
 fn many() -> Vec<Row> {
     const RECORDS: u64 = 100_000;
     let pool = pool();
-    let tree = Counted::<u64, u64>::create(&pool, "golden").expect("room");
+    let tree = SharedWbTree::<u64, u64>::create(&pool, "golden").expect("room");
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (0..RECORDS).for_each(run))
     };
@@ -73,7 +71,7 @@ fn many() -> Vec<Row> {
 /// Records of other widths: two words of value.
 fn wide() -> Vec<Row> {
     let pool = pool();
-    let tree = Counted::<u64, u128>::create(&pool, "golden").expect("room");
+    let tree = SharedWbTree::<u64, u128>::create(&pool, "golden").expect("room");
     let row = |name: &str, run: &dyn Fn(u64)| {
         golden::measure(pool.pm(), name, RECORDS, || (1..=RECORDS).for_each(run))
     };
@@ -93,6 +91,6 @@ fn golden_wbtree() {
     let mut rows = one_leaf();
     rows.extend(wide());
     rows.extend(many());
-    rows.extend(golden::mixed::<Counted<u64, u64>, Counted<Vec<u8>, Vec<u8>>>());
+    rows.extend(golden::mixed::<SharedWbTree<u64, u64>, SharedWbTree<Vec<u8>, Vec<u8>>>());
     golden::check("wbtree", &rows);
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Counting, Pool};
+use pmindex_core::{Mapped, Pool};
 use pmindex_index::PmIndex;
 use pmindex_testkit::golden::{self, Row};
 use pmindex_woart::{ArtCow, Woart};
 
 /// Measures random keys of one word, with nodes of all kinds.
-fn rows<I: PmIndex<u64, u64, Counting>>() -> Vec<Row> {
+fn rows<I: PmIndex<u64, u64, Mapped>>() -> Vec<Row> {
     const RECORDS: u64 = 20_000;
     let pool = Arc::new(Pool::counting(16 << 20).expect("memory"));
     let index = I::create(&pool, "golden").expect("room");
@@ -36,14 +36,14 @@ fn rows<I: PmIndex<u64, u64, Counting>>() -> Vec<Row> {
 
 #[test]
 fn golden_woart() {
-    let mut all = rows::<Woart<u64, u64, Counting>>();
-    all.extend(golden::mixed::<Woart<u64, u64, Counting>, Woart<Vec<u8>, Vec<u8>, Counting>>());
+    let mut all = rows::<Woart<u64, u64>>();
+    all.extend(golden::mixed::<Woart<u64, u64>, Woart<Vec<u8>, Vec<u8>>>());
     golden::check("woart", &all);
 }
 
 #[test]
 fn golden_artcow() {
-    let mut all = rows::<ArtCow<u64, u64, Counting>>();
-    all.extend(golden::mixed::<ArtCow<u64, u64, Counting>, ArtCow<Vec<u8>, Vec<u8>, Counting>>());
+    let mut all = rows::<ArtCow<u64, u64>>();
+    all.extend(golden::mixed::<ArtCow<u64, u64>, ArtCow<Vec<u8>, Vec<u8>>>());
     golden::check("artcow", &all);
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::alloc::heap::Block;
 use crate::alloc::{AuditError, MicroLog, Owner};
 use crate::error::PmError;
-use crate::media::{Counting, Flushed, Mapped};
+use crate::media::Flushed;
 use crate::pool::IndexId;
 
 fn place(pool: &Pool<impl Medium>, root: PPtr<Root>, at: usize) -> &PmCell<PPtr<PmU64>> {
@@ -65,30 +65,30 @@ fn a_reservation_that_is_not_allocated_goes_back() {
 
 #[test]
 fn one_kib_costs_two_fences_and_few_lines() {
-    let pool: Pool<Counting<Mapped>> = Pool::counting(64 << 20).unwrap();
+    let pool: Pool = Pool::counting(64 << 20).unwrap();
     let root = new_root(&pool);
     alloc(&pool, root, 0, 1024).unwrap();
-    let before = pool.pm().counts();
+    let before = pool.pm().counter().expect("it counts").counts();
     alloc(&pool, root, 1, 1024).unwrap();
-    let counts = pool.pm().counts() - before;
+    let counts = pool.pm().counter().expect("it counts").counts() - before;
     assert_eq!((counts.fences, counts.lines), (2, 3), "ticket, place, bitmap");
-    let before = pool.pm().counts();
+    let before = pool.pm().counter().expect("it counts").counts();
     alloc(&pool, root, 2, 2048).unwrap();
-    let counts = pool.pm().counts() - before;
+    let counts = pool.pm().counter().expect("it counts").counts() - before;
     assert_eq!((counts.fences, counts.lines), (2, 5), "and header and page table of a new slab");
-    let before = pool.pm().counts();
+    let before = pool.pm().counter().expect("it counts").counts();
     pool.free_from(place(&pool, root, 1)).unwrap();
-    let counts = pool.pm().counts() - before;
+    let counts = pool.pm().counter().expect("it counts").counts() - before;
     assert_eq!((counts.fences, counts.lines), (2, 3));
 }
 
 #[test]
 fn a_batch_of_64_costs_two_fences() {
-    let pool: Pool<Counting<Mapped>> = Pool::counting(64 << 20).unwrap();
+    let pool: Pool = Pool::counting(64 << 20).unwrap();
     let root = new_root(&pool);
     let bits = &pool.get(root).unwrap().bits;
     for round in 0..4 {
-        let before = pool.pm().counts();
+        let before = pool.pm().counter().expect("it counts").counts();
         let mut op = pool.op().unwrap();
         let blocks = op.reserve_group::<[PmU64; 128]>(64).unwrap();
         for (bit, block) in (0..).zip(&blocks) {
@@ -99,7 +99,7 @@ fn a_batch_of_64_costs_two_fences() {
         let flushed = pool.pm().flush(bits).and(op.seal());
         let durable = pool.pm().fence(flushed).unwrap();
         op.finish(durable);
-        let counts = pool.pm().counts() - before;
+        let counts = pool.pm().counter().expect("it counts").counts() - before;
         assert_eq!(counts.fences, 2, "round {round}: 0.03 a block");
         assert!(counts.lines <= 32 + 1 + 3 * 2 + 2, "round {round}: {counts:?}");
         let live = blocks.iter().map(|block| block.ptr().offset()).chain([root.offset()]);
@@ -383,11 +383,11 @@ fn the_audit_finds_leaks_double_owners_and_lost_blocks() {
 
 #[test]
 fn a_change_outside_operations_settles_what_it_must_and_nothing_else() {
-    let pool: Pool<Counting<Mapped>> = Pool::counting(64 << 20).unwrap();
+    let pool: Pool = Pool::counting(64 << 20).unwrap();
     let root = new_root(&pool);
     pool.trim().unwrap();
     let bits = &pool.get(root).unwrap().bits;
-    let fences = || pool.pm().counts().fences;
+    let fences = || pool.pm().counter().expect("it counts").counts().fences;
     let before = fences();
     pool.settle(bits).unwrap();
     assert_eq!(fences(), before, "nothing is unsettled");

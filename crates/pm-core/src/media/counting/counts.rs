@@ -17,8 +17,8 @@ pub struct Counts {
     pub lines: u64,
     /// Lines written with non-temporal stores.
     pub nt_lines: u64,
-    /// Lines flushed without a store since their last flush: these flushes do nothing. Counted by a medium
-    /// that [watches lines](super::Counting::watch_lines).
+    /// Lines flushed without a store since their last flush: these flushes do nothing. Counted by
+    /// [`Mapped::counting`](super::super::Mapped::counting).
     pub clean: u64,
     /// Lines flushed again by the same thread without a fence in between, because a word was stored after the
     /// first flush: one flush would have been enough. Counted like `clean`.

@@ -264,8 +264,8 @@ fn of_many_creators_one_gets_the_pool_and_nobody_a_half_made_one() {
 fn a_counting_medium_works_on_a_file() {
     let place = Place::new();
     let opts = tiny().emulate_pm(true);
-    let pool = Pool::create_with(place.path(), &opts, crate::Counting::new).unwrap();
-    assert!(pool.pm().counts().fences > 0);
+    let pool = Pool::create_with(place.path(), &opts, crate::Mapped::counting).unwrap();
+    assert!(pool.pm().counter().expect("it counts").counts().fences > 0);
     assert_eq!(pool.durability(), crate::Durability::Flush);
 }
 
