@@ -44,8 +44,6 @@ pub use commit::link;
 pub use hash::{hash_bytes, hash_words};
 pub use pair::{Pair, PairValue, ordered_bytes};
 pub use pending::Pending;
-#[doc(hidden)]
-pub use probe::EncodedValue as Datum;
 pub use probe::{EncodedValue, Probe};
 pub use route::{OwnedRoute, Route, Separator, Tail, Tails};
 pub use salvage::{Salvaged, salvage_leaves};
