@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use pmindex_core::{Medium, OpenError, PmU64, Pool, PoolOptions};
+use pmindex_core::{Mapped, Medium, OpenError, PmU64, Pool, PoolOptions};
 
 fn options() -> PoolOptions {
     PoolOptions::new().size(4 << 20).emulate_pm(true).uuid(7)
