@@ -404,17 +404,9 @@ macro_rules! map_methods {
             Ok(())
         }
         fn try_insert_many(&self, records: &[(u64, u64)]) -> InsertMany {
-            let mut result = InsertMany::default();
-            for (key, value) in records {
-                match self.try_insert(key, value) {
-                    Ok(new) => result.inserted.push(new.is_ok()),
-                    Err(error) => {
-                        result.stopped = Some(error);
-                        break;
-                    }
-                }
-            }
-            result
+            InsertMany::one_by_one(records, |(key, value)| {
+                self.try_insert(key, value).map(|new| new.is_ok())
+            })
         }
         fn stats(&self) -> Result<Stats, IndexError> {
             self.sizes().noted(&self.pool)

@@ -14,9 +14,11 @@ use std::slice::from_ref;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Owner, PmError};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{EncodedValue, Loader, Probe, bulk_load, link, low_between, ordered_bytes};
+use pmindex_record::{
+    EncodedValue, Loader, Probe, bits, bulk_load, link, low_between, ordered_bytes,
+};
 
-use crate::layout::{Geometry, NodePtr, Slot, bits};
+use crate::layout::{Geometry, NodePtr, Slot};
 use crate::node::{Incoming, Low, Node};
 use crate::tree::PacTree;
 

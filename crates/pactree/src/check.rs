@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Probe, RecordBlock, ordered_bytes};
+use pmindex_record::{Probe, RecordBlock, bits, ordered_bytes};
 
 use crate::follow::What;
-use crate::layout::{Geometry, Root, Slot, bits};
+use crate::layout::{Geometry, Root, Slot};
 use crate::node::Node;
 use crate::tree::PacTree;
 

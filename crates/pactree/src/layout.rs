@@ -79,18 +79,6 @@ pm_struct! {
 /// The offset of the topmost word of the trie in the root.
 pub(crate) const TRIE: u64 = std::mem::offset_of!(Root, trie) as u64;
 
-/// The set bits of a mask, ascending.
-#[inline(always)]
-pub(crate) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        (mask != 0).then(|| {
-            let bit = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            bit
-        })
-    })
-}
-
 /// A node's link to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Next(u64);

@@ -10,10 +10,10 @@
 
 use pmindex_core::{Medium, PmError, Word};
 use pmindex_index::{Key, MAX_INLINE_WORDS, Value};
-use pmindex_record::Probe;
+use pmindex_record::{Probe, bits};
 
 use crate::follow::What;
-use crate::layout::{Geometry, Next, Slot, bits};
+use crate::layout::{Geometry, Next, Slot};
 use crate::node::Node;
 use crate::tree::PacTree;
 

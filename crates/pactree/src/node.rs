@@ -19,9 +19,9 @@ use std::marker::PhantomData;
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{EncodedValue, Probe, RecordBlock, link, sort_keys};
+use pmindex_record::{EncodedValue, Probe, RecordBlock, bits, link};
 
-use crate::layout::{Geometry, MAX_LEAF, Next, NodePtr, Slot, bits};
+use crate::layout::{Geometry, MAX_LEAF, Next, NodePtr, Slot};
 
 /// A node in a pool, its bounds checked.
 pub(crate) struct Node<'p, K, V, const LEAF: usize> {
@@ -183,14 +183,10 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Node<'p, K, V, LEAF> {
     ) -> Result<Option<usize>, PmError> {
         let pm = pool.pm();
         let namesakes = pm.match_byte(self.fingerprint_cells(), probe.fingerprint()) & bitmap;
-        for i in bits(namesakes) {
-            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
-                return Ok(Some(i));
-            }
-        }
-        if namesakes != 0 {
-            let others = bits(namesakes).filter(|&i| i < LEAF).map(|i| self.slot(i));
-            Slot::<K, V>::check_namesakes(pool, others, probe.fingerprint())?;
+        let found =
+            Slot::<K, V>::find_among(pool, (namesakes, LEAF), probe, |i| self.slot(i), |_| true)?;
+        if found.is_some() {
+            return Ok(found);
         }
         if bitmap & !Geometry::<K, V, LEAF>::ALL != 0 {
             return Err(PmError::Corrupt { what: "the bitmap of a node", offset: self.offset });
@@ -233,51 +229,13 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Node<'p, K, V, LEAF> {
             let mut start = 0;
             for tied in ranks.chunk_by(|a, b| prefix(a) == prefix(b)) {
                 if tied.len() > 1 {
-                    self.order_tied(pool, &mut order.slots[start..start + tied.len()])?;
+                    let tied = &mut order.slots[start..start + tied.len()];
+                    Slot::<K, V>::sort_tied(pool, tied, |i| self.slot(i))?;
                 }
                 start += tied.len();
             }
         }
         Ok(order)
-    }
-
-    /// Puts slots whose keys have the same first word in the order of their keys.
-    #[inline(never)]
-    fn order_tied<M: Medium>(&self, pool: &Pool<M>, slots: &mut [u8]) -> Result<(), PmError> {
-        match K::SHAPE {
-            Shape::Inline(n) => {
-                self.order_words(pool.pm(), slots, n);
-                Ok(())
-            }
-            Shape::Bytes => self.order_strings(pool, slots),
-        }
-    }
-
-    /// As [`order_tied`](Self::order_tied), for keys of `n` words.
-    fn order_words(&self, pm: &impl Medium, slots: &mut [u8], n: usize) {
-        let word = |slot: u8, at: usize| match self.slot(slot.into()).get(at) {
-            Some(cell) if at < n => pm.load_word(cell),
-            _ => 0,
-        };
-        sort_keys(slots, 1, &word, &|_| 8 * n);
-    }
-
-    /// As [`order_tied`](Self::order_tied), for byte strings.
-    fn order_strings<M: Medium>(&self, pool: &Pool<M>, slots: &mut [u8]) -> Result<(), PmError> {
-        let pm = pool.pm();
-        let offset = |slot: u8| Slot::<K, V>::block(pm, self.slot(slot.into()));
-        for &slot in &*slots {
-            RecordBlock::prefetch(pool, offset(slot));
-        }
-        let mut blocks = [RecordBlock::EMPTY; MAX_LEAF];
-        for &slot in &*slots {
-            blocks[usize::from(slot)] = RecordBlock::at(pool, offset(slot))?;
-        }
-        let block = |slot: u8| &blocks[usize::from(slot)];
-        sort_keys(slots, 0, &|slot, at| block(slot).key_word(pm, at), &|slot| {
-            block(slot).key_len()
-        });
-        Ok(())
     }
 
     /// Returns the owner of the block of slot `i`: its bit of the bitmap.

@@ -9,10 +9,12 @@ use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Records, Value};
-use pmindex_record::{Barren, Bounds, LeafSource, Outside, Probe, RecordBlock, Route, Scan, Sink};
+use pmindex_record::{
+    Barren, Bounds, LeafSource, Outside, Probe, RecordBlock, Route, Scan, Sink, bits,
+};
 
 use crate::access::At;
-use crate::layout::{Slot, bits};
+use crate::layout::Slot;
 use crate::node::Node;
 use crate::tree::PacTree;
 

@@ -4,7 +4,7 @@ use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Probe, Salvaged, salvage_leaves};
 
-use crate::layout::{Geometry, Root, Slot, bits};
+use crate::layout::{Geometry, Root, Slot};
 use crate::node::Node;
 use crate::tree::PacTree;
 
@@ -49,14 +49,7 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
     if bitmap & !Geometry::<K, V, LEAF>::ALL != 0 {
         return Salvaged { good: Vec::new(), bad: 1, next };
     }
-    let (mut good, mut bad) = (Vec::new(), 0);
-    for i in bits(bitmap) {
-        let key = Slot::<K, V>::key(pool, node.slot(i));
-        let right = |key: &K| Probe::of_stored(key).fingerprint() == node.fingerprint(pm, i);
-        match (key, Slot::<K, V>::value(pool, node.slot(i))) {
-            (Ok(key), Ok(value)) if right(&key) => good.push((key, value)),
-            _ => bad += 1,
-        }
-    }
+    let is_right = |i, key: &K| Probe::of_stored(key).fingerprint() == node.fingerprint(pm, i);
+    let (good, bad) = Slot::<K, V>::salvage(pool, bitmap, |i| node.slot(i), is_right);
     Salvaged { good, bad, next }
 }

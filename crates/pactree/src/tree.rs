@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicBool;
 use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, RecoveryReport, Stats, Value};
-use pmindex_record::{RecordBlock, Tally};
+use pmindex_record::{RecordBlock, Tally, bits};
 use pmindex_woart::Trie;
 
 use crate::follow::Behind;
-use crate::layout::{Geometry, Root, Slot, bits};
+use crate::layout::{Geometry, Root, Slot};
 use crate::node::Node;
 
 /// A persistent, concurrent ordered map: nodes of records in a list, and a trie that leads to them, all in PM.

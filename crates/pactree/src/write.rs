@@ -125,17 +125,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
 
     /// Inserts many records: as many inserts, which end at the first error.
     pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        let mut result = InsertMany::default();
-        for (key, value) in records {
-            match self.try_insert(key.borrowed(), value.borrowed()) {
-                Ok(new) => result.inserted.push(new.is_ok()),
-                Err(error) => {
-                    result.stopped = Some(error);
-                    break;
-                }
-            }
-        }
-        result
+        InsertMany::one_by_one(records, |(key, value)| {
+            self.try_insert(key.borrowed(), value.borrowed()).map(|new| new.is_ok())
+        })
     }
 
     /// Replaces a value; [`Missing`] (and no change) if there is no such key.

@@ -26,6 +26,23 @@ pub struct InsertMany {
     pub stopped: Option<IndexError>,
 }
 
+impl InsertMany {
+    /// Calls `insert`, which returns whether the key is new, with one record after another, until the first error.
+    pub fn one_by_one<R>(records: &[R], insert: impl Fn(&R) -> Result<bool, IndexError>) -> Self {
+        let mut result = Self::default();
+        for record in records {
+            match insert(record) {
+                Ok(new) => result.inserted.push(new),
+                Err(error) => {
+                    result.stopped = Some(error);
+                    break;
+                }
+            }
+        }
+        result
+    }
+}
+
 /// The size of an index: counts, and bytes where the name says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {

@@ -20,6 +20,7 @@
 //! [`PmError::Corrupt`]: pmindex_core::PmError::Corrupt
 #![forbid(unsafe_code)]
 
+mod among;
 mod block;
 mod bulk;
 mod commit;
@@ -38,6 +39,7 @@ mod slot;
 mod sort;
 mod tally;
 
+pub use among::bits;
 pub use block::{RecordBlock, read_into};
 pub use bulk::{Loader, bulk_load, in_parts};
 pub use commit::link;

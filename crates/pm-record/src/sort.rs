@@ -3,7 +3,7 @@
 use pmindex_core::rank_sort;
 
 /// The largest number of keys in a leaf.
-const MOST: usize = 64;
+pub(crate) const MOST: usize = 64;
 
 /// Sorts keys that agree in their first words, `from` of them: `word` returns a key's words, most significant
 /// byte first and with zeros behind its end, `len` its bytes. At most 64 keys.

@@ -132,17 +132,9 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
 
     /// Inserts many records, one by one, until the first error.
     pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        let mut result = InsertMany::default();
-        for (key, value) in records {
-            match self.try_insert(key.borrowed(), value.borrowed()) {
-                Ok(new) => result.inserted.push(new.is_ok()),
-                Err(error) => {
-                    result.stopped = Some(error);
-                    break;
-                }
-            }
-        }
-        result
+        InsertMany::one_by_one(records, |(key, value)| {
+            self.try_insert(key.borrowed(), value.borrowed()).map(|new| new.is_ok())
+        })
     }
 
     /// Inserts, or makes room and returns `false`.

@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 
 use pmindex_core::{Medium, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Probe, Route, Slot};
+use pmindex_record::{Probe, Route, Slot, bits};
 
-use crate::layout::{Taken, bits, tag_of};
+use crate::layout::{Taken, tag_of};
 use crate::leaf::Bnode;
 use crate::leaves::At;
 use crate::middle::{Mnode, NONE};

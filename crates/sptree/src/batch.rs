@@ -21,11 +21,11 @@ use std::cmp::Ordering;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, PmError};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
-use pmindex_record::{EncodedValue, Probe, Route, Slot};
+use pmindex_record::{EncodedValue, Probe, Route, Slot, bits};
 
 use crate::access::HOPS;
 use crate::buffer::{Group, WriteBuffers};
-use crate::layout::{BnodePtr, Taken, bits, tag_of};
+use crate::layout::{BnodePtr, Taken, tag_of};
 use crate::leaf::{Bnode, Incoming, finish};
 use crate::leaves::{At, Held};
 use crate::middle::Mnode;

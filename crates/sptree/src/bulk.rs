@@ -15,11 +15,11 @@ use std::slice::from_ref;
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{EncodedValue, Loader, Probe, Slot, bulk_load};
+use pmindex_record::{EncodedValue, Loader, Probe, Slot, bits, bulk_load};
 
 use crate::buffer::WriteBuffers;
 use crate::image::Image;
-use crate::layout::{BnodePtr, Geometry, MAX_LEAF, Next, Root, Taken, bits, tag_of};
+use crate::layout::{BnodePtr, Geometry, MAX_LEAF, Next, Root, Taken, tag_of};
 use crate::leaf::{Bnode, Incoming, finish};
 use crate::leaves::Leaves;
 use crate::low::Low;

@@ -2,9 +2,9 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Probe, RecordBlock, Route, Slot};
+use pmindex_record::{Probe, RecordBlock, Route, Slot, bits};
 
-use crate::layout::{Root, bits, tag_of};
+use crate::layout::{Root, tag_of};
 use crate::leaf::Bnode;
 use crate::middle::{Mnode, NONE};
 use crate::tree::SpTree;

@@ -5,9 +5,9 @@ use std::ops::Bound;
 
 use pmindex_core::{LINE, Medium, PmError, rank_sort};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Bounds, Outside, Probe, RecordBlock, Route, Scratch, Sink, Slot};
+use pmindex_record::{Bounds, Outside, Probe, RecordBlock, Route, Scratch, Sink, Slot, bits};
 
-use crate::layout::{MAX_LEAF, Taken, bits};
+use crate::layout::{MAX_LEAF, Taken};
 use crate::leaf::Bnode;
 use crate::leaves::At;
 use crate::middle::{Mnode, NONE};

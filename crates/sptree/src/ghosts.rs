@@ -9,9 +9,9 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
-use pmindex_record::{Probe, Route, Slot};
+use pmindex_record::{Probe, Route, Slot, bits};
 
-use crate::layout::{Next, Taken, bits};
+use crate::layout::{Next, Taken};
 use crate::leaf::Bnode;
 use crate::leaves::Leaves;
 use crate::low::Low;

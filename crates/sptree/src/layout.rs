@@ -126,18 +126,6 @@ pub(crate) const fn slots_of(leaf: usize) -> u64 {
     u64::MAX >> (MAX_LEAF - leaf)
 }
 
-/// The set bits of a mask, ascending.
-#[inline(always)]
-pub(crate) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        (mask != 0).then(|| {
-            let bit = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            bit
-        })
-    })
-}
-
 /// A Bnode's link to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Next(u64);

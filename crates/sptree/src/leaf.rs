@@ -28,7 +28,7 @@ use pmindex_core::{Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Wo
 use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{EncodedValue, Pending, Probe, RecordBlock, Route, Slot};
 
-use crate::layout::{BnodePtr, Geometry, HEADER_WORDS, MAX_LEAF, Next, Taken, bits, tag_of};
+use crate::layout::{BnodePtr, Geometry, HEADER_WORDS, MAX_LEAF, Next, Taken, tag_of};
 use crate::log::SEQ_MAX;
 
 /// A Bnode in a pool, its bounds checked.
@@ -215,18 +215,9 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         slots: u64,
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
-        for i in bits(slots) {
-            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
-                return Ok(Some(i));
-            }
-        }
-        if slots != 0 {
-            // A pending record may have another tag, or be incomplete.
-            let whole = |&i: &usize| i < LEAF && self.pending_slot(pool.pm()) != Some(i);
-            let others = bits(slots).filter(whole).map(|i| self.slot(i));
-            Slot::<K, V>::check_namesakes(pool, others, probe.fingerprint())?;
-        }
-        Ok(None)
+        // A pending record may have another tag, or be incomplete.
+        let is_whole = |i| self.pending_slot(pool.pm()) != Some(i);
+        Slot::<K, V>::find_among(pool, (slots, LEAF), probe, |i| self.slot(i), is_whole)
     }
 
     /// Stores the tag of slot `i`.

@@ -2,9 +2,9 @@
 
 use pmindex_core::{LINE, Medium};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{Probe, Route};
+use pmindex_record::{Probe, Route, bits};
 
-use crate::layout::{BnodePtr, Taken, bits, tag_of};
+use crate::layout::{BnodePtr, Taken, tag_of};
 use crate::leaves::{At, Held};
 use crate::tree::SpTree;
 

@@ -19,10 +19,10 @@
 
 use pmindex_core::{Flushed, Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{OwnedRoute, Route, Slot};
+use pmindex_record::{OwnedRoute, Route, Slot, bits};
 
 use crate::buffer::ChainOver;
-use crate::layout::{BnodePtr, Next, Taken, bits};
+use crate::layout::{BnodePtr, Next, Taken};
 use crate::leaf::{Bnode, finish};
 use crate::middle::{Mnode, NONE};
 use crate::tree::SpTree;

@@ -6,9 +6,9 @@
 
 use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{RecordBlock, Slot, sort_keys};
+use pmindex_record::{RecordBlock, Slot, bits, sort_keys};
 
-use crate::layout::{MAX_LEAF, Taken, bits};
+use crate::layout::{MAX_LEAF, Taken};
 use crate::leaf::Bnode;
 
 /// A Bnode's records in order.

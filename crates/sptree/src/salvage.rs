@@ -8,7 +8,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Probe, Route, Slot};
 
 use crate::buffer::follow;
-use crate::layout::{Geometry, Root, bits, tag_of};
+use crate::layout::{Geometry, Root, tag_of};
 use crate::leaf::Bnode;
 use crate::log::{Kind, Log};
 use crate::tree::SpTree;
@@ -185,15 +185,9 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
     if !taken.is_valid(LEAF) || !bnode.next(pm).is_valid() {
         return (Vec::new(), 1);
     }
-    let (mut good, mut bad) = (Vec::new(), 0);
-    for i in bits(taken.slots()) {
-        let key = Slot::<K, V>::key(pool, bnode.slot(i));
+    let is_right = |i: usize, key: &K| {
         let tag = pm.load_word(&bnode.tag_cells()[i / 8]).to_le_bytes()[i % 8];
-        let right = |key: &K| pending == Some(i) || tag_of(&Probe::of_stored(key)) == tag;
-        match (key, Slot::<K, V>::value(pool, bnode.slot(i))) {
-            (Ok(key), Ok(value)) if right(&key) => good.push((key, value)),
-            _ => bad += 1,
-        }
-    }
-    (good, bad)
+        pending == Some(i) || tag_of(&Probe::of_stored(key)) == tag
+    };
+    Slot::<K, V>::salvage(pool, taken.slots(), |i| bnode.slot(i), is_right)
 }

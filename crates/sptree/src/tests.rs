@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pmindex_core::{Mapped, Medium, Pool};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::{Probe, Slot, bits};
 
 use crate::SpTree;
-use crate::layout::{Next, bits};
+use crate::layout::Next;
 use crate::lock::Writes;
 use crate::middle::NONE;
 

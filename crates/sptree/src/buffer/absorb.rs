@@ -2,12 +2,12 @@
 
 use pmindex_core::{Flushed, LINE, Medium, PmError, PmU64};
 use pmindex_index::{Key, Value};
-use pmindex_record::{EncodedValue, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot, bits};
 
 use super::WriteBuffers;
 use super::table::{BufferTable, ENTRIES};
 use super::write::payload;
-use crate::layout::{BnodePtr, MAX_LEAF, Taken, bits, tag_of};
+use crate::layout::{BnodePtr, MAX_LEAF, Taken, tag_of};
 use crate::leaf::Bnode;
 use crate::leaves::{Held, Leaves, Locked};
 use crate::middle::Mnode;

@@ -2,11 +2,11 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
-use pmindex_record::{Bounds, Outside, Probe, Route, Sink, Slot};
+use pmindex_record::{Bounds, Outside, Probe, Route, Sink, Slot, bits};
 
 use super::WriteBuffers;
 use super::table::ENTRIES_MAX;
-use crate::layout::{Taken, bits, tag_of};
+use crate::layout::{Taken, tag_of};
 use crate::leaf::Bnode;
 use crate::leaves::Leaves;
 use crate::middle::Mnode;

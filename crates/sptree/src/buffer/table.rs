@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use parking_lot::Mutex;
 use pmindex_core::{Arena, Mapped, Medium, PmCell, PmError, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Value};
-use pmindex_record::{EncodedValue, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot, bits};
 
 use super::pieces::{self, PIECES, Pieces, per_piece};
-use crate::layout::{bits, tag_of};
+use crate::layout::tag_of;
 use crate::leaves::Hit;
 use crate::log::{Chain, Location, SEQ_MAX};
 

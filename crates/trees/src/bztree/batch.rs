@@ -9,11 +9,11 @@
 use pmindex_core::{LINE, Medium, PPtr, PmError, Word};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
 use pmindex_pmwcas::Session;
-use pmindex_record::{EncodedValue, Probe};
+use pmindex_record::{EncodedValue, Probe, bits};
 
 use super::inner::Target;
 use super::layout::{Entry, Geometry, MAX_LEVEL, NOTHING, Place, Ptr, Status};
-use super::leaf::{Leaf, bits, corrupt};
+use super::leaf::{Leaf, corrupt};
 use super::record::{RawRef, Record};
 use super::tree::{BzTree, pool_error};
 use super::write::Want;

@@ -8,12 +8,12 @@
 use pmindex_core::{Medium, PmError, Word};
 use pmindex_index::{IndexError, Key, Noted, Shape, Value};
 use pmindex_pmwcas::{Descriptor, Session};
-use pmindex_record::{EncodedValue, Probe, Slot, separator_between};
+use pmindex_record::{EncodedValue, Probe, Slot, bits, separator_between};
 
 use super::inner::Target;
 use super::install::{Change, Refused};
 use super::layout::{Geometry, Ptr};
-use super::leaf::{Item, Source, bits};
+use super::leaf::{Item, Source};
 use super::record::Raw;
 use super::tree::{BzTree, pool_error};
 

@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{RecordBlock, hash_bytes, hash_words};
+use pmindex_record::{RecordBlock, bits, hash_bytes, hash_words};
 
 use super::inner::Inner;
 use super::layout::{Entry, Geometry, MAX_LEVEL, Ptr, Root, State};
-use super::leaf::{Leaf, bits, corrupt};
+use super::leaf::{Leaf, corrupt};
 use super::record::Raw;
 use super::tree::BzTree;
 

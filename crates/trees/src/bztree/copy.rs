@@ -7,8 +7,10 @@ use pmindex_core::{Medium, PmError, Word};
 use pmindex_index::{Key, Value};
 use pmindex_pmwcas::{MAX_VALUE, Mwcas};
 
+use pmindex_record::bits;
+
 use super::layout::{ENTRIES, Geometry, INFO, Info, MAX_LEAF, STATUS, Status, WIDE};
-use super::leaf::{Draft, Item, Leaf, MOST_LATER, bits, corrupt};
+use super::leaf::{Draft, Item, Leaf, MOST_LATER, corrupt};
 use super::record::Raw;
 use super::tree::BzTree;
 

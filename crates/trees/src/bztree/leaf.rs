@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use pmindex_core::{Medium, PmError, PmU64, Word};
 use pmindex_index::{Key, Value};
 use pmindex_pmwcas::{MAX_VALUE, Mwcas};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::{Probe, Slot, bits};
 
 use super::layout::{
     DEAD, ENTRIES, Entry, Geometry, INFO, Info, MAX_LEAF, NOTHING, Place, Ptr, STATUS, State,
@@ -76,18 +76,6 @@ pub(super) struct Item<'p> {
 #[inline(always)]
 const fn later_bit(number: usize) -> u64 {
     if number < MAX_LEAF + MOST_LATER { 1 << (number - MAX_LEAF) } else { 0 }
-}
-
-/// The set bits of a mask, ascending.
-#[inline(always)]
-pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        (mask != 0).then(|| {
-            let bit = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            bit
-        })
-    })
 }
 
 impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V, LEAF, INNER> {

@@ -9,12 +9,12 @@ use std::ops::Bound;
 
 use pmindex_core::{LINE, Mapped, Medium, PPtr, PmError, Pool};
 use pmindex_index::{IndexError, Key, Shape, Value};
-use pmindex_record::{Bounds, LeafSource, Probe, Scan, Sink};
+use pmindex_record::{Bounds, LeafSource, Probe, Scan, Sink, bits};
 
 use super::access::Path;
 use super::inner::Target;
 use super::layout::{Geometry, MAX_LEAF};
-use super::leaf::{Leaf, bits, corrupt};
+use super::leaf::{Leaf, corrupt};
 use super::record::{Known, Raw, Record};
 use super::tree::BzTree;
 

@@ -3,10 +3,10 @@
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{LINE, Medium, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Probe, RecordBlock};
+use pmindex_record::{Probe, RecordBlock, bits};
 
 use super::inner::Route;
-use super::layout::{Geometry, LeafPtr, LeafState, Slot, bits};
+use super::layout::{Geometry, LeafPtr, LeafState, Slot};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 

@@ -25,11 +25,11 @@ use std::cmp::Ordering;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, words_of};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
-use pmindex_record::{EncodedValue, Probe};
+use pmindex_record::{EncodedValue, Probe, bits};
 
 use super::access::At;
 use super::inner::{BATCH, Cursor};
-use super::layout::{Geometry, LeafPtr, LeafState, Slot, bits};
+use super::layout::{Geometry, LeafPtr, LeafState, Slot};
 use super::leaf::{Leaf, finish};
 use super::tree::FpTree;
 

@@ -14,11 +14,11 @@ use std::slice::from_ref;
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Shape, Value, Words};
-use pmindex_record::{EncodedValue, Loader, Probe, bulk_load, separator_between};
+use pmindex_record::{EncodedValue, Loader, Probe, bits, bulk_load, separator_between};
 
 use super::image::LeafImage;
 use super::inner::{Built, LeafRef, Route};
-use super::layout::{Geometry, LeafPtr, LeafState, Root, Slot, bits};
+use super::layout::{Geometry, LeafPtr, LeafState, Root, Slot};
 use super::leaf::{Incoming, Leaf, finish, link};
 use super::tree::FpTree;
 use super::unlink::unlink_between;

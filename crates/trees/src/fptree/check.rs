@@ -2,10 +2,10 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Noted, Shape, Value};
-use pmindex_record::{Probe, RecordBlock};
+use pmindex_record::{Probe, RecordBlock, bits};
 
 use super::inner::Route;
-use super::layout::{LeafState, Root, Slot, bits};
+use super::layout::{LeafState, Root, Slot};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 

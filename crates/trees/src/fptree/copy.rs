@@ -5,11 +5,11 @@ use std::ops::Bound;
 
 use pmindex_core::{LINE, Medium, PmError, rank_sort};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Bounds, Outside, Probe, RecordBlock, Scratch, Sink};
+use pmindex_record::{Bounds, Outside, Probe, RecordBlock, Scratch, Sink, bits};
 
 use super::access::At;
 use super::inner::{Route, Siblings};
-use super::layout::{Geometry, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
+use super::layout::{Geometry, LeafPtr, LeafState, MAX_LEAF, Slot};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 

@@ -174,18 +174,6 @@ impl LeafState {
     }
 }
 
-/// The set bits of a mask, ascending.
-#[inline(always)]
-pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        (mask != 0).then(|| {
-            let bit = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            bit
-        })
-    })
-}
-
 /// Where things are in a leaf of `LEAF` slots for keys `K` and values `V`.
 pub(super) struct Geometry<K, V, const LEAF: usize>(core::marker::PhantomData<fn() -> (K, V)>);
 

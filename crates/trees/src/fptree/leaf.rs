@@ -27,9 +27,9 @@ use pmindex_core::{
     Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of,
 };
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{EncodedValue, Pending, Probe, RecordBlock, sort_keys};
+use pmindex_record::{EncodedValue, Pending, Probe, bits};
 
-use super::layout::{Geometry, HEADER_WORDS, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
+use super::layout::{Geometry, HEADER_WORDS, LeafPtr, LeafState, MAX_LEAF, Slot};
 
 /// A leaf in a pool, its bounds checked.
 pub(super) struct Leaf<'p, K, V, const LEAF: usize> {
@@ -166,14 +166,10 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
         let namesakes = self.matches(pool.pm(), state, probe);
-        for i in bits(namesakes) {
-            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
-                return Ok(Some(i));
-            }
-        }
-        if namesakes != 0 {
-            let others = bits(namesakes).filter(|&i| i < LEAF).map(|i| self.slot(i));
-            Slot::<K, V>::check_namesakes(pool, others, probe.fingerprint())?;
+        let found =
+            Slot::<K, V>::find_among(pool, (namesakes, LEAF), probe, |i| self.slot(i), |_| true)?;
+        if found.is_some() {
+            return Ok(found);
         }
         if !state.is_valid(LEAF) {
             return Err(PmError::Corrupt { what: "a leaf's state", offset: self.offset() });
@@ -227,37 +223,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         if slots.len() < 2 || K::SHAPE == Shape::Inline(1) {
             return Ok(());
         }
-        self.put_tied_in_order(pool, slots)
-    }
-
-    #[inline(never)]
-    fn put_tied_in_order<M: Medium>(
-        &self,
-        pool: &Pool<M>,
-        slots: &mut [u8],
-    ) -> Result<(), PmError> {
-        let pm = pool.pm();
-        let slot_of = |slot: u8| self.slot(usize::from(slot));
-        match K::SHAPE {
-            Shape::Inline(n) => {
-                let word =
-                    |slot, at: usize| if at < n { pm.load_word(&slot_of(slot)[at]) } else { 0 };
-                sort_keys(slots, 1, &word, &|_| 8 * n);
-            }
-            Shape::Bytes => {
-                let block_of = |slot| Slot::<K, V>::block(pm, slot_of(slot));
-                for &slot in &*slots {
-                    RecordBlock::prefetch(pool, block_of(slot));
-                }
-                let mut blocks = [RecordBlock::EMPTY; MAX_LEAF];
-                for &slot in &*slots {
-                    blocks[usize::from(slot)] = RecordBlock::at(pool, block_of(slot))?;
-                }
-                let word = |slot, at| blocks[usize::from(slot)].key_word(pm, at);
-                sort_keys(slots, 0, &word, &|slot| blocks[usize::from(slot)].key_len());
-            }
-        }
-        Ok(())
+        Slot::<K, V>::sort_tied(pool, slots, |i| self.slot(i))
     }
 
     /// The first word of the key in slot `i`: its words or its first 8 bytes order keys, ties

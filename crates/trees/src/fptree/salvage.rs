@@ -4,7 +4,7 @@ use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::{Probe, Salvaged, salvage_leaves};
 
-use super::layout::{Geometry, Root, Slot, bits};
+use super::layout::{Geometry, Root, Slot};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 
@@ -51,14 +51,7 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
     if !state.is_valid(LEAF) {
         return Salvaged { good: Vec::new(), bad: 1, next: leaf.next(pm) };
     }
-    let (mut good, mut bad) = (Vec::new(), 0);
-    for i in bits(state.slots()) {
-        let key = Slot::<K, V>::key(pool, leaf.slot(i));
-        let right = |key: &K| Probe::of_stored(key).fingerprint() == leaf.fingerprint(pm, i);
-        match (key, Slot::<K, V>::value(pool, leaf.slot(i))) {
-            (Ok(key), Ok(value)) if right(&key) => good.push((key, value)),
-            _ => bad += 1,
-        }
-    }
+    let is_right = |i, key: &K| Probe::of_stored(key).fingerprint() == leaf.fingerprint(pm, i);
+    let (good, bad) = Slot::<K, V>::salvage(pool, state.slots(), |i| leaf.slot(i), is_right);
     Salvaged { good, bad, next: leaf.next(pm) }
 }

@@ -13,10 +13,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::{LINE, Medium, PmError, Pool};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{RecordBlock, separator_between};
+use pmindex_record::{RecordBlock, bits, separator_between};
 
 use super::inner::{InnerTree, LeafRef, Route};
-use super::layout::{Geometry, LeafPtr, LeafState, MAX_LEAF, Slot, bits};
+use super::layout::{Geometry, LeafPtr, LeafState, MAX_LEAF, Slot};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 use crate::threads::{on_threads, threads_for};

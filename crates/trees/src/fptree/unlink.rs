@@ -30,10 +30,10 @@
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, Pool};
 use pmindex_index::{Key, MAX_INLINE_WORDS, Value};
-use pmindex_record::Probe;
+use pmindex_record::{Probe, bits};
 
 use super::inner::Route;
-use super::layout::{Geometry, LeafPtr, LeafState, Slot, bits};
+use super::layout::{Geometry, LeafPtr, LeafState, Slot};
 use super::leaf::{Leaf, link};
 use super::tree::FpTree;
 

@@ -3,10 +3,10 @@
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{LINE, Medium, PmError, PmU64, Pool};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{Probe, RecordBlock, Slot};
+use pmindex_record::{Probe, RecordBlock, Slot, bits};
 
 use super::inner::{Entry, Route};
-use super::layout::{Geometry, Hint, LeafPtr, bits};
+use super::layout::{Geometry, Hint, LeafPtr};
 use super::leaf::Leaf;
 use super::tree::NvTree;
 

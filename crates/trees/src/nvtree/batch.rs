@@ -27,11 +27,11 @@ use std::cmp::Ordering;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, PmError};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
-use pmindex_record::{EncodedValue, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot, bits};
 
 use super::access::At;
 use super::inner::{BATCH, Cursor, Entry, Route};
-use super::layout::{Geometry, Hint, LeafPtr, Mark, bits};
+use super::layout::{Geometry, Hint, LeafPtr, Mark};
 use super::leaf::{Incoming, Leaf};
 use super::tree::NvTree;
 

@@ -14,11 +14,11 @@ use std::slice::from_ref;
 
 use pmindex_core::{Flushed, Medium, Owner, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, Shape, Value, Words};
-use pmindex_record::{EncodedValue, Loader, Probe, Slot, bulk_load, separator_between};
+use pmindex_record::{EncodedValue, Loader, Probe, Slot, bits, bulk_load, separator_between};
 
 use super::image::LeafImage;
 use super::inner::{Built, LeafRef, Route};
-use super::layout::{Geometry, Mark, Root, bits};
+use super::layout::{Geometry, Mark, Root};
 use super::leaf::{Incoming, Leaf, link};
 use super::tree::NvTree;
 use super::unlink::unlink_behind;

@@ -2,10 +2,10 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Noted, Shape, Value};
-use pmindex_record::{Probe, RecordBlock, Slot};
+use pmindex_record::{Probe, RecordBlock, Slot, bits};
 
 use super::inner::Route;
-use super::layout::{Hint, Root, bits};
+use super::layout::{Hint, Root};
 use super::leaf::Leaf;
 use super::tree::NvTree;
 

@@ -2,11 +2,11 @@
 
 use pmindex_core::{LINE, Medium, PmError, Word, rank_sort};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Bounds, Outside, Scratch, Sink, Slot};
+use pmindex_record::{Bounds, Outside, Scratch, Sink, Slot, bits};
 
 use super::access::At;
 use super::inner::{Route, Siblings};
-use super::layout::{Geometry, Hint, LeafPtr, MAX_LEAF, bits};
+use super::layout::{Geometry, Hint, LeafPtr, MAX_LEAF};
 use super::leaf::Leaf;
 use super::tree::NvTree;
 

@@ -2,9 +2,9 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::{Probe, Slot, bits};
 
-use super::layout::{Geometry, Hint, Mark, NEXT, bits};
+use super::layout::{Geometry, Hint, Mark, NEXT};
 use super::leaf::{Incoming, Leaf};
 
 /// A leaf in the making, in private memory.

@@ -22,9 +22,9 @@ use std::marker::PhantomData;
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{EncodedValue, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot, bits};
 
-use super::layout::{Geometry, Hint, LeafPtr, MAX_LEAF, Mark, NEXT, bits};
+use super::layout::{Geometry, Hint, LeafPtr, MAX_LEAF, Mark, NEXT};
 
 /// A leaf in a pool, its bounds checked.
 pub(super) struct Leaf<'p, K, V, const LEAF: usize> {
@@ -166,16 +166,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
         let namesakes = self.matches(pool.pm(), hint, probe);
-        for i in bits(namesakes) {
-            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
-                return Ok(Some(i));
-            }
-        }
-        if namesakes != 0 {
-            let others = bits(namesakes).filter(|&i| i < LEAF).map(|i| self.slot(i));
-            Slot::<K, V>::check_namesakes(pool, others, probe.fingerprint())?;
-        }
-        Ok(None)
+        Slot::<K, V>::find_among(pool, (namesakes, LEAF), probe, |i| self.slot(i), |_| true)
     }
 
     /// The keys with their slots, in order. Not racing, or validate.

@@ -20,11 +20,11 @@ use std::cell::Cell;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Medium, Owner, PmError, PmU64};
 use pmindex_index::{Key, Value};
-use pmindex_record::{OwnedRoute, Probe, Slot};
+use pmindex_record::{OwnedRoute, Probe, Slot, bits};
 
 use super::image::LeafImage;
 use super::inner::{Entry, Route};
-use super::layout::{Geometry, LeafPtr, bits};
+use super::layout::{Geometry, LeafPtr};
 use super::leaf::{Leaf, link};
 use super::split::Follow;
 use super::tree::NvTree;

@@ -2,9 +2,9 @@
 
 use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{Probe, Salvaged, Slot, salvage_leaves};
+use pmindex_record::{Probe, Salvaged, Slot, bits, salvage_leaves};
 
-use super::layout::{Geometry, Root, bits};
+use super::layout::{Geometry, Root};
 use super::leaf::Leaf;
 use super::tree::NvTree;
 

@@ -15,10 +15,10 @@
 
 use pmindex_core::{Flushed, Medium, Op, PmError, PmU64};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
-use pmindex_record::{EncodedValue, Probe, Slot};
+use pmindex_record::{EncodedValue, Probe, Slot, bits};
 
 use super::inner::Inner;
-use super::layout::{Child, LeafState, Pending, bits, free_slot};
+use super::layout::{Child, LeafState, Pending, free_slot};
 use super::leaf::{Incoming, Leaf, fill_record};
 use super::order::Order;
 use super::separator::Route;

@@ -12,11 +12,11 @@
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Word};
 use pmindex_index::{IndexError, Key, Noted, Value};
-use pmindex_record::{EncodedValue, Probe, Slot, in_parts};
+use pmindex_record::{EncodedValue, Probe, Slot, bits, in_parts};
 
 use super::image::LeafImage;
 use super::inner::{Entry, Inner};
-use super::layout::{Child, Geometry, InnerState, Pending, bits, free_slot};
+use super::layout::{Child, Geometry, InnerState, Pending, free_slot};
 use super::leaf::{Incoming, Leaf, fill_record, link};
 use super::order::Order;
 use super::separator::Separator;

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::{Probe, Slot, bits};
 
 use super::inner::Inner;
-use super::layout::{Child, Root, bits};
+use super::layout::{Child, Root};
 use super::leaf::Leaf;
 use super::order::Order;
 use super::separator::{Route, Separator};

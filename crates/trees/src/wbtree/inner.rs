@@ -19,11 +19,9 @@ use std::marker::PhantomData;
 
 use pmindex_core::{Flushed, LINE, Medium, Op, Owner, PPtr, PmError, PmU64, Pool, Word, words_of};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::RecordBlock;
+use pmindex_record::{RecordBlock, bits};
 
-use super::layout::{
-    Child, Geometry, InnerState, LINE_WORDS, MAX_INNER, ORDER_BYTES, ORDER_WORDS, bits,
-};
+use super::layout::{Child, Geometry, InnerState, LINE_WORDS, MAX_INNER, ORDER_BYTES, ORDER_WORDS};
 use super::separator::{Route, Separator};
 
 /// An inner node in a pool, its bounds checked.

@@ -310,18 +310,6 @@ impl InnerState {
     }
 }
 
-/// The set bits of a mask, ascending.
-#[inline(always)]
-pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        (mask != 0).then(|| {
-            let bit = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            bit
-        })
-    })
-}
-
 /// Where things are in nodes for keys `K` and values `V`.
 pub(super) struct Geometry<K, V, const LEAF: usize, const INNER: usize>(
     core::marker::PhantomData<fn() -> (K, V)>,

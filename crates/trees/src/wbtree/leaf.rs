@@ -31,7 +31,7 @@ use pmindex_core::{
 use pmindex_index::{Key, Value};
 use pmindex_record::{EncodedValue, Probe, Slot};
 
-use super::layout::{Geometry, LINE_WORDS, LeafState, Pending, bits, free_slot};
+use super::layout::{Geometry, LINE_WORDS, LeafState, Pending, free_slot};
 use super::order::Order;
 
 /// A leaf in a pool, its bounds checked.
@@ -191,18 +191,9 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         candidates: u64,
         probe: &Probe<'_, K>,
     ) -> Result<Option<usize>, PmError> {
-        for i in bits(candidates) {
-            if i < LEAF && Slot::<K, V>::key_is(pool, self.slot(i), probe)? {
-                return Ok(Some(i));
-            }
-        }
-        if candidates != 0 {
-            // What is pending may be there in part.
-            let whole = |&i: &usize| i < LEAF && !self.is_missing(pool.pm(), i);
-            let others = bits(candidates).filter(whole).map(|i| self.slot(i));
-            Slot::<K, V>::check_namesakes(pool, others, probe.fingerprint())?;
-        }
-        Ok(None)
+        // A pending record may be stored in part.
+        let is_whole = |i| !self.is_missing(pool.pm(), i);
+        Slot::<K, V>::find_among(pool, (candidates, LEAF), probe, |i| self.slot(i), is_whole)
     }
 
     /// Stores the fingerprint of slot `i`; flushed with the state, whose line it shares.

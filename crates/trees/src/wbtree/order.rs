@@ -2,9 +2,9 @@
 
 use pmindex_core::{Medium, PmError, PmU64, Pool, Word};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::{Probe, Slot, bits};
 
-use super::layout::{LeafState, ORDER_BYTES, ORDER_WORDS, Tail, bits};
+use super::layout::{LeafState, ORDER_BYTES, ORDER_WORDS, Tail};
 use super::leaf::Leaf;
 
 /// Slots in the order of their keys.

@@ -16,11 +16,11 @@
 
 use pmindex_core::{Flushed, Medium, Op, PmError, Pool, Word};
 use pmindex_index::{Key, MAX_INLINE_WORDS, Value};
-use pmindex_record::{Probe, Slot};
+use pmindex_record::{Probe, Slot, bits};
 
 use super::access::{Path, Step};
 use super::inner::{Entry, Inner};
-use super::layout::{Child, InnerState, LINE_WORDS, LeafState, bits, free_slot};
+use super::layout::{Child, InnerState, LINE_WORDS, LeafState, free_slot};
 use super::leaf::Leaf;
 use super::log::{self, Note};
 use super::order::Order;

@@ -286,7 +286,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             op.changes(leaf.state_cell());
             let moved =
                 leaf.state(self.pm()).slots() & !LeafState::from_word(division.kept).slots();
-            for i in super::layout::bits(moved).filter(|&i| i < LEAF) {
+            for i in pmindex_record::bits(moved).filter(|&i| i < LEAF) {
                 op.changes(&leaf.slot(i)[Slot::<K, V>::BLOCK_WORD]);
             }
         }

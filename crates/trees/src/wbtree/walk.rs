@@ -2,10 +2,10 @@
 
 use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{RecordBlock, Slot};
+use pmindex_record::{RecordBlock, Slot, bits};
 
 use super::inner::Inner;
-use super::layout::{Child, bits};
+use super::layout::Child;
 use super::leaf::Leaf;
 use super::tree::WbTree;
 

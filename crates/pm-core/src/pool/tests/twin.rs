@@ -267,12 +267,13 @@ fn what_one_thread_saw_of_another_is_before_what_it_wrote() {
             });
         }
         let seen = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+            let mut judged = 0;
             for round in 0..40 {
                 let least = [0, 1].map(|i| told[i].load(Acquire));
                 pool.sync().unwrap();
                 // The state of the disk at some moment; the log is written in whole blocks. If the heads of
                 // the log changed meanwhile, the copy mixes the log and the base of two moments.
-                let Some(after) = Place::tmpfs() else { break };
+                let Some(after) = Place::tmpfs() else { return };
                 let heads = || {
                     let mut heads = [0; 2 * 4096];
                     fs::File::open(twin_at(&place)).unwrap().read_exact_at(&mut heads, 0).unwrap();
@@ -294,7 +295,10 @@ fn what_one_thread_saw_of_another_is_before_what_it_wrote() {
                     assert!(words[me][1] <= words[1 - me][0], "{round}: {words:?}");
                     assert!(words[me][0] >= least[me], "{round}: {words:?}, {least:?} waited for");
                 }
+                judged += 1;
             }
+            println!("{judged} copies of one moment");
+            assert!(judged > 0, "every copy mixed two moments");
         }));
         over.store(true, Release);
         seen.unwrap();
