@@ -23,6 +23,10 @@ fn plans() -> Vec<Plan<IndexOp>> {
             [IndexOp::Update(key, 20 + key), IndexOp::Remove(key), IndexOp::Upsert(key, 41)]
         })
         .collect();
+    // Records 0, 1 and 4 share a lane of the log and, while these are all, a buffer. The entry of record 0 is in
+    // the first segment; the insert of record 4 writes the buffer to the index, which frees that segment.
+    let fill = (2..26).map(|value| IndexOp::Upsert(1, value));
+    let full = std::iter::once(IndexOp::Insert(0, 1)).chain(fill).collect();
     let reopened = |ops: &[IndexOp]| [ops, &[IndexOp::Reopen]].concat();
     vec![
         Plan {
@@ -35,6 +39,11 @@ fn plans() -> Vec<Plan<IndexOp>> {
             setup: inserts.clone(),
             threads: vec![again[..6].to_vec(), [&again[6..12], &[IndexOp::Get(1)]].concat()],
             tail: reopened(&inserts),
+        },
+        Plan {
+            setup: full,
+            threads: vec![vec![IndexOp::Insert(4, 1), IndexOp::Upsert(1, 40)]],
+            tail: again,
         },
     ]
 }

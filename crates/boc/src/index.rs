@@ -18,8 +18,11 @@ use crate::journal::Journal;
 use crate::layout::{KIND, LAYOUT, Root};
 use crate::range::Range;
 
-/// The log frees space after this many batches.
-const BATCHES: u64 = 64;
+/// Returns the number of batches after which the log frees space: one where buffers are small, as in tests, so that
+/// crashes around it are explored.
+const fn batches(records: u64) -> u64 {
+    if records < 8 { 1 } else { 64 }
+}
 /// The maximum number of segments of the log.
 const SEGMENTS: u64 = 1024;
 
@@ -76,7 +79,7 @@ impl<B, M: Medium, const LOGGED: bool, const RECORDS: u64> std::fmt::Debug
 }
 
 /// The outcome of a write: the old value, and whether the write was wanted.
-struct Done {
+pub(crate) struct Done {
     before: Option<u64>,
     wanted: bool,
 }
@@ -106,7 +109,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         self.replayed
     }
 
-    fn create_new(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+    pub(crate) fn create_new(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         if !LOGGED {
             return Self::with_base(pool, B::create(pool, name)?, None);
         }
@@ -128,7 +131,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         listed().create_and_start(pool, name, clear, start, vacant)
     }
 
-    fn open_old(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+    pub(crate) fn open_old(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         if !LOGGED {
             return Self::with_base(pool, B::open(pool, name)?, None);
         }
@@ -210,7 +213,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
             for kept in buffer.changes.iter().filter_map(|change| change.kept) {
                 journal.over(kept);
             }
-            if self.batches.fetch_add(1, Relaxed) % BATCHES == BATCHES - 1 {
+            if self.batches.fetch_add(1, Relaxed).is_multiple_of(batches(RECORDS)) {
                 journal.release()?;
             }
         }
@@ -242,7 +245,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
     }
 
     /// Returns a value.
-    fn look_up(&self, key: u64) -> Result<Option<u64>, IndexError> {
+    pub(crate) fn look_up(&self, key: u64) -> Result<Option<u64>, IndexError> {
         self.buffers.with(self.pool.pm(), B::rank(key), |buffer| match buffer.find(key) {
             Some(change) => Ok(change.value),
             None => self.base.get(key),
@@ -250,7 +253,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
     }
 
     /// Writes the result of `decide` for the old value; writes nothing if it returns `None`.
-    fn write(
+    pub(crate) fn write(
         &self,
         key: u64,
         decide: impl Fn(Option<u64>) -> Option<Option<u64>>,

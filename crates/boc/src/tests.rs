@@ -1,17 +1,19 @@
 //! Runs the matrix through the conformance suite, logged and lost on crash; measures the writes of the
 //! medium; and checks what a crash leaves.
 
-use std::panic::Location;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
 use pmindex_cceh::Cceh;
 use pmindex_core::{Mapped, Pool, Traced};
 use pmindex_fastfair::FastFair;
-use pmindex_index::{Index, PmIndex};
+use pmindex_index::{Index, IndexError, InsertMany, PmIndex, RecoveryReport, Stats};
 use pmindex_skiplist::SkipList;
 use pmindex_testkit::Unordered;
 use pmindex_testkit::crash::{Campaign, CrashIndex, Indexed};
 
+use crate::base::Base;
 use crate::{Buffered, ByHash, ByKey};
 
 type Hashed<const LOGGED: bool> =
@@ -58,6 +60,81 @@ fn the_crash_explorer_finds_what_is_lost_without_a_log() {
     let findings = campaign.run::<Indexed<LostTree>>();
     let failure = findings.failure.expect("a buffer is lost").to_string();
     assert!(failure.contains("not explained"), "{failure}");
+}
+
+/// A tree that panics in each batch while [`DIES`] is set, as a process that is killed there.
+struct Dying(ByKey<FastFair<u64, u64, Mapped, 4, 4>>);
+
+thread_local! {
+    static DIES: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Base<Mapped> for Dying {
+    const NAME: &'static str = "dying";
+
+    fn rank(key: u64) -> u64 {
+        key
+    }
+    fn create(pool: &Arc<Pool>, name: &str) -> Result<Self, IndexError> {
+        Base::create(pool, name).map(Self)
+    }
+    fn open(pool: &Arc<Pool>, name: &str) -> Result<Self, IndexError> {
+        Base::open(pool, name).map(Self)
+    }
+    fn close(self) -> Result<(), IndexError> {
+        Base::close(self.0)
+    }
+    fn destroy(pool: &Arc<Pool>, name: &str) -> Result<bool, IndexError> {
+        <ByKey<FastFair<u64, u64, Mapped, 4, 4>> as Base<Mapped>>::destroy(pool, name)
+    }
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        Base::blocks(&self.0)
+    }
+    fn get(&self, key: u64) -> Result<Option<u64>, IndexError> {
+        Base::get(&self.0, key)
+    }
+    fn put(&self, key: u64, value: u64) -> Result<(), IndexError> {
+        Base::put(&self.0, key, value)
+    }
+    fn remove(&self, key: u64) -> Result<(), IndexError> {
+        Base::remove(&self.0, key)
+    }
+    fn add(&self, records: &[(u64, u64)]) -> InsertMany {
+        assert!(!DIES.get(), "killed");
+        Base::add(&self.0, records)
+    }
+    fn records(&self) -> Result<u64, IndexError> {
+        Base::records(&self.0)
+    }
+    fn check(&self) -> Result<u64, IndexError> {
+        Base::check(&self.0)
+    }
+    fn stats(&self) -> Result<Stats, IndexError> {
+        Base::stats(&self.0)
+    }
+    fn report(&self) -> RecoveryReport {
+        Base::report(&self.0)
+    }
+}
+
+/// No segment of the log is freed before the index has the writes in it. Records 0, 1 and 4 share a lane and, while
+/// these are all, a buffer; the entry of record 0 is in the lane's first segment.
+#[test]
+fn a_kill_before_a_batch_loses_nothing_of_a_segment_that_would_be_freed_after_it() {
+    type Frail = Buffered<Dying, Mapped, true, 2>;
+    let pool = Arc::new(Pool::emulated(256 << 10).expect("memory"));
+    let index = Frail::create_new(&pool, "i").expect("room");
+    let write = |key, value| drop(index.write(key, |_| Some(Some(value))).expect("room"));
+    write(0, 7);
+    (0..40).for_each(|value| write(1, value));
+    DIES.set(true);
+    let killed = catch_unwind(AssertUnwindSafe(|| write(4, 4)));
+    DIES.set(false);
+    assert!(killed.is_err(), "the buffer was written to the index");
+    drop(index);
+    let index = Frail::open_old(&pool, "i").expect("sound");
+    assert_eq!(index.look_up(0).expect("sound"), Some(7));
+    assert_eq!(index.look_up(1).expect("sound"), Some(39));
 }
 
 fn scattered(n: u64) -> u64 {
