@@ -25,8 +25,8 @@ fn plans() -> Vec<Plan<IndexOp>> {
         .collect();
     // Records 0, 1 and 4 share a lane of the log and, while these are all, a buffer. The entry of record 0 is in
     // the first segment; the insert of record 4 writes the buffer to the index, which frees that segment.
-    let fill = (2..26).map(|value| IndexOp::Upsert(1, value));
-    let full = std::iter::once(IndexOp::Insert(0, 1)).chain(fill).collect();
+    let updates = (2..26).map(|value| IndexOp::Upsert(1, value));
+    let full = std::iter::once(IndexOp::Insert(0, 1)).chain(updates).collect();
     let reopened = |ops: &[IndexOp]| [ops, &[IndexOp::Reopen]].concat();
     vec![
         Plan {

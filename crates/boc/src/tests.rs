@@ -124,7 +124,9 @@ fn a_kill_before_a_batch_loses_nothing_of_a_segment_that_would_be_freed_after_it
     type Frail = Buffered<Dying, Mapped, true, 2>;
     let pool = Arc::new(Pool::emulated(256 << 10).expect("memory"));
     let index = Frail::create_new(&pool, "i").expect("room");
-    let write = |key, value| drop(index.write(key, |_| Some(Some(value))).expect("room"));
+    let write = |key, value| {
+        let _ = index.write(key, |_| Some(Some(value))).expect("room");
+    };
     write(0, 7);
     (0..40).for_each(|value| write(1, value));
     DIES.set(true);

@@ -26,11 +26,17 @@ fn register() -> bool {
 ///
 /// # Cost
 /// A call of the system, and an interrupt of each processor that runs a thread of this process: about a microsecond.
+///
+/// # Panics
+/// If the process forbade itself the call (by a filter of system calls) after it had been available.
 #[cfg(target_os = "linux")]
 pub(crate) fn for_all() {
+    use rustix::io::Errno;
     use rustix::thread::{MembarrierCommand, membarrier};
-    // The kernel has no memory for a moment: the one error of a process that is registered.
-    while membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+
+    while let Err(error) = membarrier(MembarrierCommand::PrivateExpedited) {
+        // Without memory for a moment: the one error of a registered process.
+        assert!(error == Errno::NOMEM, "the system allowed membarrier and refuses it now: {error}");
         std::thread::yield_now();
     }
 }
