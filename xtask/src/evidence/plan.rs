@@ -23,6 +23,9 @@ const PEERS: &str = "fptree,sptree,fastfair,btreemap,ferntree,masstree,scc,conge
 const DISK: &str = "fptree,hart,lmdb,redb-synced,fjall-synced,sqlite,bare-loop";
 /// The indexes that are measured in mode `Periodic` as well as `Process`.
 const IN_MEMORY: &str = "fptree,hart,fastfair,wbtree,sptree";
+/// The trees and tries of SPTree's and HART's comparisons, and the hash index.
+const STRUCTURES: &str =
+    "sptree,sptree-buffered,fastfair,pactree,hart,woart,artcow,skiplist,cceh,fptree,btreemap";
 const BZTREE: &str = "bztree,bztree-volatile,bwtree,fptree,btreemap";
 const HART: &str = "hart,fptree,woart,artcow";
 
@@ -61,6 +64,7 @@ pub(super) const PLAN: &[Measurement] = &[
             "read-heavy,balanced,write-heavy",
         ],
     ),
+    of("structures", STRUCTURES, (1_000_004, 100_000), &["--threads", "1,2", "--phases", PHASES]),
     of("peers", PEERS, (500_000, 50_000), &["--threads", "1,2"]),
     of("disk", DISK, (1000, 2000), &on_a_disk("journal")),
     of("disk-msync", "fptree", (1000, 2001), &on_a_disk("msync")),
@@ -107,6 +111,13 @@ pub(super) const PLAN: &[Measurement] = &[
     of("sequential-600", HART, (100_000, 20_000), &hart("600", SEQUENTIAL)),
     of("random-300", HART, (100_000, 20_000), &hart("300", RANDOM)),
     of("random-600", HART, (100_000, 20_000), &hart("600", RANDOM)),
+    of("random-many", HART, (1_600_000, 20_000), &hart("300", RANDOM)),
+    of(
+        "random-threads",
+        HART,
+        (1_000_005, 200_000),
+        &["--threads", "1,2", "--phases", POINTS, "--latency-sample", "0"],
+    ),
 ];
 
 /// The workloads of the HART paper, section IV: the keys.
