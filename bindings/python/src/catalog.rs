@@ -17,7 +17,7 @@ thread_local! {
     static BOOK: RefCell<Option<Book>> = const { RefCell::new(None) };
 }
 
-/// Puts back what the book was.
+/// Restores the previous book when it is dropped.
 struct Restore(Option<Book>);
 
 impl Drop for Restore {
@@ -26,13 +26,13 @@ impl Drop for Restore {
     }
 }
 
-/// Does work during which this thread opens and creates maps with the types that a book says.
+/// Runs `work`; meanwhile this thread opens and creates maps with the types in a book.
 pub(crate) fn by_the_book<R>(book: &Book, work: impl FnOnce() -> R) -> R {
     let _restore = Restore(BOOK.replace(Some(Arc::clone(book))));
     work()
 }
 
-/// Does work with the types of a map.
+/// Calls `work` with the types of a map.
 fn named<R>(name: &str, work: impl FnOnce() -> R) -> R {
     let names = BOOK.with_borrow(|book| book.as_ref().and_then(|b| b.lock().get(name).cloned()));
     match names {
@@ -41,7 +41,7 @@ fn named<R>(name: &str, work: impl FnOnce() -> R) -> R {
     }
 }
 
-/// The indexes of `pmindex`, with types that have their names at run time.
+/// The indexes of `pmindex`, with types whose names are known at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Named;
 

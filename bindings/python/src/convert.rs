@@ -1,4 +1,5 @@
-//! Keys and values: of Python, encoded, and back. The encodings are those of Rust's types (`pmindex::Storable`).
+//! Converts keys and values of Python to their encodings and back. The encodings are those of Rust's types
+//! (`pmindex::Storable`).
 
 use std::ops::Bound as End;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::fault::{Class, Fault};
 use crate::raw::{Lent, MOST_WORDS, Raw};
 use crate::types::{Form, Spelled, Type};
 
-/// A time: seconds, or a `timedelta`.
+/// Converts seconds or a `timedelta` to a duration.
 pub(crate) fn seconds(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Duration> {
     let seconds: f64 = match time.extract() {
         Ok(seconds) => seconds,
@@ -29,13 +30,13 @@ pub(crate) fn seconds(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Duration>
 }
 
 const SIGN: u64 = 1 << 63;
-/// After a zero byte within a part: it is one.
+/// Follows a zero byte that belongs to a part.
 const ZERO: u8 = 0xff;
 
 /// A key or value of a Python program, encoded.
 pub(crate) enum Arg<'py> {
     Words([u64; MOST_WORDS]),
-    /// An object of Python whose bytes these are; it cannot change.
+    /// The immutable Python object that owns the bytes.
     Object(Bound<'py, PyBytes>),
     Owned(Vec<u8>),
 }
@@ -58,13 +59,13 @@ impl Arg<'_> {
     }
 }
 
-/// An object has another type than its map.
+/// The error that the type of an object is not that of its map.
 fn wrong(wanted: &Type, object: &Bound<'_, PyAny>, what: &str) -> PyErr {
     let found = object.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string());
     PyTypeError::new_err(format!("the {what} is of type {found}; the map has {}", Spelled(wanted)))
 }
 
-/// The word of a type that is one word.
+/// Returns the word of an object whose type is one word.
 fn word(of: &Type, object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
     let is_overflow = |error: &PyErr| error.is_instance_of::<PyOverflowError>(object.py());
     let explain = |error: PyErr| {
@@ -107,7 +108,7 @@ fn word(of: &Type, object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
     }
 }
 
-/// Encodes an object as the type of a map; `what` it is, for a message.
+/// Encodes an object as the type of a map; `what` names it in messages.
 pub(crate) fn encode<'py>(of: &Type, object: &Bound<'py, PyAny>, what: &str) -> PyResult<Arg<'py>> {
     match of {
         Type::Str => match object.cast::<PyString>() {
@@ -143,7 +144,7 @@ pub(crate) fn encode<'py>(of: &Type, object: &Bound<'py, PyAny>, what: &str) -> 
     }
 }
 
-/// The bytes of what is no `bytes` and yet has some.
+/// Returns the bytes of an object that is not `bytes` but has a buffer.
 fn copy_bytes(of: &Type, object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<u8>> {
     if let Ok(array) = object.cast::<PyByteArray>() {
         return Ok(array.to_vec());
@@ -154,7 +155,7 @@ fn copy_bytes(of: &Type, object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<
     Err(wrong(of, object, what))
 }
 
-/// A tuple of this number of parts, or its first ones.
+/// Returns a tuple with this number of parts, or with fewer if it is a prefix.
 fn parts_of<'py>(
     of: &Type,
     count: usize,
@@ -169,7 +170,7 @@ fn parts_of<'py>(
     Err(PyTypeError::new_err(format!("the {what} has {found} parts; the map has {}", Spelled(of))))
 }
 
-/// Adds the words of parts that are all words.
+/// Appends the words of parts that are all words.
 fn put_words(
     parts: &[Type],
     tuple: &Bound<'_, PyTuple>,
@@ -187,7 +188,7 @@ fn put_words(
     Ok(())
 }
 
-/// Adds parts to a byte string.
+/// Appends parts to a byte string.
 fn put_parts(
     parts: &[Type],
     tuple: &Bound<'_, PyTuple>,
@@ -214,7 +215,7 @@ fn put_part(
     Ok(())
 }
 
-/// Adds a byte string within another one.
+/// Appends a byte string so that its end can be found.
 fn put_escaped(part: &Raw, bytes: &mut Vec<u8>) {
     let Raw::Bytes(part) = part else { return };
     for byte in part {
@@ -226,12 +227,12 @@ fn put_escaped(part: &Raw, bytes: &mut Vec<u8>) {
     bytes.extend([0, 0]);
 }
 
-/// What a record has is no encoding of its type.
+/// The error that the bytes of a record are no encoding of its type.
 fn damaged(of: &Type, what: &str) -> PyErr {
     Fault::new(Class::Damaged, format!("a {what} of the map is damaged: no {of}")).into()
 }
 
-/// What a key or value is in Python.
+/// Returns the Python object of a key or value.
 pub(crate) fn decode<'py>(
     py: Python<'py>,
     of: &Type,
@@ -273,7 +274,7 @@ fn of_word<'py>(py: Python<'py>, of: &Type, word: u64) -> PyResult<Bound<'py, Py
 
 type Made<'py> = Option<PyResult<Bound<'py, PyAny>>>;
 
-/// Makes a tuple of words; `None` if they do not suffice.
+/// Makes a tuple of words; `None` if there are too few.
 fn take_words<'py>(
     py: Python<'py>,
     parts: &[Type],
@@ -293,7 +294,7 @@ fn take_words<'py>(
     Some(PyTuple::new(py, objects).map(Bound::into_any))
 }
 
-/// Makes a tuple of bytes, taken off the front; `None` if they are no encoding of one.
+/// Decodes a tuple from the front of bytes; `None` if they encode none.
 fn take_parts<'py>(
     py: Python<'py>,
     parts: &[Type],
@@ -322,7 +323,7 @@ fn take_parts<'py>(
     Ok(Some(PyTuple::new(py, objects)?.into_any()))
 }
 
-/// Takes a byte string within another one off the front.
+/// Decodes a byte string from the front of another one.
 fn take_escaped(rest: &mut &[u8]) -> Option<Vec<u8>> {
     let mut part = Vec::new();
     loop {
@@ -342,7 +343,7 @@ fn take_escaped(rest: &mut &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The bounds of the keys that begin with `prefix`: text, bytes, or the first parts of a tuple.
+/// Returns the bounds of the keys that begin with `prefix`: text, bytes, or the first parts of a tuple.
 pub(crate) fn bounds_of_prefix(
     of: &Type,
     prefix: &Bound<'_, PyAny>,

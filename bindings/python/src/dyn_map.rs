@@ -8,7 +8,7 @@ use crate::fault::{Class, Fault};
 use crate::raw::{Lent, OfKeys, OfValues, Raw, RawType, Words};
 use crate::types::Form;
 
-/// Which records, in which order.
+/// A range of keys and its direction.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) lower: Bound<Raw>,
@@ -20,7 +20,7 @@ impl Span {
     pub(crate) const ALL: Self =
         Self { lower: Bound::Unbounded, upper: Bound::Unbounded, reverse: false };
 
-    /// What is left of it behind a key.
+    /// Shrinks the range to what lies behind a key.
     pub(crate) fn go_behind(&mut self, key: Raw) {
         let near = if self.reverse { &mut self.upper } else { &mut self.lower };
         *near = Bound::Excluded(key);
@@ -29,10 +29,10 @@ impl Span {
 
 /// A record, encoded.
 pub(crate) type Record = (Raw, Raw);
-/// A record that a commit changed: its value since, or `None` if it is gone.
+/// A record that a commit changed: its new value, or `None` if it was removed.
 pub(crate) type Changed = (Raw, Option<Raw>);
 
-/// Through what a map is seen.
+/// The moment at which a map is read: now, in a snapshot, or in a transaction.
 pub(crate) enum Moment<'m> {
     Now,
     Snapshot(&'m Snapshot),
@@ -42,35 +42,35 @@ pub(crate) enum Moment<'m> {
 /// An open map.
 pub(crate) trait DynMap: Send + Sync {
     fn get(&self, moment: &Moment<'_>, key: Lent<'_>) -> Result<Option<Raw>, Fault>;
-    /// Adds or replaces.
+    /// Adds or replaces a record.
     fn put(&self, moment: &mut Moment<'_>, key: Lent<'_>, value: Lent<'_>) -> Result<(), Fault>;
-    /// Adds or replaces many; new ones with few waits for the medium, if not in a transaction.
+    /// Adds or replaces records. Outside a transaction, new records share waits for the medium.
     fn put_many(&self, moment: &mut Moment<'_>, records: &[Record]) -> Result<(), Fault>;
-    /// Adds or replaces; what was there.
+    /// Adds or replaces a record; returns the old value.
     fn insert(
         &self,
         moment: &mut Moment<'_>,
         key: Lent<'_>,
         value: Lent<'_>,
     ) -> Result<Option<Raw>, Fault>;
-    /// Adds; whether there was none.
+    /// Adds a record unless the key exists; returns whether it was added.
     fn try_insert(
         &self,
         moment: &mut Moment<'_>,
         key: Lent<'_>,
         value: Lent<'_>,
     ) -> Result<bool, Fault>;
-    /// Removes; what was there.
+    /// Removes a record; returns its value.
     fn remove(&self, moment: &mut Moment<'_>, key: Lent<'_>) -> Result<Option<Raw>, Fault>;
-    /// Removes a record that is not seen through a transaction, if it has this value; whether it had.
+    /// Removes a record, outside a transaction, if it has this value; returns whether it had.
     fn remove_exact(&self, key: Lent<'_>, value: Lent<'_>) -> Result<bool, Fault>;
     /// Returns the first records of a span, in its order, up to a limit.
     fn page(&self, moment: &Moment<'_>, span: &Span, limit: usize) -> Result<Vec<Record>, Fault>;
-    /// How many records there are now.
+    /// Returns the current number of records.
     fn len(&self) -> Result<u64, Fault>;
-    /// Fills the map, which is empty, from records in order; how many.
+    /// Fills the empty map from records in order; returns their number.
     fn load(&self, records: &mut dyn Iterator<Item = Record>) -> Result<u64, Fault>;
-    /// What a commit changed of it.
+    /// Returns the records of this map that a commit changed.
     fn changes(&self, commit: &Committed) -> Result<Vec<Changed>, Fault>;
 }
 
@@ -91,7 +91,7 @@ fn bound<K: RawType>(raw: &Bound<Raw>) -> Result<Bound<K>, Fault> {
     })
 }
 
-/// Whether nothing can lie between the bounds, which a range of Rust's refuses.
+/// Returns `true` if no key can lie between the bounds; a range of Rust panics for such bounds.
 fn is_empty<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
     match (lower, upper) {
         (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
@@ -103,7 +103,7 @@ fn is_empty<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
     }
 }
 
-/// Takes the first records off one end.
+/// Takes records from one end.
 fn take<K: RawType, V: RawType, E: Into<Fault>>(
     mut records: impl DoubleEndedIterator<Item = Result<(K, V), E>>,
     reverse: bool,
@@ -241,13 +241,13 @@ impl<K: RawType + Key, V: RawType> DynMap for Map<K, V> {
     }
 }
 
-/// Types of keys and values, known where it is called.
+/// Work with concrete types of keys and values.
 pub(crate) trait Work {
     type Done;
     fn run<K: RawType + Key, V: RawType>(self) -> Result<Self::Done, Fault>;
 }
 
-/// Does work with the types of these forms.
+/// Runs work with the types of these forms.
 pub(crate) fn with_forms<W: Work>(key: Form, value: Form, work: W) -> Result<W::Done, Fault> {
     type KeyBytes = crate::raw::Bytes<OfKeys>;
     match key {

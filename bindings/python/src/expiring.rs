@@ -1,5 +1,5 @@
-//! Maps whose records are over some time. A record is a pair: when it is over, in milliseconds since 1970, and
-//! its value (Rust's `ExpiringMap`).
+//! Maps whose records expire. A record is a pair: its end in milliseconds since 1970, and its value (Rust's
+//! `ExpiringMap`).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,10 +16,10 @@ use crate::raw::{Lent, Raw};
 use crate::records::{Records, What, span};
 use crate::transaction::Transaction;
 
-/// Records that a sweep looks at, before others may.
+/// The number of records that a sweep reads in one transaction.
 const STEP: usize = 256;
 
-/// Milliseconds since 1970.
+/// Returns the current time in milliseconds since 1970.
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     millis(since)
@@ -29,7 +29,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// When a record is over.
+/// Returns the end of a record.
 pub(crate) fn end_of(record: &Raw) -> u64 {
     match record {
         Raw::Words(words) => words[0],
@@ -41,7 +41,7 @@ fn is_live(record: &Raw) -> bool {
     end_of(record) > now()
 }
 
-/// Adds a record if there is none, or one that is over; whether it did.
+/// Adds a record if there is none or an expired one; returns whether it was added.
 fn add(
     map: &dyn DynMap,
     moment: &mut Moment<'_>,
@@ -67,7 +67,7 @@ fn add(
 
 /// A map whose records expire: reads do not find an expired record.
 ///
-/// A record that is over takes space until it is written again or `sweep` comes by. Times are those of
+/// An expired record takes space until its key is written again or `sweep` removes it. Times are those of
 /// the system's clock, to the millisecond. `ttl` is in seconds, or a `timedelta`.
 #[pyclass(frozen, module = "pmindex")]
 pub(crate) struct ExpiringMap {
@@ -84,7 +84,7 @@ impl ExpiringMap {
         encode(&self.view.slot.types.key, key, "key")
     }
 
-    /// A record that lives so long from now on.
+    /// Returns a record that lives this long from now.
     fn record<'py>(
         &self,
         value: &Bound<'py, PyAny>,
@@ -96,7 +96,7 @@ impl ExpiringMap {
         encode(&self.view.slot.types.value, record.as_any(), "value")
     }
 
-    /// The value of a record that is not over.
+    /// Returns the value of a record unless it is expired.
     fn live<'py>(
         &self,
         py: Python<'py>,
@@ -119,7 +119,7 @@ impl ExpiringMap {
         self.live(key.py(), was)
     }
 
-    /// In a transaction of its own, if this is in none.
+    /// Renews a record through a transaction.
     fn renew_in(&self, key: &Bound<'_, PyAny>, lives: &Bound<'_, PyAny>) -> PyResult<bool> {
         match self.find(key)?.filter(is_live) {
             None => Ok(false),
@@ -142,19 +142,19 @@ impl ExpiringMap {
         generic(class, types)
     }
 
-    /// Its name.
+    /// The name of the map.
     #[getter]
     fn name(&self) -> &str {
         &self.view.slot.name
     }
 
-    /// The map as a snapshot or transaction sees it. Through a transaction it is written, too.
+    /// Returns the map as a snapshot or transaction sees it. A transaction can write to it.
     fn at(&self, moment: &Bound<'_, PyAny>) -> PyResult<Self> {
         let map = Map::new(self.view.clone(), Arc::clone(&self.shared));
         Ok(Self { view: map.at(moment)?.view, shared: Arc::clone(&self.shared) })
     }
 
-    /// Adds or replaces a record, which lives so long.
+    /// Adds or replaces a record that lives for `ttl`.
     fn put(
         &self,
         key: &Bound<'_, PyAny>,
@@ -166,7 +166,7 @@ impl ExpiringMap {
         self.view.change(key.py(), |map, moment| map.put(moment, lent, record))
     }
 
-    /// Adds a record if there is none of this key that is not over; whether it did.
+    /// Adds a record if the key has none or an expired one; returns whether it was added.
     fn try_insert(
         &self,
         key: &Bound<'_, PyAny>,
@@ -178,7 +178,7 @@ impl ExpiringMap {
         self.view.change(key.py(), |map, moment| add(map, moment, lent, record))
     }
 
-    /// Lets a record live so long from now on; whether there was one that was not over.
+    /// Lets a record live for `ttl` from now; returns False if the key has no record or an expired one.
     fn renew(&self, key: &Bound<'_, PyAny>, ttl: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = key.py();
         let At::Now = self.view.at else { return self.renew_in(key, ttl) };
@@ -203,7 +203,7 @@ impl ExpiringMap {
         Ok(self.live(key.py(), self.find(key)?)?.or(default))
     }
 
-    /// When a record will be over, as `time.time()` tells it.
+    /// Returns the time at which a record expires, as `time.time()` would tell it.
     #[allow(clippy::cast_precision_loss, reason = "as Python's time.time()")]
     fn expires(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
         Ok(self.find(key)?.filter(is_live).map(|record| end_of(&record) as f64 / 1e3))
@@ -234,7 +234,7 @@ impl ExpiringMap {
         Records::of_live(self.view.clone(), Span::ALL, What::Keys)
     }
 
-    /// The records that are not over: see `Map.keys`.
+    /// Iterates over the records that are not expired: see `Map.keys`.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false))]
     fn items(
         &self,
@@ -247,7 +247,7 @@ impl ExpiringMap {
         Ok(Records::of_live(self.view.clone(), span, What::Items))
     }
 
-    /// Removes the records that are over; how many. Nothing does so by itself: call it now and then.
+    /// Removes expired records; returns their number. Call it from time to time: no thread does it for you.
     fn sweep(&self, py: Python<'_>) -> PyResult<u64> {
         let view = View { at: At::Now, ..self.view.clone() };
         let (mut span, mut removed) = (Span::ALL, 0);

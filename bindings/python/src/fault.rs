@@ -1,11 +1,11 @@
-//! Why a call failed, and which exception that is. The exceptions are classes of `pmindex._errors`.
+//! The failures of calls and their exceptions, which are classes of `pmindex._errors`.
 
 use facade::core::PmError;
 use facade::{IndexError, OpenError, StoreError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-/// Which exception.
+/// The class of an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Error,
@@ -34,7 +34,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// The class in Python.
+    /// Returns its name in Python.
     fn name(self) -> &'static str {
         match self {
             Self::Error => "Error",
@@ -64,12 +64,12 @@ impl Class {
     }
 }
 
-/// Why a call failed.
+/// A failure of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) class: Class,
     message: String,
-    /// Whether it is only that the keys or values have other types.
+    /// `true` if the only failure is that the keys or values have other types.
     pub(crate) is_of_layout: bool,
 }
 
@@ -78,13 +78,13 @@ impl Fault {
         Self { class, message: message.into(), is_of_layout: false }
     }
 
-    /// Something was closed before.
+    /// Returns the failure that something was closed before.
     pub(crate) fn closed(message: impl Into<String>) -> Self {
         Self::new(Class::Closed, message)
     }
 }
 
-/// The exception of a class, or why there is none.
+/// Returns an exception of a class, or the error that prevented it.
 fn exception(class: Class, message: String) -> PyErr {
     Python::attach(|py| {
         let found = py.import("pmindex._errors").and_then(|errors| errors.getattr(class.name()));

@@ -1,4 +1,4 @@
-//! What can be closed while Python objects hold it: a store, its maps, snapshots, transactions, watches.
+//! Objects that can be closed while Python holds them: a store, its maps, snapshots, transactions and watches.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -15,10 +15,10 @@ use crate::types::Type;
 /// The store of `pmindex`, over maps whose types are known at run time.
 pub(crate) type Opened = pmindex_store::Store<Named>;
 
-/// Something that is there until it is closed.
+/// An object that exists until it is closed.
 pub(crate) struct Held<T> {
     inside: RwLock<Option<T>>,
-    /// Why it is not there any more, in words.
+    /// The message of an error after it was closed.
     gone: &'static str,
 }
 
@@ -27,12 +27,12 @@ impl<T> Held<T> {
         Self { inside: RwLock::new(Some(inside)), gone }
     }
 
-    /// Works with it.
+    /// Calls `work` with the object.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&T) -> Result<R, Fault>) -> Result<R, Fault> {
         work(self.inside.read().as_ref().ok_or_else(|| Fault::closed(self.gone))?)
     }
 
-    /// Works with it, alone.
+    /// Calls `work` with the object, exclusively.
     pub(crate) fn with_mut<R>(
         &self,
         work: impl FnOnce(&mut T) -> Result<R, Fault>,
@@ -40,7 +40,7 @@ impl<T> Held<T> {
         work(self.inside.write().as_mut().ok_or_else(|| Fault::closed(self.gone))?)
     }
 
-    /// Takes it out, when those who work with it have done so.
+    /// Removes the object after all current users have finished.
     pub(crate) fn take(&self) -> Result<T, Fault> {
         self.inside.write().take().ok_or_else(|| Fault::closed(self.gone))
     }
@@ -54,7 +54,7 @@ impl<T> Held<T> {
     }
 }
 
-/// Something of a store that ends when it is closed.
+/// A part of a store that ends when the store is closed.
 trait Ends: Send + Sync {
     fn end(&self);
 }
@@ -68,7 +68,7 @@ impl<T: Send + Sync> Ends for Held<T> {
 /// A transaction in progress.
 pub(crate) struct Begun {
     pub(crate) transaction: Transaction,
-    /// Whether it was ended because it kept too much of the past.
+    /// `true` if it was ended because it kept too many old values.
     pub(crate) is_ended: bool,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Slot {
     pub(crate) map: Held<Box<dyn DynMap>>,
 }
 
-/// What a map is seen through.
+/// The moment at which a map is read: now, a snapshot's, or a transaction's.
 #[derive(Clone)]
 pub(crate) enum At {
     Now,
@@ -100,14 +100,14 @@ pub(crate) enum At {
     Transaction(Arc<Held<Begun>>),
 }
 
-/// A lock of what a map is seen through.
+/// The moment at which a map is read, with its lock.
 enum LockedAt<'a> {
     Now,
     Snapshot(RwLockReadGuard<'a, Option<Snapshot>>, &'static str),
     Transaction(RwLockWriteGuard<'a, Option<Begun>>, &'static str),
 }
 
-/// A map and the transaction or snapshot that reads it, both kept open.
+/// A map and its transaction or snapshot, both kept open.
 struct Locked<'a> {
     map: RwLockReadGuard<'a, Option<Box<dyn DynMap>>>,
     gone: &'static str,
@@ -166,7 +166,7 @@ impl View {
         Some(Locked { map, gone: self.slot.map.gone, at })
     }
 
-    /// Does work that waits for nothing but a commit of the same record.
+    /// Calls `work`, which waits for nothing but a commit of the same record.
     pub(crate) fn briefly<R: Send>(
         &self,
         py: Python<'_>,
@@ -178,7 +178,7 @@ impl View {
         }
     }
 
-    /// Does work while other threads of Python go on.
+    /// Calls `work` while other Python threads continue.
     pub(crate) fn at_length<R: Send>(
         &self,
         py: Python<'_>,
@@ -187,7 +187,7 @@ impl View {
         Ok(py.detach(|| self.lock().run(work))?)
     }
 
-    /// Does work that changes a record: it waits for the medium, if not in a transaction.
+    /// Calls `work`, which changes a record; outside a transaction it waits for the medium.
     pub(crate) fn change<R: Send>(
         &self,
         py: Python<'_>,
@@ -199,7 +199,7 @@ impl View {
         }
     }
 
-    /// Whether records can still be read.
+    /// Fails if the snapshot or transaction is closed.
     pub(crate) fn check_open(&self) -> Result<(), Fault> {
         let is_open = match &self.at {
             At::Now => true,
@@ -216,13 +216,13 @@ impl View {
     }
 }
 
-/// A store and all that was opened of it. It is closed when the last Python object lets go of it, if not before.
+/// A store and everything opened from it. It is closed when the last Python object releases it, or before.
 pub(crate) struct Shared {
     pub(crate) store: Held<Opened>,
     /// The maps that are open, by name.
     pub(crate) maps: Mutex<HashMap<String, Arc<Slot>>>,
     pub(crate) book: Book,
-    /// How often a transaction runs that conflicts with others.
+    /// The maximum number of attempts of a transaction that conflicts with others.
     pub(crate) tries: u32,
     ends: Mutex<Vec<Weak<dyn Ends>>>,
 }
@@ -238,7 +238,7 @@ impl Shared {
         }
     }
 
-    /// Holds something that ends with the store.
+    /// Holds an object that ends with the store.
     pub(crate) fn hold<T: Send + Sync + 'static>(
         &self,
         thing: T,
@@ -254,7 +254,7 @@ impl Shared {
         held
     }
 
-    /// Ends all that is open, and closes the store and its pool.
+    /// Ends all open objects, then closes the store and its pool.
     pub(crate) fn close(&self) -> Result<(), Fault> {
         let mut maps = self.maps.lock(); // so that nobody opens one meanwhile
         let Ok(store) = self.store.take() else { return Ok(()) };

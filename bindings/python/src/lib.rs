@@ -2,14 +2,14 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | which types keys and values have, and how they are encoded | `types.rs`, `convert.rs` |
-//! | maps whose types are known at run time, over few instantiations | `raw.rs`, `catalog.rs`, `dyn_map.rs` |
-//! | what a Python program holds | `store.rs`, `map.rs`, `records.rs`, `transaction.rs`, `snapshot.rs`, `expiring.rs`, `watch.rs`, `report.rs` |
-//! | what can be closed while others hold it | `held.rs` |
+//! | types of keys and values, and their encodings | `types.rs`, `convert.rs` |
+//! | maps with types known at run time, over few instantiations | `raw.rs`, `catalog.rs`, `dyn_map.rs` |
+//! | classes of the module | `store.rs`, `map.rs`, `records.rs`, `transaction.rs`, `snapshot.rs`, `expiring.rs`, `watch.rs`, `report.rs` |
+//! | objects that can be closed while Python holds them | `held.rs` |
 //! | exceptions | `fault.rs` |
 //!
-//! **Waiting.** No lock is waited for and nothing is written while the thread holds Python's interpreter
-//! lock, and a thread that holds one of this module's locks runs no Python code.
+//! **Waiting.** A thread that holds Python's interpreter lock waits for no other lock and writes nothing; a
+//! thread that holds one of this module's locks runs no Python code.
 #![forbid(unsafe_code)]
 
 mod catalog;
@@ -30,7 +30,7 @@ mod watch;
 
 use pyo3::prelude::*;
 
-/// What is native of `pmindex`.
+/// The native part of `pmindex`.
 #[pymodule]
 mod _native {
     #[pymodule_export]

@@ -16,18 +16,18 @@ use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::types::Spelled;
 
-/// Records written at once by `update` and `clear`.
+/// The number of records that `update` and `clear` write at once.
 const AT_ONCE: usize = 256;
 
-/// A map of a store: a dictionary in the order of its keys, on a medium.
+/// A map of a store: a persistent dictionary, ordered by key.
 ///
-/// A write is durable when it returns, and a transaction of its own. Reading while others write: an
-/// iterator goes on, and gives each record as it was at some moment of the iteration; through a
-/// snapshot or a transaction (`at`) it gives one moment. It ends with `Closed` when the map, the
-/// snapshot or the transaction does.
+/// Each write is a transaction of its own, durable when it returns. An iterator continues while others
+/// write, and gives each record as it was at some moment of the iteration; through a snapshot or a
+/// transaction (`at`), all records are of one moment. It raises `Closed` when the map, the snapshot or the
+/// transaction ends.
 ///
-/// Any number of threads may use a map. A write and an iterator's reads from the medium let other
-/// threads of Python go on meanwhile.
+/// Any number of threads may use a map. Other Python threads continue during a write and while an iterator
+/// reads from the medium.
 #[pyclass(frozen, module = "pmindex")]
 pub(crate) struct Map {
     pub(crate) view: View,
@@ -73,14 +73,14 @@ impl Map {
         self.decode(key.py(), was)
     }
 
-    /// The record at an end.
+    /// Returns the first or last record.
     fn end(&self, py: Python<'_>, reverse: bool) -> PyResult<Option<Record>> {
         let span = Span { reverse, ..Span::ALL };
         let page = self.view.briefly(py, |map, moment| map.page(moment, &span, 1))?;
         Ok(page.into_iter().next())
     }
 
-    /// Removes the record at an end.
+    /// Removes the first or last record.
     fn pop_end<'py>(&self, py: Python<'py>, reverse: bool) -> PyResult<Option<Bound<'py, PyAny>>> {
         while let Some((key, _)) = self.end(py, reverse)? {
             let lent = key.lend();
@@ -92,14 +92,14 @@ impl Map {
         Ok(None)
     }
 
-    /// Puts what was encoded, and forgets it.
+    /// Writes the encoded records and empties the list.
     fn put_all(&self, py: Python<'_>, records: &mut Vec<Record>) -> PyResult<()> {
         let done = self.view.at_length(py, |map, moment| map.put_many(moment, records));
         records.clear();
         done
     }
 
-    /// The records of what a program hands over: a mapping, or pairs.
+    /// Returns the records of a mapping or of an iterable of pairs.
     fn records_of<'a, 'py>(
         &'a self,
         records: &Bound<'py, PyAny>,
@@ -140,13 +140,13 @@ impl Map {
         generic(class, types)
     }
 
-    /// Its name.
+    /// The name of the map.
     #[getter]
     fn name(&self) -> &str {
         &self.view.slot.name
     }
 
-    /// The types of keys and values, as Rust calls them: `("i64", "str")`.
+    /// The types of keys and values, by their names in Rust: `("i64", "str")`.
     #[getter]
     fn types(&self) -> (String, String) {
         let types = &self.view.slot.types;
@@ -164,7 +164,7 @@ impl Map {
         format!("<pmindex.Map {:?}: {key} to {value}{at}>", self.name())
     }
 
-    /// The map as a snapshot or transaction sees it. Through a transaction it is written, too.
+    /// Returns the map as a snapshot or transaction sees it. A transaction can write to it.
     pub(crate) fn at(&self, moment: &Bound<'_, PyAny>) -> PyResult<Self> {
         let other = || PyValueError::new_err("the snapshot or transaction is of another store");
         let at = if let Ok(snapshot) = moment.cast::<Snapshot>() {
@@ -243,8 +243,8 @@ impl Map {
         self.iterate(What::Keys, Span { reverse: true, ..Span::ALL })
     }
 
-    /// The keys from `start` to `stop`, the latter excluded; or those that begin with `prefix`: text,
-    /// bytes, or the first parts of a tuple. In descending order if `reverse`.
+    /// Iterates over the keys from `start` to `stop`, excluding `stop`; or over those that begin with `prefix`:
+    /// text, bytes, or the first parts of a tuple. In descending order if `reverse`.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false))]
     fn keys(
         &self,
@@ -256,7 +256,7 @@ impl Map {
         Ok(self.iterate(What::Keys, self.span(start, stop, prefix, reverse)?))
     }
 
-    /// The values of the records of these keys: see `keys`.
+    /// Iterates over values, by the range of their keys: see `keys`.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false))]
     fn values(
         &self,
@@ -268,7 +268,7 @@ impl Map {
         Ok(self.iterate(What::Values, self.span(start, stop, prefix, reverse)?))
     }
 
-    /// The records of these keys: see `keys`.
+    /// Iterates over (key, value) pairs, by the range of their keys: see `keys`.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false))]
     fn items(
         &self,
@@ -280,24 +280,24 @@ impl Map {
         Ok(self.iterate(What::Items, self.span(start, stop, prefix, reverse)?))
     }
 
-    /// The least record.
+    /// Returns the record with the least key.
     fn first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let record = self.end(py, false)?;
         record.map(|record| object_of(py, &self.view, What::Items, &record)).transpose()
     }
 
-    /// The greatest record.
+    /// Returns the record with the greatest key.
     fn last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let record = self.end(py, true)?;
         record.map(|record| object_of(py, &self.view, What::Items, &record)).transpose()
     }
 
-    /// Removes the least record and returns it.
+    /// Removes and returns the record with the least key.
     fn pop_first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.pop_end(py, false)
     }
 
-    /// Removes the greatest record and returns it.
+    /// Removes and returns the record with the greatest key.
     fn pop_last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.pop_end(py, true)
     }
@@ -318,7 +318,7 @@ impl Map {
         }
     }
 
-    /// Adds or replaces; the value that was there, or None.
+    /// Adds or replaces a record; returns the old value, or None.
     fn insert<'py>(
         &self,
         key: &Bound<'py, PyAny>,
@@ -330,7 +330,7 @@ impl Map {
         self.decode(key.py(), was)
     }
 
-    /// Adds a record if there is none of this key; whether it did.
+    /// Adds a record unless the key exists; returns whether it was added.
     fn try_insert(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         let (arg, value) = (self.key(key)?, self.value(value)?);
         let (lent, value) = (arg.lend(), value.lend());
@@ -352,9 +352,9 @@ impl Map {
         }
     }
 
-    /// Puts the records of a mapping, or pairs, some hundred at a time: each wholly or not at all, all
-    /// of them durable when it returns, and new ones with far fewer waits for a disk than one by one.
-    /// All or none: in a transaction.
+    /// Writes the records of a mapping or of pairs, some hundred at a time. Each record is atomic, all are
+    /// durable when it returns, and new ones need far fewer waits for a disk than single writes.
+    /// To write all or none, use a transaction.
     fn update(&self, records: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut some = Vec::with_capacity(AT_ONCE);
         for record in self.records_of(records)? {
@@ -366,8 +366,8 @@ impl Map {
         self.put_all(records.py(), &mut some)
     }
 
-    /// Fills an empty map from records in ascending order of their keys, faster than one by one; how
-    /// many.
+    /// Fills an empty map from records in ascending order of their keys, faster than single writes;
+    /// returns their number.
     fn load(&self, records: &Bound<'_, PyAny>) -> PyResult<u64> {
         if !matches!(self.view.at, At::Now) {
             return Err(PyTypeError::new_err("a map is loaded outside of transactions"));
@@ -376,7 +376,7 @@ impl Map {
         self.view.at_length(records.py(), |map, _| map.load(&mut all.into_iter()))
     }
 
-    /// Removes the records of these keys, one by one; how many. See `keys`.
+    /// Removes the records of a range of keys, one by one; returns their number. See `keys`.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None))]
     fn remove_range(
         &self,
@@ -411,12 +411,12 @@ impl Map {
     }
 }
 
-/// There is no such key.
+/// Returns the error that a key does not exist.
 pub(crate) fn missing(key: &Bound<'_, PyAny>) -> PyErr {
     PyKeyError::new_err(key.clone().unbind())
 }
 
-/// `Map[int, str]`, for annotations.
+/// Returns the class: `Map[int, str]` is for annotations.
 pub(crate) fn generic<'py>(
     class: &Bound<'py, PyType>,
     types: &Bound<'py, PyAny>,

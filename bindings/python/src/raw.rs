@@ -77,13 +77,13 @@ pub(crate) const MOST_WORDS: usize = 2;
 /// Something encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Raw {
-    /// Words; those that the type has not are 0.
+    /// Words; unused ones are 0.
     Words([u64; MOST_WORDS]),
     /// A byte string.
     Bytes(Vec<u8>),
 }
 
-/// Something encoded that another one owns.
+/// A borrowed encoding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lent<'r> {
     Words([u64; MOST_WORDS]),
@@ -99,16 +99,16 @@ impl Raw {
     }
 }
 
-/// A type that an index keeps, of any name.
+/// A type of an index, whose name is known at run time.
 pub(crate) trait RawType: Storable + PartialEq {
-    /// Hands the borrowed form to `work`.
+    /// Calls `work` with the borrowed form.
     fn lend_from<R>(
         lent: Lent<'_>,
         work: impl FnOnce(&Self::Ref) -> Result<R, Fault>,
     ) -> Result<R, Fault>;
-    /// What it is encoded.
+    /// Returns the encoding.
     fn into_raw(self) -> Raw;
-    /// The owned form.
+    /// Returns the owned form.
     fn take_from(lent: Lent<'_>) -> Result<Self, Fault> {
         Self::lend_from(lent, |value| Ok(Self::owned(value)))
     }

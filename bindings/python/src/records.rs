@@ -14,11 +14,11 @@ use crate::expiring::{end_of, now};
 use crate::held::View;
 use crate::types::Type;
 
-/// Records read at once: few at first, in case only the first one is wanted.
+/// The number of records read at once: few at first, since a program may want only the first one.
 const FIRST: usize = 4;
 const MOST: usize = 256;
 
-/// What an iterator gives of a record.
+/// The part of a record that an iterator returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
     Keys,
@@ -26,16 +26,16 @@ pub(crate) enum What {
     Items,
 }
 
-/// What is left of a scan.
+/// The rest of a scan.
 struct Scan {
     span: Span,
-    /// Read, and not given yet.
+    /// The records that were read and not returned yet.
     read: VecDeque<Record>,
     is_read: bool,
     next: usize,
 }
 
-/// Which records a Python program asks for.
+/// The range and direction that a Python program asks for.
 pub(crate) fn span(
     key: &Type,
     start: Option<&Bound<'_, PyAny>>,
@@ -64,9 +64,9 @@ pub(crate) fn span(
 pub(crate) struct Records {
     view: View,
     what: What,
-    /// Whether records are pairs of a time and a value, and those that are over are left out.
+    /// `true` if records are pairs of a time and a value, and expired ones are left out.
     expire: bool,
-    /// Nothing while a thread has it.
+    /// `None` while a thread uses it.
     scan: Mutex<Option<Scan>>,
 }
 
@@ -76,12 +76,12 @@ impl Records {
         Self { view, what, expire: false, scan: Mutex::new(Some(left)) }
     }
 
-    /// Of an expiring map.
+    /// Makes an iterator over an expiring map.
     pub(crate) fn of_live(view: View, span: Span, what: What) -> Self {
         Self { expire: true, ..Self::new(view, span, what) }
     }
 
-    /// The next record.
+    /// Returns the next record.
     fn next(&self, py: Python<'_>, scan: &mut Scan) -> PyResult<Option<Record>> {
         loop {
             self.fill(py, scan)?;
@@ -92,7 +92,7 @@ impl Records {
         }
     }
 
-    /// Reads on, if nothing is left of what was read.
+    /// Reads more records if all were returned.
     fn fill(&self, py: Python<'_>, left: &mut Scan) -> PyResult<()> {
         if !left.read.is_empty() || left.is_read {
             return Ok(self.view.check_open()?);
@@ -109,7 +109,7 @@ impl Records {
     }
 }
 
-/// A record as an iterator gives it.
+/// Returns the part of a record that an iterator returns.
 pub(crate) fn object_of<'py>(
     py: Python<'py>,
     view: &View,

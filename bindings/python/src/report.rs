@@ -1,9 +1,9 @@
-//! What goes on in a store.
+//! Reports on a store.
 
 use facade::StoreReport;
 use pyo3::prelude::*;
 
-/// A map, as a report has it.
+/// The figures of a map.
 #[pyclass(frozen, get_all, module = "pmindex")]
 #[derive(Clone)]
 pub(crate) struct MapReport {
@@ -20,7 +20,7 @@ impl MapReport {
     }
 }
 
-/// What goes on in a store, at about one moment. `str()` of it is for people.
+/// The state of a store at about one moment. `str()` of it is text for people.
 #[pyclass(frozen, module = "pmindex")]
 pub(crate) struct Report(pub(crate) StoreReport);
 

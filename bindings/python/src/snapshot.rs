@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 
 use crate::held::{At, Held, Shared};
 
-/// One moment of all maps of a store, while writers go on. `map.at(snapshot)` is a map then.
+/// One moment of all maps of a store, while writers continue. `map.at(snapshot)` is a map at that moment.
 ///
-/// While it lives, each write keeps in memory what it replaces, up to the store's `past_bytes`; beyond
-/// that the oldest snapshot ends, and reading through it is `SnapshotEnded`.
+/// While it is open, each write keeps the old value in memory, up to the store's `past_bytes`. Above that
+/// the oldest snapshot ends, and reading through it raises `SnapshotEnded`.
 #[pyclass(frozen, module = "pmindex")]
 pub(crate) struct Snapshot {
     view: Arc<Held<facade::Snapshot>>,
@@ -34,7 +34,7 @@ impl Snapshot {
 
 #[pymethods]
 impl Snapshot {
-    /// Ends it.
+    /// Ends the snapshot.
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.view.take()));
     }

@@ -26,29 +26,30 @@ use crate::watch::Watch;
 
 /// Named typed maps in one file, with transactions and snapshots over all of them.
 ///
-/// Opens the file, or creates it unless `create` is false; after a crash, recovery is part of it. One
-/// process at a time has a file open, and any number of its threads share the store. A child that was
-/// forked is refused (`Forked`): open the store there.
+/// Opens the file, or creates it unless `create` is false. After a crash it recovers the store. One process
+/// at a time can open a file; any number of its threads share the store. A forked child gets `Forked`: it
+/// has to open the store itself.
 ///
 /// `durability` is what an acknowledged write survives:
 ///
-/// - None: the most that the medium gives by itself;
+/// - None: the strongest mode that the medium gives by itself;
 /// - "process": a crash or kill of the process, on a file in memory (tmpfs) or of the page cache;
 /// - "journal", "msync": power failure, on a disk; by a journal beside the file, or by `msync`;
 /// - "persistent": power failure, on persistent memory (DAX), else `TooWeak`;
-/// - "periodic": as "process", and of a power failure all but the last moments: with `twin`, a file
-///   on a disk that follows one in memory, `twin_every` seconds behind (0.1).
+/// - "periodic": as "process"; a power failure takes only the last moments: `twin` is a file on a disk
+///   that follows the one in memory, `twin_every` seconds behind (0.1).
 ///
-/// `size` is that of a new file in bytes (64 MiB), `max_size` how far it may grow, `writers` how many
-/// threads may write to a new one at once. `past_bytes` is how much memory snapshots and transactions
-/// may keep of the past (256 MiB), `keep_commits` about how many bytes of the newest commits are kept
-/// for `watch(after=...)`, `tries` how often `transact` runs a body that conflicts.
+/// `size` is the size of a new file in bytes (64 MiB), `max_size` the limit of its growth, `writers` the
+/// number of threads that may write to a new one at once. `past_bytes` limits the memory in which snapshots
+/// and transactions keep old values (256 MiB); `keep_commits` is about the number of bytes of the newest
+/// commits that are kept for `watch(after=...)`; `tries` is the number of times that `transact` runs a body
+/// that conflicts.
 #[pyclass(frozen, module = "pmindex")]
 pub(crate) struct Store {
     shared: Arc<Shared>,
 }
 
-/// Opens a map: `Some(kind)`, made of that kind if there is none.
+/// The opening of a map; with `Some(kind)`, it is created of that kind if there is none.
 struct Open<'s> {
     store: &'s Opened,
     name: &'s str,
@@ -68,7 +69,7 @@ impl Work for Open<'_> {
     }
 }
 
-/// Drops a map.
+/// The removal of a map.
 struct Destroy<'s>(&'s Opened, &'s str);
 
 impl Work for Destroy<'_> {
@@ -96,7 +97,7 @@ fn open(
     by_the_book(&shared.book, || with_forms(key, value, Open { store, name, kind }))
 }
 
-/// The map of this name: the one that is open, or is there, or of no `types` any that is there.
+/// Returns the map of this name: the open one, or opens the existing one; without `types`, one of any types.
 fn slot(
     shared: &Shared,
     name: &str,
@@ -130,7 +131,7 @@ fn slot(
     })
 }
 
-/// Opens the map that is there, with whatever types it has: a pool knows a hash of their names.
+/// Opens the existing map by trying types: a pool knows only a hash of their names.
 fn guess(shared: &Shared, store: &Opened, name: &str) -> Result<(Types, Box<dyn DynMap>), Fault> {
     let until = |value: Type| Type::Tuple(vec![Type::Uint(64), value]);
     let values = Type::guesses().chain(Type::guesses().map(until));
@@ -153,7 +154,7 @@ fn open_all(shared: &Shared) -> Result<(), Fault> {
     maps.into_iter().try_for_each(|map| slot(shared, &map.name, None, None).map(drop))
 }
 
-/// What a program says of a durability.
+/// Parses the name of a mode of durability.
 fn durability(options: PoolOptions, name: &str) -> PyResult<PoolOptions> {
     Ok(match name {
         "process" => options.write_back(false),
@@ -189,7 +190,7 @@ impl Store {
         Ok(name.py().detach(|| slot(&self.shared, &own, types, Some(kind)))?)
     }
 
-    /// Runs a body in a transaction; `None` if it is to be run again.
+    /// Runs a body in a transaction; `None` if it conflicts and has to run again.
     fn try_once<'py>(&self, body: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = body.py();
         let transaction = py.detach(|| Transaction::begin(&self.shared))?;
@@ -272,12 +273,12 @@ impl Store {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The map of this name, made if there is none. Types are `int` (64 bits), `str`, `bytes`, `float`,
-    /// `bool`, None, tuples of them (`(str, int)`, `tuple[str, int]`), and the names of Rust's numbers
-    /// (`"u64"`). Without a type of values it is a set, whose values are None. Without any, it is the
-    /// map that is there, with those that it has; `NoSuchMap` if there is none.
+    /// Opens the map of this name, or creates it. Types are `int` (64 bits), `str`, `bytes`, `float`, `bool`,
+    /// None, tuples of them (`(str, int)`, `tuple[str, int]`), and the names of Rust's numbers (`"u64"`).
+    /// Without a type of values it is a set, whose values are None. Without any type, it is the existing
+    /// map with its own types; `NoSuchMap` if there is none.
     ///
-    /// `kind` is that of its index, one of `KINDS`; a map that is there keeps its own.
+    /// `kind` is the kind of its index, one of `KINDS`; an existing map keeps its own.
     #[pyo3(signature = (name, key=None, value=None, *, kind=None))]
     fn map(
         &self,
@@ -291,7 +292,7 @@ impl Store {
         Ok(Map::new(view, Arc::clone(&self.shared)))
     }
 
-    /// The map of this name whose records each live for a time, made if there is none.
+    /// Opens the map of this name whose records expire, or creates it.
     #[pyo3(signature = (name, key, value=None, *, kind=None))]
     fn expiring_map(
         &self,
@@ -312,27 +313,26 @@ impl Store {
         Ok(ExpiringMap::new(view, Arc::clone(&self.shared)))
     }
 
-    /// The names of the maps that there are, in order.
+    /// Returns the names of the maps, sorted.
     fn maps(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let maps = py.detach(|| self.shared.store.with(|store| Ok(store.maps_in_pool()?)))?;
         Ok(maps.into_iter().map(|map| map.name).collect())
     }
 
-    /// Removes a map; whether there was one. Those who have it find it `Closed`. `InUse` while a
-    /// snapshot or transaction reads it.
+    /// Removes a map; returns whether it existed. Objects that hold it raise `Closed` from then on. Raises
+    /// `InUse` while a snapshot or transaction reads it.
     fn drop_map(&self, name: &Bound<'_, PyString>) -> PyResult<bool> {
         let own = text(name)?;
         Ok(name.py().detach(|| drop_map(&self.shared, &own))?)
     }
 
-    /// Begins a transaction: `with store.transaction() as tx`. On a `Conflict` it is for the caller to
-    /// begin again.
+    /// Begins a transaction: `with store.transaction() as tx`. After a `Conflict` the caller begins again.
     fn transaction(&self, py: Python<'_>) -> PyResult<Transaction> {
         Ok(py.detach(|| Transaction::begin(&self.shared))?)
     }
 
-    /// Runs a body in a transaction and commits it; again if it conflicts with others, so it may run
-    /// several times. If it raises something, nothing is changed.
+    /// Runs a body in a transaction and commits it. The body runs again if the transaction conflicts with
+    /// others. If it raises an exception, nothing is changed.
     fn transact<'py>(&self, body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = body.py();
         let most = self.shared.tries;
@@ -349,20 +349,20 @@ impl Store {
         Err(Fault::new(Class::Conflict, message).into())
     }
 
-    /// One moment of all maps: now.
+    /// Begins a snapshot: the current moment of all maps.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
         Ok(py.detach(|| Snapshot::begin(&self.shared))?)
     }
 
-    /// Watches commits from now on, or from behind a position that a watch had (`WatchEnded` if the log
-    /// has not all since).
+    /// Watches commits from now on, or from a position of an earlier watch on (`WatchEnded` if the log no
+    /// longer has all commits since).
     #[pyo3(signature = (*, after=None))]
     fn watch(&self, py: Python<'_>, after: Option<u64>) -> PyResult<Watch> {
         Ok(py.detach(|| Watch::begin(&self.shared, after))?)
     }
 
-    /// Writes one moment of all maps to a new store in a new file, while writers go on; how many
-    /// records.
+    /// Writes one moment of all maps to a new store in a new file, while writers continue; returns the number
+    /// of records.
     fn backup(&self, py: Python<'_>, path: PathBuf) -> PyResult<u64> {
         let backup = py.detach(|| {
             open_all(&self.shared)?;
@@ -372,12 +372,12 @@ impl Store {
         Ok(backup)
     }
 
-    /// What goes on.
+    /// Returns a report on the store.
     fn report(&self, py: Python<'_>) -> PyResult<Report> {
         Ok(Report(py.detach(|| self.shared.store.with(|store| Ok(store.report()?)))?))
     }
 
-    /// Verifies all maps; how many records.
+    /// Verifies all maps; returns the number of records.
     fn check(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(py.detach(|| {
             open_all(&self.shared)?;
@@ -385,7 +385,7 @@ impl Store {
         })?)
     }
 
-    /// Waits until everything that was acknowledged survives as much as the medium can give.
+    /// Waits until everything acknowledged so far survives as much as the medium allows.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         Ok(py.detach(|| self.shared.store.with(|store| Ok(store.pool().sync()?)))?)
     }
@@ -397,7 +397,7 @@ impl Store {
         Ok(py.detach(|| self.shared.store.with(mode))?)
     }
 
-    /// What the medium is and what writes survive, in words.
+    /// Describes the medium and what writes survive, as text.
     fn describe(&self, py: Python<'_>) -> PyResult<String> {
         Ok(py.detach(|| self.shared.store.with(|store| Ok(store.pool().describe())))?)
     }
@@ -413,7 +413,7 @@ impl Store {
         py.detach(|| !self.shared.store.is_open())
     }
 
-    /// Ends all that is open of it, and closes it. Again, that does nothing.
+    /// Ends all open objects of the store and closes it. A second call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         Ok(py.detach(|| self.shared.close())?)
     }
@@ -435,7 +435,7 @@ impl Store {
     }
 }
 
-/// The types of a map; `None` if nothing is said.
+/// Parses the types of a map; `None` if there are none.
 fn types_of(
     name: &Bound<'_, PyString>,
     key: Option<&Bound<'_, PyAny>>,

@@ -7,11 +7,11 @@ use pyo3::prelude::*;
 use crate::fault::{Class, Fault};
 use crate::held::{At, Begun, Held, Shared};
 
-/// A transaction: all of its changes take place, or none.
+/// A transaction: all of its changes happen, or none.
 ///
-/// It reads one moment, that of its first read, and its own changes; `map.at(transaction)` is a map
-/// within it. It is serializable: if another commit changes what it has read, committing it is a
-/// `Conflict`. As a context manager it commits at the end, or rolls back if the body raises something.
+/// It reads the moment of its first read, and its own changes; `map.at(transaction)` is a map within it. It
+/// is serializable: if another commit changes what it has read, its commit raises `Conflict`. As a context
+/// manager it commits at the end, or rolls back if the body raises an exception.
 #[pyclass(frozen, module = "pmindex")]
 pub(crate) struct Transaction {
     begun: Arc<Held<Begun>>,
@@ -45,7 +45,7 @@ impl Transaction {
         Ok(transaction.commit()?)
     }
 
-    /// Whether it was ended because it kept too much of the past. It has ended then.
+    /// `True` if it was ended because it kept too many old values.
     pub(crate) fn abandon(&self) -> bool {
         self.begun.take().is_ok_and(|begun| begun.is_ended)
     }
@@ -53,17 +53,17 @@ impl Transaction {
 
 #[pymethods]
 impl Transaction {
-    /// Commits: durable when it returns. It has ended then, whatever comes of it.
+    /// Commits; the changes are durable when it returns. The transaction has ended, also after an error.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         Ok(py.detach(|| self.finish())?)
     }
 
-    /// Ends it without its changes.
+    /// Ends the transaction without its changes.
     fn rollback(&self, py: Python<'_>) {
         py.detach(|| drop(self.begun.take()));
     }
 
-    /// A point to go back to.
+    /// Makes a savepoint.
     fn savepoint(&self, py: Python<'_>) -> PyResult<Savepoint> {
         let point = py.detach(|| self.begun.with_mut(|begun| Ok(begun.savepoint())))?;
         Ok(Savepoint { begun: Arc::clone(&self.begun), point })
@@ -73,7 +73,7 @@ impl Transaction {
         this
     }
 
-    /// Commits, unless the body raised something or has ended it.
+    /// Commits, unless the body raised an exception or ended the transaction.
     fn __exit__(
         &self,
         py: Python<'_>,
@@ -95,7 +95,8 @@ impl Transaction {
     }
 }
 
-/// A point of a transaction. As a context manager it goes back if the body raises something.
+/// A point of a transaction to which it can roll back. As a context manager it rolls back if the body
+/// raises an exception.
 #[pyclass(frozen, module = "pmindex")]
 pub(crate) struct Savepoint {
     begun: Arc<Held<Begun>>,
@@ -104,7 +105,7 @@ pub(crate) struct Savepoint {
 
 #[pymethods]
 impl Savepoint {
-    /// Takes back the changes since. What was read stays read.
+    /// Takes back the changes since the savepoint. Reads since then still count for conflicts.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
         let point = self.point;
         Ok(py.detach(|| {
@@ -119,7 +120,7 @@ impl Savepoint {
         this
     }
 
-    /// Takes back the changes of the body, if it raised something.
+    /// Takes back the changes of the body if it raised an exception.
     fn __exit__(
         &self,
         py: Python<'_>,

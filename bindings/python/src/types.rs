@@ -1,4 +1,4 @@
-//! The types of keys and values: what Python says of them, and what they are to an index.
+//! The types of keys and values: their names in Python, and their forms in an index.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyNone, PyString, PyTuple, Py
 
 use crate::raw::MOST_WORDS;
 
-/// The most words that Rust keeps in a node; more are a byte string.
+/// The maximum number of words that an index keeps in a node; more are a byte string.
 const WORDS_IN_A_NODE: usize = 4;
 
 /// A type of keys or values.
@@ -26,18 +26,18 @@ pub(crate) enum Type {
     Str,
     /// A byte string.
     Bytes,
-    /// Parts in a row, the first one first.
+    /// A tuple; the first part counts most.
     Tuple(Vec<Type>),
 }
 
-/// How an index keeps a type.
+/// The form of a type in an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Words(usize),
     Bytes,
 }
 
-/// What is said of types that Python has no name for.
+/// The names of types for which Python has none, and the types.
 const NUMBERS: [(&str, Type); 13] = [
     ("i64", Type::Int(64)),
     ("u64", Type::Uint(64)),
@@ -55,13 +55,13 @@ const NUMBERS: [(&str, Type); 13] = [
 ];
 
 impl Type {
-    /// The types that are tried on a map about which nothing is said.
+    /// Returns the types to try on a map of unknown types.
     pub(crate) fn guesses() -> impl Iterator<Item = Self> + Clone {
         NUMBERS.iter().map(|(_, guess)| guess.clone())
     }
 
-    /// What a Python program says: `int`, `str`, `bytes`, `float`, `bool`, `None`, a tuple of types
-    /// (`(str, int)`, `tuple[str, int]`), or the name of a Rust type (`"u64"`).
+    /// Parses the type that a Python program names: `int`, `str`, `bytes`, `float`, `bool`, `None`, a tuple of
+    /// types (`(str, int)`, `tuple[str, int]`), or the name of a Rust type (`"u64"`).
     pub(crate) fn of(said: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
         if let Some(found) = Self::read(said)? {
             found.check(what)?;
@@ -120,7 +120,7 @@ impl Type {
         Ok((1..=8).contains(&types.len()).then_some(Self::Tuple(types)))
     }
 
-    /// Refuses what no map of this module can have.
+    /// Refuses types that no map of this module can have.
     pub(crate) fn check(&self, what: &str) -> PyResult<()> {
         match self.form() {
             Form::Words(words) if words > MOST_WORDS => Err(PyValueError::new_err(format!(
@@ -131,7 +131,7 @@ impl Type {
         }
     }
 
-    /// The words of the parts, if they are all words.
+    /// Returns the number of words; `None` if it is kept as a byte string.
     fn words(&self) -> Option<usize> {
         match self {
             Self::Str | Self::Bytes => None,
@@ -147,13 +147,13 @@ impl Type {
         parts.iter().map(Self::words).sum()
     }
 
-    /// How an index keeps it.
+    /// Returns its form in an index.
     pub(crate) fn form(&self) -> Form {
         self.words().map_or(Form::Bytes, Form::Words)
     }
 }
 
-/// A type as a Python program says it.
+/// A type, written as a Python program names it.
 pub(crate) struct Spelled<'t>(pub(crate) &'t Type);
 
 impl std::fmt::Display for Spelled<'_> {
@@ -171,7 +171,7 @@ impl std::fmt::Display for Spelled<'_> {
     }
 }
 
-/// What an index records of it.
+/// Writes the name that an index records.
 impl std::fmt::Display for Type {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Self::Tuple(parts) = self {

@@ -13,11 +13,10 @@ use crate::fault::Fault;
 use crate::held::{Held, Shared};
 use crate::map::Map;
 
-/// How long a wait goes on before Python may end it (Ctrl-C).
+/// The longest wait before Python can end it (Ctrl-C).
 const TURN: Duration = Duration::from_millis(50);
 
-/// A stream of what commits changed, in their order. As an iterator it waits for the next one, for
-/// ever.
+/// A stream of commits, in their order. As an iterator it waits for the next one without a limit.
 #[pyclass(frozen, module = "pmindex")]
 pub(crate) struct Watch {
     watch: Arc<Held<facade::Watch>>,
@@ -39,7 +38,7 @@ impl Watch {
 
 #[pymethods]
 impl Watch {
-    /// Behind the commit that was returned last.
+    /// The position behind the last commit that was returned.
     #[getter]
     fn position(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(py.detach(|| self.watch.with(|watch| Ok(watch.position().into_u64())))?)
@@ -72,7 +71,7 @@ impl Watch {
         self.next(py, None)
     }
 
-    /// Ends it. Again, that does nothing.
+    /// Ends the watch. A second call does nothing.
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.watch.take()));
     }
@@ -87,7 +86,7 @@ impl Watch {
     }
 }
 
-/// What one commit changed.
+/// The changes of one commit.
 #[pyclass(frozen, module = "pmindex")]
 pub(crate) struct Commit {
     committed: Committed,
@@ -96,19 +95,19 @@ pub(crate) struct Commit {
 
 #[pymethods]
 impl Commit {
-    /// The position behind it: see `Store.watch`.
+    /// The position behind the commit: see `Store.watch`.
     #[getter]
     fn position(&self) -> u64 {
         self.committed.position().into_u64()
     }
 
-    /// The names of the maps that it changed.
+    /// The names of the changed maps.
     #[getter]
     fn maps(&self) -> Vec<&str> {
         self.committed.maps().collect()
     }
 
-    /// The records of a map that it changed, by key: what they are since, or None if they are gone.
+    /// Returns the changed records of a map, by key: the new value, or None if the record was removed.
     fn changes<'py>(&self, py: Python<'py>, map: &Bound<'py, Map>) -> PyResult<Bound<'py, PyList>> {
         let map = map.get();
         if !map.is_of(&self.shared) {
@@ -127,7 +126,7 @@ impl Commit {
         Ok(list)
     }
 
-    /// Whether it is a `Map.load`, whose records stand in no commit.
+    /// `True` for a `Map.load`, whose records are not listed.
     fn is_loaded(&self, map: &str) -> bool {
         self.committed.is_loaded(map)
     }

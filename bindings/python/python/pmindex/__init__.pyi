@@ -96,14 +96,14 @@ class Records(Iterator[_R]):
 
 @final
 class Map(Generic[_K, _V]):
-    """A map of a store: a dictionary in the order of its keys, on a medium.
+    """A map of a store: a persistent dictionary, ordered by key.
 
-    A write is durable when it returns, and a transaction of its own. Reading while others write: an iterator
-    goes on, and gives each record as it was at some moment of the iteration; through a snapshot or a transaction
-    (`at`) it gives one moment. It ends with `Closed` when the map, the snapshot or the transaction does.
+    Each write is a transaction of its own, durable when it returns. An iterator continues while others write, and gives
+    each record as it was at some moment of the iteration; through a snapshot or a transaction (`at`), all records are
+    of one moment. It raises `Closed` when the map, the snapshot or the transaction ends.
 
-    Any number of threads may use a map. A write and an iterator's reads from the medium let other threads of
-    Python go on meanwhile.
+    Any number of threads may use a map. Other Python threads continue during a write and while an iterator reads from
+    the medium.
     """
 
     def __class_getitem__(cls, types: Any) -> GenericAlias: ...
@@ -111,10 +111,10 @@ class Map(Generic[_K, _V]):
     def name(self) -> str: ...
     @property
     def types(self) -> tuple[str, str]:
-        """The types of keys and values, as Rust calls them: `("i64", "str")`."""
+        """The types of keys and values, by their names in Rust: `("i64", "str")`."""
 
     def at(self, moment: Snapshot | Transaction) -> Map[_K, _V]:
-        """The map as a snapshot or transaction sees it. Through a transaction it is written, too."""
+        """Returns the map as a snapshot or transaction sees it. A transaction can write to it."""
 
     def __getitem__(self, key: _K, /) -> _V: ...
     def __setitem__(self, key: _K, value: _V, /) -> None: ...
@@ -136,49 +136,50 @@ class Map(Generic[_K, _V]):
     def pop(self, key: _K, default: _D) -> _V | _D: ...
     def setdefault(self, key: _K, default: _V) -> _V: ...
     def insert(self, key: _K, value: _V) -> _V | None:
-        """Adds or replaces; the value that was there, or None."""
+        """Adds or replaces a record; returns the old value, or None."""
 
     def try_insert(self, key: _K, value: _V) -> bool:
-        """Adds a record if there is none of this key; whether it did."""
+        """Adds a record unless the key exists; returns whether it was added."""
 
     def update(self, records: _Items[_K, _V] | Iterable[tuple[_K, _V]]) -> None:
-        """Puts the records of a mapping, or pairs, some hundred at a time: each wholly or not at all, all of them
-        durable when it returns, and new ones with far fewer waits for a disk than one by one. All or none: in a
+        """Writes the records of a mapping or of pairs, some hundred at a time. Each record is atomic, all are durable
+        when it returns, and new ones need far fewer waits for a disk than single writes. To write all or none, use a
         transaction."""
 
     def load(self, records: _Items[_K, _V] | Iterable[tuple[_K, _V]]) -> int:
-        """Fills an empty map from records in ascending order of their keys, faster than one by one; how many."""
+        """Fills an empty map from records in ascending order of their keys, faster than single writes; returns their
+        number."""
 
     def keys(
         self, start: _K | None = None, stop: _K | None = None, *, prefix: Any = None, reverse: bool = False
     ) -> Records[_K]:
-        """The keys from `start` to `stop`, the latter excluded; or those that begin with `prefix`: text, bytes,
-        or the first parts of a tuple. In descending order if `reverse`."""
+        """Iterates over the keys from `start` to `stop`, excluding `stop`; or over those that begin with `prefix`:
+        text, bytes, or the first parts of a tuple. In descending order if `reverse`."""
 
     def values(
         self, start: _K | None = None, stop: _K | None = None, *, prefix: Any = None, reverse: bool = False
     ) -> Records[_V]:
-        """The values of the records of these keys: see `keys`."""
+        """Iterates over values, by the range of their keys: see `keys`."""
 
     def items(
         self, start: _K | None = None, stop: _K | None = None, *, prefix: Any = None, reverse: bool = False
     ) -> Records[tuple[_K, _V]]:
-        """The records of these keys: see `keys`."""
+        """Iterates over (key, value) pairs, by the range of their keys: see `keys`."""
 
     def first(self) -> tuple[_K, _V] | None:
-        """The least record."""
+        """Returns the record with the least key."""
 
     def last(self) -> tuple[_K, _V] | None:
-        """The greatest record."""
+        """Returns the record with the greatest key."""
 
     def pop_first(self) -> tuple[_K, _V] | None:
-        """Removes the least record and returns it."""
+        """Removes and returns the record with the least key."""
 
     def pop_last(self) -> tuple[_K, _V] | None:
-        """Removes the greatest record and returns it."""
+        """Removes and returns the record with the greatest key."""
 
     def remove_range(self, start: _K | None = None, stop: _K | None = None, *, prefix: Any = None) -> int:
-        """Removes the records of these keys, one by one; how many. See `keys`."""
+        """Removes the records of a range of keys, one by one; returns their number. See `keys`."""
 
     def clear(self) -> None:
         """Removes all records, one by one."""
@@ -187,27 +188,27 @@ class Map(Generic[_K, _V]):
 class ExpiringMap(Generic[_K, _V]):
     """A map whose records expire: reads do not find an expired record.
 
-    A record that is over takes space until it is written again or `sweep` comes by. Times are those of the
-    system's clock, to the millisecond. `ttl` is in seconds, or a `timedelta`.
+    An expired record takes space until its key is written again or `sweep` removes it. Times are those of the system's
+    clock, to the millisecond. `ttl` is in seconds, or a `timedelta`.
     """
 
     def __class_getitem__(cls, types: Any) -> GenericAlias: ...
     @property
     def name(self) -> str: ...
     def at(self, moment: Snapshot | Transaction) -> ExpiringMap[_K, _V]:
-        """The map as a snapshot or transaction sees it. Through a transaction it is written, too."""
+        """Returns the map as a snapshot or transaction sees it. A transaction can write to it."""
 
     def put(self, key: _K, value: _V, ttl: float | timedelta) -> None:
-        """Adds or replaces a record, which lives so long."""
+        """Adds or replaces a record that lives for `ttl`."""
 
     def try_insert(self, key: _K, value: _V, ttl: float | timedelta) -> bool:
-        """Adds a record if there is none of this key that is not over; whether it did."""
+        """Adds a record if the key has none or an expired one; returns whether it was added."""
 
     def renew(self, key: _K, ttl: float | timedelta) -> bool:
-        """Lets a record live so long from now on; whether there was one that was not over."""
+        """Lets a record live for `ttl` from now; returns False if the key has no record or an expired one."""
 
     def expires(self, key: _K) -> float | None:
-        """When a record will be over, as `time.time()` tells it."""
+        """Returns the time at which a record expires, as `time.time()` would tell it."""
 
     def __getitem__(self, key: _K, /) -> _V: ...
     def __delitem__(self, key: _K, /) -> None: ...
@@ -224,17 +225,18 @@ class ExpiringMap(Generic[_K, _V]):
     def items(
         self, start: _K | None = None, stop: _K | None = None, *, prefix: Any = None, reverse: bool = False
     ) -> Records[tuple[_K, _V]]:
-        """The records that are not over: see `Map.keys`."""
+        """Iterates over the records that are not expired: see `Map.keys`."""
 
     def sweep(self) -> int:
-        """Removes the records that are over; how many. Nothing does so by itself: call it now and then."""
+        """Removes expired records; returns their number. Call it from time to time: no thread does it for you."""
 
 @final
 class Savepoint:
-    """A point of a transaction. As a context manager it goes back if the body raises something."""
+    """A point of a transaction to which it can roll back. As a context manager it rolls back if the body raises an
+    exception."""
 
     def rollback(self) -> None:
-        """Takes back the changes since. What was read stays read."""
+        """Takes back the changes since the savepoint. Reads since then still count for conflicts."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -243,21 +245,21 @@ class Savepoint:
 
 @final
 class Transaction:
-    """A transaction: all of its changes take place, or none.
+    """A transaction: all of its changes happen, or none.
 
-    It reads one moment, that of its first read, and its own changes; `map.at(transaction)` is a map within it. It
-    is serializable: if another commit changes what it has read, committing it is a `Conflict`. As a context
-    manager it commits at the end, or rolls back if the body raises something.
+    It reads the moment of its first read, and its own changes; `map.at(transaction)` is a map within it. It is
+    serializable: if another commit changes what it has read, its commit raises `Conflict`. As a context manager it
+    commits at the end, or rolls back if the body raises an exception.
     """
 
     def commit(self) -> None:
-        """Commits: durable when it returns. It has ended then, whatever comes of it."""
+        """Commits; the changes are durable when it returns. The transaction has ended, also after an error."""
 
     def rollback(self) -> None:
-        """Ends it without its changes."""
+        """Ends the transaction without its changes."""
 
     def savepoint(self) -> Savepoint:
-        """A point to go back to."""
+        """Makes a savepoint."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -266,43 +268,43 @@ class Transaction:
 
 @final
 class Snapshot:
-    """One moment of all maps of a store, while writers go on. `map.at(snapshot)` is a map then.
+    """One moment of all maps of a store, while writers continue. `map.at(snapshot)` is a map at that moment.
 
-    While it lives, each write keeps in memory what it replaces, up to the store's `past_bytes`; beyond that the
-    oldest snapshot ends, and reading through it is `SnapshotEnded`.
+    While it is open, each write keeps the old value in memory, up to the store's `past_bytes`. Above that the oldest
+    snapshot ends, and reading through it raises `SnapshotEnded`.
     """
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the snapshot."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *error: object) -> None: ...
 
 @final
 class Commit:
-    """What one commit changed."""
+    """The changes of one commit."""
 
     @property
     def position(self) -> int:
-        """The position behind it: see `Store.watch`."""
+        """The position behind the commit: see `Store.watch`."""
 
     @property
     def maps(self) -> list[str]:
-        """The names of the maps that it changed."""
+        """The names of the changed maps."""
 
     def changes(self, map: Map[_K, _V]) -> list[tuple[_K, _V | None]]:
-        """The records of a map that it changed, by key: what they are since, or None if they are gone."""
+        """Returns the changed records of a map, by key: the new value, or None if the record was removed."""
 
     def is_loaded(self, map: str) -> bool:
-        """Whether it is a `Map.load`, whose records stand in no commit."""
+        """`True` for a `Map.load`, whose records are not listed."""
 
 @final
 class Watch(Iterator[Commit]):
-    """A stream of what commits changed, in their order. As an iterator it waits for the next one, for ever."""
+    """A stream of commits, in their order. As an iterator it waits for the next one without a limit."""
 
     @property
     def position(self) -> int:
-        """Behind the commit that was returned last."""
+        """The position behind the last commit that was returned."""
 
     def next(self, timeout: float | None = None) -> Commit | None:
         """Returns the next commit, or None if none comes within `timeout` seconds."""
@@ -324,7 +326,7 @@ class MapReport:
 
 @final
 class Report:
-    """What goes on in a store, at about one moment. `str()` of it is for people."""
+    """The state of a store at about one moment. `str()` of it is text for people."""
 
     @property
     def path(self) -> str: ...
@@ -379,23 +381,23 @@ class Report:
 class Store:
     """Named typed maps in one file, with transactions and snapshots over all of them.
 
-    Opens the file, or creates it unless `create` is false; after a crash, recovery is part of it. One process at a
-    time has a file open, and any number of its threads share the store. A child that was forked is refused
-    (`Forked`): open the store there.
+    Opens the file, or creates it unless `create` is false. After a crash it recovers the store. One process at a time
+    can open a file; any number of its threads share the store. A forked child gets `Forked`: it has to open the store
+    itself.
 
     `durability` is what an acknowledged write survives:
 
-    - None: the most that the medium gives by itself;
+    - None: the strongest mode that the medium gives by itself;
     - "process": a crash or kill of the process, on a file in memory (tmpfs) or of the page cache;
     - "journal", "msync": power failure, on a disk; by a journal beside the file, or by `msync`;
     - "persistent": power failure, on persistent memory (DAX), else `TooWeak`;
-    - "periodic": as "process", and of a power failure all but the last moments: with `twin`, a file on a disk that
-      follows one in memory, `twin_every` seconds behind (0.1).
+    - "periodic": as "process"; a power failure takes only the last moments: `twin` is a file on a disk that
+      follows the one in memory, `twin_every` seconds behind (0.1).
 
-    `size` is that of a new file in bytes (64 MiB), `max_size` how far it may grow, `writers` how many threads
-    may write to a new one at once. `past_bytes` is how much memory snapshots and transactions may keep of
-    the past (256 MiB), `keep_commits` about how many bytes of the newest commits are kept for `watch(after=...)`,
-    `tries` how often `transact` runs a body that conflicts.
+    `size` is the size of a new file in bytes (64 MiB), `max_size` the limit of its growth, `writers` the number of
+    threads that may write to a new one at once. `past_bytes` limits the memory in which snapshots and transactions keep
+    old values (256 MiB); `keep_commits` is about the number of bytes of the newest commits that are kept for
+    `watch(after=...)`; `tries` is the number of times that `transact` runs a body that conflicts.
     """
 
     def __new__(
@@ -417,12 +419,13 @@ class Store:
     ) -> Self: ...
     @overload
     def map(self, name: str) -> Map[Any, Any]:
-        """The map of this name, made if there is none. Types are `int` (64 bits), `str`, `bytes`, `float`, `bool`,
-        None, tuples of them (`(str, int)`, `tuple[str, int]`), and the names of Rust's numbers (`"u64"`). Without a
-        type of values it is a set, whose values are None. Without any, it is the map that is there, with those that
-        it has; `NoSuchMap` if there is none.
+        """Opens the map of this name, or creates it. Types are `int` (64 bits), `str`, `bytes`, `float`, `bool`, None,
+        tuples of them (`(str, int)`, `tuple[str, int]`), and the names of Rust's numbers (`"u64"`). Without a type of
+        values it is a set, whose values are None. Without any type, it is the existing map with its own types;
+        `NoSuchMap` if there is none.
 
-        `kind` is that of its index, one of `KINDS`; a map that is there keeps its own."""
+        `kind` is the kind of its index, one of `KINDS`; an existing map keeps its own.
+        """
 
     @overload
     def map(self, name: str, key: type[_K], value: type[_V], *, kind: str | None = None) -> Map[_K, _V]: ...
@@ -434,46 +437,46 @@ class Store:
     def expiring_map(
         self, name: str, key: type[_K], value: type[_V], *, kind: str | None = None
     ) -> ExpiringMap[_K, _V]:
-        """The map of this name whose records each live for a time, made if there is none."""
+        """Opens the map of this name whose records expire, or creates it."""
 
     @overload
     def expiring_map(self, name: str, key: Any, value: Any = None, *, kind: str | None = None) -> ExpiringMap[Any, Any]: ...
     def maps(self) -> list[str]:
-        """The names of the maps that there are, in order."""
+        """Returns the names of the maps, sorted."""
 
     def drop_map(self, name: str) -> bool:
-        """Removes a map; whether there was one. Those who have it find it `Closed`. `InUse` while a snapshot or
-        transaction reads it."""
+        """Removes a map; returns whether it existed. Objects that hold it raise `Closed` from then on. Raises `InUse`
+        while a snapshot or transaction reads it."""
 
     def transaction(self) -> Transaction:
-        """Begins a transaction: `with store.transaction() as tx`. On a `Conflict` it is for the caller to begin
-        again."""
+        """Begins a transaction: `with store.transaction() as tx`. After a `Conflict` the caller begins again."""
 
     def transact(self, body: Callable[[Transaction], _R]) -> _R:
-        """Runs a body in a transaction and commits it; again if it conflicts with others, so it may run several
-        times. If it raises something, nothing is changed."""
+        """Runs a body in a transaction and commits it. The body runs again if the transaction conflicts with others. If
+        it raises an exception, nothing is changed."""
 
     def snapshot(self) -> Snapshot:
-        """One moment of all maps: now."""
+        """Begins a snapshot: the current moment of all maps."""
 
     def watch(self, *, after: int | None = None) -> Watch:
-        """Watches commits from now on, or from behind a position that a watch had (`WatchEnded` if the log has
-        not all since)."""
+        """Watches commits from now on, or from a position of an earlier watch on (`WatchEnded` if the log no longer has
+        all commits since)."""
 
     def backup(self, path: str | PathLike[str]) -> int:
-        """Writes one moment of all maps to a new store in a new file, while writers go on; how many records."""
+        """Writes one moment of all maps to a new store in a new file, while writers continue; returns the number of
+        records."""
 
     def report(self) -> Report:
-        """What goes on."""
+        """Returns a report on the store."""
 
     def check(self) -> int:
-        """Verifies all maps; how many records."""
+        """Verifies all maps; returns the number of records."""
 
     def sync(self) -> None:
-        """Waits until everything that was acknowledged survives as much as the medium can give."""
+        """Waits until everything acknowledged so far survives as much as the medium allows."""
 
     def describe(self) -> str:
-        """What the medium is and what writes survive, in words."""
+        """Describes the medium and what writes survive, as text."""
 
     @property
     def durability(self) -> str: ...
@@ -482,7 +485,7 @@ class Store:
     @property
     def closed(self) -> bool: ...
     def close(self) -> None:
-        """Ends all that is open of it, and closes it. Again, that does nothing."""
+        """Ends all open objects of the store and closes it. A second call does nothing."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *error: object) -> None: ...
