@@ -10,6 +10,8 @@ use super::work::Mark;
 pub(super) const SECTOR: u64 = 512;
 const MAGIC: u64 = 0x006a_7366_7773_6872;
 const FLUSH: u64 = 1;
+/// The write itself is durable.
+const FORCED: u64 = 2;
 const DISCARD: u64 = 4;
 
 /// An operation on the disk.
@@ -26,6 +28,8 @@ pub(super) enum Entry {
         /// Where they are in the log.
         data: u64,
     },
+    /// The write before is durable, and nothing else.
+    Forced,
     /// A thread's mark was written.
     Mark(u64, Mark),
 }
@@ -49,6 +53,9 @@ pub(super) fn read(log: &File, marks_at: u64) -> Vec<Entry> {
         if flags & DISCARD != 0 {
             continue; // whatever was there may be there still
         }
+        if flags & FLUSH != 0 {
+            entries.push(Entry::Flush); // before the write of the same request
+        }
         if len != 0 && at >= marks_at {
             let mut bytes = vec![0; len as usize];
             log.read_exact_at(&mut bytes, data).expect("a mark");
@@ -58,8 +65,8 @@ pub(super) fn read(log: &File, marks_at: u64) -> Vec<Entry> {
             entries.push(Entry::Write { at, len, data });
         }
         place += len;
-        if flags & FLUSH != 0 {
-            entries.push(Entry::Flush);
+        if flags & FORCED != 0 {
+            entries.push(Entry::Forced);
         }
     }
     entries

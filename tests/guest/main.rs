@@ -39,11 +39,8 @@ fn every_state_of_the_disk_has_what_was_acknowledged() {
 #[test]
 fn what_was_acknowledged_before_the_disk_failed_is_there() {
     if is_asked_for("look") {
-        let counts = |name: &str| -> Vec<u64> {
-            let counts = setting(name).expect("the host says it");
-            counts.split(',').map(|count| count.parse().expect("a number")).collect()
-        };
-        let found = work::look(&counts("SYNCED"), &counts("ACKED"), 0);
+        let [synced, acked] = work::counts();
+        let found = work::look(&synced, &acked, 0);
         println!("found {}", found.expect("sound"));
     }
 }

@@ -106,21 +106,63 @@ fn look(least: [Mark; THREADS as usize], seed: u64) -> Result<String, String> {
     unmounted.map(|()| found)
 }
 
-/// Verifies the states at marks: all of them, or the number that the host requests.
+fn number(name: &str) -> u64 {
+    setting(name).expect("the host says it").parse().expect("a number")
+}
+
+/// Verifies states of the disk that was logged, all of them, or the number that the host requests.
 pub(super) fn verify() {
-    let number =
-        |name: &str| -> u64 { setting(name).expect("the host says it").parse().expect("a number") };
     let log = File::open("/dev/vdb").expect("the log");
     let entries = log::read(&log, number("MARKS_AT"));
-    let is_mark = |entry: &Entry| matches!(entry, Entry::Mark(..));
-    let marks = entries.iter().filter(|entry| is_mark(entry)).count() as u64;
-    let flushes = entries.iter().filter(|entry| matches!(entry, Entry::Flush)).count();
-    println!("{} entries, {flushes} flushes, {marks} marks", entries.len());
+    let count = |is: fn(&Entry) -> bool| entries.iter().filter(|entry| is(entry)).count() as u64;
+    let marks = count(|entry| matches!(entry, Entry::Mark(..)));
+    let flushes = count(|entry| matches!(entry, Entry::Flush));
+    let forced = count(|entry| matches!(entry, Entry::Forced));
+    println!("{} entries, {flushes} flushes, {forced} forced writes, {marks} marks", entries.len());
     assert!(marks > THREADS, "the writer has written marks");
-    let step = (marks - THREADS).div_ceil(number("STATES")).max(1);
+    let base = setting("BASE").unwrap_or_else(|| "/dev/vda".into());
+    let disk = File::open(base).expect("the disk");
+    let image = Image::read(&disk, number("DISK_BYTES"));
+    let states = if setting("FLUSHES").is_some() {
+        at_flushes(&log, &entries, image)
+    } else {
+        at_marks(&log, &entries, marks, image)
+    };
+    println!("{states} states, each with what was acknowledged");
+}
 
-    let disk = File::open("/dev/vda").expect("the disk");
-    let mut durable_image = Image::read(&disk, number("DISK_BYTES"));
+/// Verifies the states at flushes and forced writes of a log that has a write with the flush that made it
+/// durable: all that is in it before them, and nothing else.
+fn at_flushes(log: &File, entries: &[Entry], mut image: Image) -> u64 {
+    let is_durable = |entry: &Entry| matches!(entry, Entry::Flush | Entry::Forced);
+    let all = entries.iter().filter(|entry| is_durable(entry)).count() as u64;
+    let step = all.div_ceil(number("STATES")).max(1);
+    let mut told = [Mark::default(); THREADS as usize];
+    let (mut marks, mut points, mut states) = (0, 0, 0);
+    for (place, entry) in entries.iter().enumerate() {
+        apply(log, entry, |at, bytes| image.write(at, bytes));
+        if let Entry::Mark(thread, mark) = entry {
+            told[*thread as usize] = *mark;
+            marks += 1;
+        }
+        points += u64::from(is_durable(entry));
+        // Before both threads have a mark the pool need not be there.
+        if marks >= THREADS && is_durable(entry) && points % step == 0 {
+            drop(image.store(Path::new(STATE)));
+            states += 1;
+            if let Err(why) = look(told, points) {
+                panic!(
+                    "at entry {place}, {entry:?} {points}, what is since the last flush is lost, told {told:?}: {why}"
+                );
+            }
+        }
+    }
+    states
+}
+
+/// Verifies the states at marks, with none, some or all of the writes since the last flush.
+fn at_marks(log: &File, entries: &[Entry], marks: u64, mut durable_image: Image) -> u64 {
+    let step = (marks - THREADS).div_ceil(number("STATES")).max(1);
     let mut rng = Rng(number("SEED").wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut told = [Mark::default(); THREADS as usize];
     let (mut durable, mut seen, mut states) = (0, 0, 0);
@@ -128,7 +170,7 @@ pub(super) fn verify() {
         match entry {
             Entry::Flush => {
                 for entry in &entries[durable..place] {
-                    apply(&log, entry, |at, bytes| durable_image.write(at, bytes));
+                    apply(log, entry, |at, bytes| durable_image.write(at, bytes));
                 }
                 durable = place;
             }
@@ -146,7 +188,7 @@ pub(super) fn verify() {
                 };
                 let state = durable_image.store(Path::new(STATE));
                 for entry in &entries[durable..place] {
-                    apply(&log, entry, |at, bytes| {
+                    apply(log, entry, |at, bytes| {
                         let reaches = match since {
                             Since::Nothing => false,
                             Since::Everything => true,
@@ -165,8 +207,8 @@ pub(super) fn verify() {
                     );
                 }
             }
-            Entry::Write { .. } => {}
+            Entry::Write { .. } | Entry::Forced => {}
         }
     }
-    println!("{states} states, each with what was acknowledged");
+    states
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 use pmindex::{
     AnyIndex, Durability, Index, IndexError, Kind, OpenError, PmError, Pool, PoolOptions,
@@ -20,6 +22,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"pmxmark1");
 /// Keys of a thread.
 const KEYS: u64 = 40;
 const O_DIRECT: i32 = 0o40000;
+const O_DSYNC: i32 = 0o10000;
+/// Where the writer leaves its counts for the check of a disk that failed.
+const COUNTS: &str = "/dev/shm/counts";
 
 type Model = BTreeMap<u64, u64>;
 
@@ -59,8 +64,13 @@ struct Marks {
 impl Marks {
     fn open() -> Option<Self> {
         let at = setting("MARKS_AT")?.parse().expect("a number");
+        // Below the device mapper, whose log has a write with the next flush unless it is a forced one.
+        let (path, flags) = match setting("MARKS_ON") {
+            Some(path) => (path, O_DIRECT | O_DSYNC),
+            None => ("/dev/vda".into(), O_DIRECT),
+        };
         let mut options = File::options();
-        let disk = options.write(true).custom_flags(O_DIRECT).open("/dev/vda").expect("the disk");
+        let disk = options.write(true).custom_flags(flags).open(path).expect("the disk");
         Some(Self { disk, at })
     }
 
@@ -71,6 +81,52 @@ impl Marks {
         let sector = &mut memory[start..start + MARK];
         sector.copy_from_slice(&mark.encode(thread));
         self.disk.write_all_at(sector, self.at + thread * MARK as u64).expect("a mark");
+    }
+}
+
+/// A failure of the disk that the writer itself begins: another table for its mapping.
+struct Fault {
+    /// Before this step of the threads.
+    at: u64,
+    table: String,
+    /// The disk tells of no error: what is acknowledged from then on is lost.
+    lost: bool,
+    has_begun: AtomicBool,
+    /// Where the threads meet before it begins.
+    all: Barrier,
+}
+
+impl Fault {
+    fn asked_for() -> Option<Self> {
+        let at = setting("FAULT_AT")?.parse().expect("a number");
+        let table = setting("FAULT").expect("the host says it");
+        let lost = setting("LOST").is_some_and(|lost| lost == "1");
+        Some(Self {
+            at,
+            table,
+            lost,
+            has_begun: AtomicBool::new(false),
+            all: Barrier::new(THREADS as usize),
+        })
+    }
+
+    /// Exchanges the table of the mapping.
+    fn begin(&self) {
+        self.has_begun.store(true, Ordering::SeqCst);
+        let steps: [&[&str]; 3] = [
+            &["suspend", "--noflush", "--nolockfs", "disk"],
+            &["reload", "disk", "--table", &self.table],
+            &["resume", "disk"],
+        ];
+        for step in steps {
+            let done = Command::new("dmsetup").args(step).status().expect("dmsetup");
+            assert!(done.success(), "dmsetup {step:?}");
+        }
+    }
+
+    /// Returns `true` if an operation that has just returned may be lost.
+    fn may_lose(&self) -> bool {
+        self.lost && self.has_begun.load(Ordering::SeqCst)
     }
 }
 
@@ -144,7 +200,7 @@ fn create() -> Result<(Arc<Pool>, AnyIndex<u64, u64>), String> {
 /// Writes; reports the progress of each thread, and the error that stopped it.
 pub(super) fn write() {
     let steps: u64 = setting("STEPS").expect("the host says it").parse().expect("a number");
-    let marks = Marks::open();
+    let (marks, fault) = (Marks::open(), Fault::asked_for());
     let (pool, index) = match create() {
         Ok(created) => created,
         Err(why) if marks.is_none() => {
@@ -160,9 +216,16 @@ pub(super) fn write() {
     std::thread::scope(|scope| {
         for (thread, last) in (0..THREADS).zip(&mut last) {
             let (index, pool, marks) = (&index, &pool, marks.as_ref());
+            let fault = fault.as_ref();
             scope.spawn(move || {
                 let mut mark = Mark::default();
                 for n in 0..steps {
+                    if let Some(fault) = fault.filter(|fault| n == fault.at) {
+                        fault.all.wait();
+                        if thread == 0 {
+                            fault.begin();
+                        }
+                    }
                     let done = match step(thread, n) {
                         (key, Some(value)) => index.put(&key, &value).map(drop),
                         (key, None) => index.remove(&key).map(drop),
@@ -174,7 +237,8 @@ pub(super) fn write() {
                     }
                     mark.acked = n + 1;
                     let waits = mode() != Durability::Periodic;
-                    if waits || n % 10 == 9 && pool.sync().is_ok() {
+                    let survives = waits || n % 10 == 9 && pool.sync().is_ok();
+                    if survives && !fault.is_some_and(Fault::may_lose) {
                         mark.synced = mark.acked;
                     }
                     *last = mark;
@@ -186,7 +250,21 @@ pub(super) fn write() {
         }
     });
     let counts = |of: fn(&Mark) -> u64| last.each_ref().map(|mark| of(mark).to_string()).join(",");
-    println!("\nacked {}\nsynced {}", counts(|mark| mark.acked), counts(|mark| mark.synced));
+    let (acked, synced) = (counts(|mark| mark.acked), counts(|mark| mark.synced));
+    println!("\nacked {acked}\nsynced {synced}");
+    std::fs::write(COUNTS, format!("{synced}\n{acked}\n")).expect("memory");
+}
+
+/// Returns the synchronised and the acknowledged writes of each thread, as the host says, or as the writer left
+/// them.
+pub(super) fn counts() -> [Vec<u64>; 2] {
+    let told = match (setting("SYNCED"), setting("ACKED")) {
+        (Some(synced), Some(acked)) => format!("{synced}\n{acked}"),
+        _ => std::fs::read_to_string(COUNTS).expect("what the writer left"),
+    };
+    let numbers = |line: &str| line.split(',').map(|n| n.parse().expect("a number")).collect();
+    let mut lines = told.lines().map(numbers);
+    std::array::from_fn(|_| lines.next().expect("two lines"))
 }
 
 fn is_the_disk(error: &IndexError) -> bool {

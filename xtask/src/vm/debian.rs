@@ -28,6 +28,17 @@ pub(crate) struct Parts {
     pub(super) busybox: PathBuf,
 }
 
+impl Parts {
+    /// Returns `true` if the kernel has this module.
+    pub(crate) fn has_module(&self, name: &str) -> bool {
+        let files = ["modules.dep", "modules.builtin"].map(|file| self.modules.join(file));
+        let text: String = files.iter().filter_map(|file| fs::read_to_string(file).ok()).collect();
+        let ends = ["", ".xz", ".zst"].map(|end| format!("/{name}.ko{end}"));
+        let path = |line: &str| line.split(':').next().unwrap_or(line).replace('-', "_");
+        text.lines().map(path).any(|path| ends.iter().any(|end| path.ends_with(end)))
+    }
+}
+
 /// Returns the packages of the programs that this machine lacks.
 pub(super) fn missing() -> Vec<&'static str> {
     let there = |program: &str| find(program).is_some();

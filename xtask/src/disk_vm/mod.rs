@@ -10,7 +10,11 @@
 //! Then disks fail: from some write or flush on, QEMU answers with an error. The writer gets an error, and
 //! the acknowledged writes are on the disk.
 //!
+//! The same runs below the kernel's device mapper (`mapped`).
+//!
 //! It needs no root. The program for the guest is `tests/guest`.
+
+mod mapped;
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -87,7 +91,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Run only what continuous integration has time for: ext4 in mode journal
+    /// Where the writes are logged, and where they fail: `qemu`, below the guest; `kernel`, in its device
+    /// mapper
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "kernel,qemu")]
+    below: Vec<String>,
+
+    /// Run only what continuous integration has time for: ext4 in mode journal, below the device mapper
     #[arg(long)]
     short: bool,
 }
@@ -97,15 +106,20 @@ impl Args {
     pub(crate) fn short() -> Self {
         let one = |name: &str| vec![name.to_owned()];
         let (fs, mode, index) = (one("ext4"), one("journal"), one("fptree"));
-        Self { fs, mode, index, steps: 40, states: 12, seed: 1, short: true }
+        let below = one("kernel");
+        Self { fs, mode, index, steps: 24, states: 24, seed: 1, below, short: true }
     }
 }
 
 /// Runs everything; prints a message if this machine cannot.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let short = Args::short();
+    let args = if args.short { &short } else { args };
     let Some(parts) = vm::parts(args.short)? else { return Ok(()) };
     let [program] = vm::programs(["guest"])?;
     let dir = vm::place();
+    let [kernel, qemu] =
+        ["kernel", "qemu"].map(|name| args.below.iter().any(|below| below == name));
     let mut outcome = if args.short { Ok(()) } else { control(&parts, &program, &dir, args) };
     for name in &args.fs {
         let system = SYSTEMS.iter().find(|system| system.name == name);
@@ -117,8 +131,14 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         }
         for (mode, index) in args.mode.iter().flat_map(|m| args.index.iter().map(move |i| (m, i))) {
             let disk = Disk { parts: &parts, program: &program, dir: &dir, system, mode, index };
-            outcome = outcome.and_then(|()| disk.power_failures(args));
-            outcome = outcome.and_then(|()| disk.errors(args));
+            if kernel {
+                outcome = outcome.and_then(|()| disk.logged_by_kernel(args));
+                outcome = outcome.and_then(|()| disk.fail_in_kernel(args));
+            }
+            if qemu {
+                outcome = outcome.and_then(|()| disk.power_failures(args));
+                outcome = outcome.and_then(|()| disk.errors(args));
+            }
         }
     }
     let _ = fs::remove_dir_all(&dir);
@@ -128,7 +148,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
 /// Checks that a pool that does not survive power failures is detected.
 fn control(parts: &Parts, program: &Path, dir: &Path, args: &Args) -> Result<(), String> {
     let disk = Disk { parts, program, dir, system: &SYSTEMS[0], mode: "process", index: "fptree" };
-    match disk.power_failures(args) {
+    let kernel = args.below.iter().any(|below| below == "kernel");
+    let run = if kernel { disk.logged_by_kernel(args) } else { disk.power_failures(args) };
+    match run {
         Err(why) if why.contains("since the last flush") => {
             println!("\n== {}: caught, as it must be", disk.what());
             Ok(())
@@ -136,6 +158,16 @@ fn control(parts: &Parts, program: &Path, dir: &Path, args: &Args) -> Result<(),
         Err(why) => Err(why),
         Ok(()) => Err(format!("{}: no state shows what it loses", disk.what())),
     }
+}
+
+/// What a boot has besides the guest's program.
+struct Mount<'a> {
+    /// Its disks: arguments of QEMU.
+    disks: &'a [String],
+    /// More modules of the kernel.
+    modules: &'a [&'a str],
+    /// More programs.
+    tools: &'a [(&'a str, PathBuf)],
 }
 
 /// A disk with a file system and a pool.
@@ -194,26 +226,43 @@ impl Disk<'_> {
             let system = self.system.name;
             let _ = writeln!(command, "mount -t {system} /dev/vda /mnt/disk || exit 9");
         }
+        let work = settings.iter().find(|(name, _)| *name == "WORK").map_or("", |(_, work)| work);
+        command += &self.test(work, test, settings);
+        let output = self.machine(&Mount { disks, modules: &[], tools: &[] }, &command)?;
+        if !output.contains("1 passed") {
+            return Err(format!("{}: the guest's test did not run:\n{output}", self.what()));
+        }
+        Ok(output)
+    }
+
+    /// Returns the command that runs a test of the guest's program with these settings.
+    fn test(&self, work: &str, test: &str, settings: &[(&str, String)]) -> String {
+        let mut command = String::new();
         let fixed = [("FS", self.system.name), ("MODE", self.mode), ("INDEX", self.index)];
-        let fixed = fixed.map(|(name, value)| (name, value.to_owned()));
-        let disk = [("DISK", "/mnt/disk".to_owned())];
-        for (name, value) in fixed.iter().chain(&disk).chain(settings) {
+        let fixed = fixed.into_iter().chain([("DISK", "/mnt/disk"), ("WORK", work)]);
+        let settings = settings.iter().map(|(name, value)| (*name, value.as_str()));
+        for (name, value) in fixed.chain(settings) {
             let _ = write!(command, "GUEST_{name}={value} ");
         }
-        let _ = writeln!(command, "./guest --nocapture --exact {test}");
+        let _ = writeln!(command, "./guest --nocapture --exact {test} || exit 11");
+        command
+    }
+
+    /// Boots, runs a command that succeeds, and returns its output.
+    fn machine(&self, mount: &Mount<'_>, command: &str) -> Result<String, String> {
         let mut modules = vec!["virtio_pci", "virtio_blk", "loop"];
-        modules.extend(self.system.modules);
+        modules.extend(self.system.modules.iter().chain(mount.modules));
         let files = [("guest", self.program.to_path_buf())];
-        let contents =
-            Contents { mode: "disk", modules: &modules, command: &command, files: &files };
+        let files: Vec<_> = files.into_iter().chain(mount.tools.iter().cloned()).collect();
+        let contents = Contents { mode: "disk", modules: &modules, command, files: &files };
         let mut hardware: Vec<String> = ["-m", "2G"].map(String::from).into();
-        for (number, disk) in disks.iter().enumerate() {
+        for (number, disk) in mount.disks.iter().enumerate() {
             hardware.extend(["-blockdev".into(), disk.replace("NODE", &format!("d{number}"))]);
             hardware.extend(["-device".into(), format!("virtio-blk-pci,drive=d{number}")]);
         }
         let machine = Machine::new(self.parts, self.dir)?;
         let report = machine.boot(&Boot { contents, hardware: &hardware, kill_after: None })?;
-        if report.end != End::Exit(0) || !report.output.contains("1 passed") {
+        if report.end != End::Exit(0) {
             return Err(format!("{}: the guest failed:\n{}", self.what(), report.output));
         }
         Ok(report.output)
