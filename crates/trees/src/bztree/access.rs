@@ -1,4 +1,4 @@
-//! Finding the leaf of a key, and reading it.
+//! Finds the leaf of a key and reads it.
 //!
 //! A read pins nothing, writes nothing, waits for no thread. Every node it comes to was in the tree at
 //! some moment since it began: a node that leaves the tree is frozen, so its children were in the
@@ -15,14 +15,14 @@ use super::leaf::corrupt;
 use super::record::{Raw, RawRef};
 use super::tree::BzTree;
 
-/// An inner node on the way to a leaf, and which child the way took.
+/// An inner node on the path to a leaf, and the position of the next node in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Step {
     pub(super) node: Ptr,
     pub(super) index: usize,
 }
 
-/// The way from the root to a leaf.
+/// The path from the root to a leaf.
 #[derive(Clone, Debug)]
 pub(super) struct Path<'t> {
     /// The word that points to the root node.
@@ -38,7 +38,7 @@ impl Path<'_> {
         &self.steps[..self.len]
     }
 
-    /// The node at a depth: 0 is the root.
+    /// Returns the node at a depth: 0 is the root.
     pub(super) fn node(&self, depth: usize) -> Ptr {
         self.steps().get(depth).map_or(self.leaf, |step| step.node)
     }
@@ -47,7 +47,7 @@ impl Path<'_> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     BzTree<K, V, M, LEAF, INNER>
 {
-    /// Runs a read that does not change anything, again if it was not one of nodes only.
+    /// Runs a read; runs it again if it may have read something other than nodes.
     #[inline(always)]
     pub(super) fn optimistic<T>(
         &self,
@@ -62,7 +62,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(read()?)
     }
 
-    /// Goes down to a leaf; `visit` hears of every inner node and of the child it takes.
+    /// Descends to a leaf; calls `visit` with every inner node and the position of the child.
     #[inline(always)]
     pub(super) fn descend(
         &self,
@@ -86,7 +86,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(node)
     }
 
-    /// Fetches what every search in a leaf reads. A hint.
+    /// Prefetches what every search in a leaf reads.
     #[inline(always)]
     pub(super) fn prefetch_header(&self, leaf: Ptr) {
         let words = Geometry::<K, V, LEAF, INNER>::FINGERPRINTS + LEAF.div_ceil(8);
@@ -95,7 +95,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The leaf itself, for writers: pinned.
+    /// Returns the leaf of a key for writers; the thread is pinned.
     #[inline(always)]
     pub(super) fn leaf_of(&self, target: &Target<'_>) -> Result<Ptr, PmError> {
         let leaf = self.descend(self.anchor()?, target, |_, _| Ok(()))?;
@@ -120,8 +120,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(path)
     }
 
-    /// What is below the keys of the leaf on this way, or of the node at a depth, and their
-    /// greatest: the separators around it.
+    /// Returns the separators around the leaf of this path, or around the node at a depth: the greatest key before
+    /// it and its own greatest key.
     pub(super) fn fences(&self, path: &Path<'_>) -> Result<(Option<Raw>, Option<Raw>), PmError> {
         let (mut low, mut high) = (None, None);
         for step in path.steps().iter().rev() {
@@ -136,7 +136,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok((low, high))
     }
 
-    /// What `read` makes of the record with the probe's key.
+    /// Returns the result of `read` for the record with the probe's key.
     #[inline(always)]
     fn look<T>(
         &self,
@@ -154,7 +154,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The value of `key`. No flush, no fence, no lock.
+    /// Returns the value of `key`. Cost: no flush, no fence, no lock.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.get_inner(key).noted(&self.pool)
@@ -166,7 +166,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.optimistic(|| self.look(&probe, |record| record.value(&self.mwcas)))
     }
 
-    /// Reads the value of `key` into `value`, in the memory that it has; `false` if there is none. As
+    /// Reads the value of `key` into the memory of `value`; returns `false` if there is none. As
     /// [`get`](Self::get), without an allocation: see [`Index::get_into`](pmindex_index::Index::get_into).
     #[inline]
     pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
@@ -181,7 +181,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(found.is_some())
     }
 
-    /// Whether `key` is present.
+    /// Returns `true` if `key` is present.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         self.contains_key_inner(key).noted(&self.pool)

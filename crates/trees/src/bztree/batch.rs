@@ -1,10 +1,9 @@
-//! Many keys at a time.
+//! Operations on many keys.
 //!
-//! Both operations send up to 64 keys down together, level by level, so that their cache misses
-//! overlap. `try_insert_many` also shares its fences: one operation shows the records of up to
-//! [`GROUP`] keys, whatever leaves they are in, so each group costs two fences.
-//! Full leaves are replaced before, since a record that cannot join (its leaf has no room, or has
-//! changed) goes in alone, after those before it.
+//! Both operations descend with up to 64 keys at once, level by level, so that their cache misses overlap.
+//! `try_insert_many` also shares fences: one operation shows the records of up to [`GROUP`] keys in any leaves,
+//! so each group costs two fences. Full leaves are replaced before, since a record that cannot join (its leaf has
+//! no room, or has changed) is inserted alone, after those before it.
 
 use pmindex_core::{LINE, Medium, PPtr, PmError, Word};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
@@ -18,9 +17,9 @@ use super::record::{RawRef, Record};
 use super::tree::{BzTree, pool_error};
 use super::write::Want;
 
-/// Keys that go down together.
+/// The number of keys that descend together.
 const BATCH: usize = 64;
-/// Records that one operation shows: two words each.
+/// The number of records that one operation shows: two words each.
 const GROUP: usize = 16;
 
 /// A leaf with staged records.
@@ -30,12 +29,12 @@ struct Staged<'t, K, V, const LEAF: usize, const INNER: usize> {
     to: Status,
 }
 
-/// Records that will be shown together.
+/// Records that one operation will show.
 struct Group<'t, K, V, const LEAF: usize, const INNER: usize> {
     leaves: Vec<Staged<'t, K, V, LEAF, INNER>>,
-    /// The leaf (its place in `leaves`), the entry, its words before and after.
+    /// The leaf (its position in `leaves`), the entry, its old and new words.
     entries: Vec<(usize, usize, u64, u64)>,
-    /// Which records of the batch are staged.
+    /// The positions of the staged records in the batch.
     staged: Vec<usize>,
     results: Vec<bool>,
 }
@@ -43,7 +42,7 @@ struct Group<'t, K, V, const LEAF: usize, const INNER: usize> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     BzTree<K, V, M, LEAF, INNER>
 {
-    /// The leaves of up to [`BATCH`] keys, their headers on their way.
+    /// Returns the leaves of up to [`BATCH`] keys, and prefetches their headers.
     #[inline(always)]
     fn locate_many(&self, probes: &[Probe<'_, K>], ways: &mut [Ptr; BATCH]) -> Result<(), PmError> {
         let root = Ptr::of(self.mwcas.read(self.anchor()?)?);
@@ -110,7 +109,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Fetches the line of the sorted record that the fingerprints promise. A hint.
+    /// Prefetches the line of the sorted record that the fingerprints suggest.
     #[inline(always)]
     fn prefetch_record(&self, way: Ptr, probe: &Probe<'_, K>) -> Result<(), PmError> {
         let leaf = self.leaf(way)?;
@@ -138,7 +137,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         result
     }
 
-    /// Inserts up to [`BATCH`] records; what was pushed to `inserted` is durable, error or not.
+    /// Inserts up to [`BATCH`] records; those with a result in `inserted` are durable, also after an error.
     fn insert_chunk(&self, records: &[(K, V)], inserted: &mut Vec<bool>) -> Result<(), IndexError> {
         self.pool.check_writable()?;
         let _busy = self.count.begin();
@@ -177,7 +176,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 next += 1;
             }
             if !self.show(&mut session, &mut group)? {
-                // Someone else was at one of the leaves: each record by itself.
+                // Another thread changed one of the leaves: insert the records one by one.
                 group.results.clear();
                 next = first;
             }
@@ -203,8 +202,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         refused.map_or(Ok(()), Err)
     }
 
-    /// Replaces the leaves of a batch that are full, so that they break no group, and fetches where
-    /// records go in the others. A full pool is found when a record has no room.
+    /// Replaces the full leaves of a batch, so that they break no group, and prefetches the places of records in the
+    /// others. A full pool is reported when a record has no room.
     fn make_room(
         &self,
         session: &mut Session<'_, M>,
@@ -230,7 +229,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Stages record `number` of the batch, or finds its key there. `false`: it cannot join.
+    /// Stages record `number` of the batch, or finds its key. Returns `false` if it cannot join.
     #[inline(always)]
     fn stage<'t>(
         &'t self,
@@ -257,7 +256,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if status.is_frozen() || moved {
             return Ok(false);
         }
-        // Keys that are alike are in one leaf.
+        // Equal keys are in one leaf.
         let staged = known.is_some()
             && group.staged.iter().any(|&other| probes[other].compare(probe).is_eq());
         if staged || leaf.find(&self.mwcas, status, probe)?.is_some() {
@@ -284,7 +283,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(true)
     }
 
-    /// Shows the staged records, all or none.
+    /// Shows all staged records or none.
     fn show(
         &self,
         session: &mut Session<'_, M>,
@@ -293,7 +292,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if group.entries.is_empty() {
             return Ok(true);
         }
-        // In the order in which the operation takes its words: by leaf, status first.
+        // In the order of the operation's words: by leaf, the status first.
         let Group { leaves, entries, .. } = group;
         entries.sort_unstable_by_key(|&(leaf, entry, ..)| (leaves[leaf].leaf.offset(), entry));
         let mut op = session.descriptor();

@@ -1,9 +1,9 @@
-//! Filling an empty tree from sorted records.
+//! Fills an empty tree from sorted records.
 //!
-//! Full leaves are hung, one by one, at the right edge of a tree of their own, whose root is a
-//! second word of the root block; every block belongs to the index at every moment. At the end one
-//! operation makes that tree the index and freezes the empty leaf that was. What a crash leaves of
-//! an unfinished load is not in the index; the next load, or closing, gives it back.
+//! Full leaves are added, one by one, at the right edge of a separate tree, whose root is a second word of the
+//! root block; so every block always belongs to the index. At the end one operation makes that tree the index
+//! and freezes the old, empty leaf. An unfinished load that a crash leaves is not in the index; the next load,
+//! or closing, frees it.
 
 use pmindex_core::{Medium, PmError, Word};
 use pmindex_index::{IndexError, Key, Noted, Shape, Value};
@@ -17,10 +17,10 @@ use super::leaf::{Item, Source};
 use super::record::Raw;
 use super::tree::{BzTree, pool_error};
 
-/// Blocks out of line that one operation makes or frees.
+/// The number of blocks out of line that one operation makes or frees.
 const BLOCKS: usize = 12;
 
-/// Records of one leaf to be.
+/// The records of a future leaf.
 struct Pending<K, V> {
     records: Vec<(K, V)>,
     words: usize,
@@ -92,7 +92,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(count)
     }
 
-    /// Hangs a leaf of the pending records at the right edge. `edge` is the greatest key so far.
+    /// Adds a leaf of the pending records at the right edge. `edge` is the greatest key so far.
     fn hang(&self, pending: &mut Pending<K, V>, edge: Option<&Raw>) -> Result<(), IndexError> {
         self.with_session(|session| {
             loop {
@@ -142,7 +142,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(op.execute()?)
     }
 
-    /// A record as it goes into a leaf; a block out of line becomes part of the operation.
+    /// Returns a record in its form in a leaf; adds a block out of line to the operation.
     fn item_of(
         &self,
         op: &mut Descriptor<'_, '_, M>,
@@ -169,7 +169,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Item { key, fingerprint, words: Source::Memory(words), place: record.form, changing })
     }
 
-    /// Makes the loaded tree the index, if that is still empty.
+    /// Makes the loaded tree the index, if the index is still empty.
     fn take_over(&self, count: u64) -> Result<(), IndexError> {
         let _busy = self.count.begin();
         let root = self.root()?;
@@ -231,7 +231,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Gives back what an unfinished load left.
+    /// Frees the blocks of an unfinished load.
     pub(super) fn discard_load(&self) -> Result<(), IndexError> {
         let _one = self.pm().lock(&self.loader);
         self.discard_all()
@@ -283,7 +283,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-/// The words of a record that has no block.
+/// Writes the words of a record that has no block.
 fn encode<K: Key, V: Value>(words: &mut [u64], probe: &Probe<'_, K>, datum: &EncodedValue<'_, V>) {
     let mut put = |at: usize, bytes: &[u8]| {
         for (word, chunk) in words[at..].iter_mut().zip(bytes.chunks(8)) {

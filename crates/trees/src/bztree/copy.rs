@@ -1,7 +1,7 @@
-//! The records of a leaf on their way to new leaves.
+//! The records of a leaf, to be copied to new leaves.
 //!
-//! Records of one-word keys and values, the usual ones, are copied as such: the sorted ones in one
-//! go, the later ones sorted and merged in. Everything else goes record by record.
+//! Records of one-word keys and values, the most common ones, are copied as pairs: the sorted ones at once,
+//! the later ones sorted and merged in. All others are copied one by one.
 
 use pmindex_core::{Medium, PmError, Word};
 use pmindex_index::{Key, Value};
@@ -29,7 +29,7 @@ pub(super) enum Contents<'p> {
 }
 
 impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V, LEAF, INNER> {
-    /// The live records in order.
+    /// Returns the live records in order.
     pub(super) fn contents<M: Medium>(
         &self,
         mwcas: &'p Mwcas<M>,
@@ -42,7 +42,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         }
     }
 
-    /// The live records in order, where they are [pairs](Geometry::PAIRS).
+    /// Returns the live records in order, if records are [pairs](Geometry::PAIRS).
     fn pairs<M: Medium>(&self, mwcas: &'p Mwcas<M>, status: Status) -> Result<Vec<Pair>, PmError> {
         let pm = mwcas.pool().pm();
         let live = self.live(mwcas, status)?;
@@ -92,7 +92,7 @@ impl Contents<'_> {
         }
     }
 
-    /// Words of record `number`.
+    /// Returns the number of words of record `number`.
     fn words_of(&self, number: usize) -> usize {
         match self {
             Self::Items(items) => items[number].place.words,
@@ -100,7 +100,7 @@ impl Contents<'_> {
         }
     }
 
-    /// Where to split records that are too many for one leaf: in the middle of their words.
+    /// Returns the position at which records split that are too many for one leaf: the middle of their words.
     pub(super) fn cut(&self, leaf: usize, most: usize) -> Option<usize> {
         let words: usize = (0..self.len()).map(|number| self.words_of(number)).sum();
         if self.len() < 2 || (self.len() <= leaf && words <= most) {
@@ -116,7 +116,7 @@ impl Contents<'_> {
         Some(middle.map_or(1, |at| at + 1).clamp(least, most))
     }
 
-    /// What a leaf of some of these records contains.
+    /// Returns the contents of a leaf of some of these records.
     pub(super) fn draft<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
         &self,
         pm: &M,
@@ -128,7 +128,7 @@ impl Contents<'_> {
         }
     }
 
-    /// The separator between record `at - 1` and record `at`.
+    /// Returns the separator between record `at - 1` and record `at`.
     pub(super) fn separator<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
         &self,
         at: usize,
@@ -145,7 +145,7 @@ impl Contents<'_> {
     }
 }
 
-/// What a leaf of these records contains.
+/// Returns the contents of a leaf of these records.
 fn draft_of_pairs<K: Key, V: Value, const LEAF: usize, const INNER: usize>(
     pairs: &[Pair],
 ) -> Draft {

@@ -1,4 +1,4 @@
-//! How many records there are: known from the start, or counted once.
+//! The number of records: known from the start, or counted once.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -8,20 +8,20 @@ use pmindex_core::Medium;
 use pmindex_index::IndexError;
 
 const STRIPES: usize = 16;
-/// How often a count is tried among writes before it is given out without being kept.
+/// The number of attempts to count during writes; the result of the last one is returned and not kept.
 const TRIES: usize = 3;
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe {
-    /// Records more than at the start, modulo 2^64.
+    /// The change of the number of records since the start, modulo 2^64.
     change: AtomicU64,
-    /// Writes begun and ended while the number at the start was not known.
+    /// The number of writes begun and ended while the number at the start was unknown.
     begun: AtomicU64,
     ended: AtomicU64,
 }
 
-/// The number of records: what it was at the start, and changes since, by thread.
+/// The number of records at the start, and the changes since, by thread.
 #[derive(Debug)]
 pub(super) struct Count {
     stripes: [Stripe; STRIPES],
@@ -64,7 +64,7 @@ impl Count {
         &self.stripes[mine % STRIPES]
     }
 
-    /// Declares a write, until the value returned is dropped.
+    /// Declares a write that lasts until the returned value is dropped.
     #[inline(always)]
     pub(super) fn begin(&self) -> Busy<'_> {
         if self.start.load(Acquire) != 0 {
@@ -85,7 +85,7 @@ impl Count {
         self.stripes.iter().fold(0, |sum, stripe| sum.wrapping_add(field(stripe).load(Acquire)))
     }
 
-    /// The number, if it is known.
+    /// Returns the number, if it is known.
     pub(super) fn known(&self) -> Option<u64> {
         let start = self.start.load(Acquire).checked_sub(1)?;
         Some(start.wrapping_add(self.sum(|stripe| &stripe.change)))

@@ -1,4 +1,4 @@
-//! Inner nodes: separators that never change, children that do.
+//! Inner nodes: their separators never change, their children do.
 //!
 //! Child `i` has the keys greater than separator `i - 1` and not greater than separator `i`. A new
 //! separator means a new node: only pointers to children are replaced in place, by an operation
@@ -16,20 +16,20 @@ use super::layout::{Geometry, HEADS, INFO, Info, MAX_LEVEL, Ptr, STATUS, Status}
 use super::leaf::{coarse, corrupt};
 use super::record::{Raw, RawRef};
 
-/// Where a descent goes.
+/// The target of a descent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target<'k> {
-    /// To the leaf of this key.
+    /// The leaf of this key.
     Key(RawRef<'k>),
-    /// To the leaf of the keys right after this one.
+    /// The leaf of the keys right after this one.
     After(RawRef<'k>),
-    /// To the first leaf.
+    /// The first leaf.
     First,
-    /// To the last leaf.
+    /// The last leaf.
     Last,
 }
 
-/// An inner node in a pool, its bounds checked.
+/// An inner node in a pool with checked bounds.
 pub(super) struct Inner<'p, K, V, const LEAF: usize, const INNER: usize> {
     words: &'p [PmU64],
     pub(super) ptr: Ptr,
@@ -43,7 +43,7 @@ impl<K, V, const LEAF: usize, const INNER: usize> Clone for Inner<'_, K, V, LEAF
 }
 impl<K, V, const LEAF: usize, const INNER: usize> Copy for Inner<'_, K, V, LEAF, INNER> {}
 
-/// The most words of a node with whole separators.
+/// The maximum number of words of a node with whole separators.
 const MOST_WORDS: usize = 1 << 20;
 
 impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V, LEAF, INNER> {
@@ -51,10 +51,10 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
     const CHILDREN: usize = Geometry::<K, V, LEAF, INNER>::CHILDREN;
     const HAS_TAILS: bool = Geometry::<K, V, LEAF, INNER>::HAS_TAILS;
 
-    /// The inner node that `ptr` points to.
+    /// Returns the inner node that `ptr` points to.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if there cannot be one.
+    /// [`PmError::Corrupt`] if it is none.
     #[inline(always)]
     pub(super) fn at<M: Medium>(mwcas: &'p Mwcas<M>, ptr: Ptr) -> Result<Self, PmError> {
         let pool = mwcas.pool();
@@ -77,7 +77,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         self.words.len()
     }
 
-    /// How many separators it has.
+    /// Returns the number of separators.
     pub(super) fn separators(&self, pm: &impl Medium) -> Result<usize, PmError> {
         let info = Info(pm.load_word(&self.words[INFO]));
         if info.separators() > INNER || info.level() != self.ptr.level() {
@@ -98,10 +98,10 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         &self.words[Self::CHILDREN + index]
     }
 
-    /// A child.
+    /// Returns a child.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if it does not stand one level lower.
+    /// [`PmError::Corrupt`] if it is not one level lower.
     #[inline(always)]
     pub(super) fn child<M: Medium>(&self, mwcas: &Mwcas<M>, index: usize) -> Result<Ptr, PmError> {
         let child = Ptr::of(mwcas.read(self.child_cell(index))?);
@@ -111,7 +111,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         Ok(child)
     }
 
-    /// Fetches the pointers to children while the search for the right one is in progress. A hint.
+    /// Prefetches the pointers to children during the search among the separators.
     #[inline(always)]
     pub(super) fn prefetch_children(&self, pm: &impl Medium) {
         for word in self.words[Self::CHILDREN..][..INNER].iter().step_by(LINE / 8) {
@@ -119,7 +119,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         }
     }
 
-    /// Whether the heads that no separator has are greater than any key's, as searches count on.
+    /// Returns `true` if the unused first words are greater than those of all keys; searches rely on it.
     pub(super) fn is_padded(&self, pm: &impl Medium) -> Result<bool, PmError> {
         let rest = self.heads().get(self.separators(pm)?..).unwrap_or(&[]);
         Ok(rest.iter().all(|word| pm.load_word(word) == u64::MAX))
@@ -129,7 +129,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         &self.words[HEADS..Self::CHILDREN]
     }
 
-    /// Which child a descent goes to.
+    /// Returns the position of the child for a target.
     #[inline(always)]
     pub(super) fn route(&self, pm: &impl Medium, target: &Target<'_>) -> Result<usize, PmError> {
         let (key, after) = match target {
@@ -147,7 +147,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
             };
             return Ok(index.min(INNER));
         }
-        // Those with the same first word are compared as a whole.
+        // Separators with the same first word are compared as a whole.
         let count = self.separators(pm)?;
         let mut low = less(key.prefix()).min(count);
         let mut high = key.prefix().checked_add(1).map_or(count, |next| less(next).min(count));
@@ -163,7 +163,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         Ok(low)
     }
 
-    /// The whole separator `index` where it stands, and its length in bytes.
+    /// Returns the words of the whole separator `index`, and its length in bytes.
     fn tail(&self, pm: &impl Medium, index: usize) -> Result<(&'p [PmU64], usize), PmError> {
         let first = Geometry::<K, V, LEAF, INNER>::TAILS + index;
         let wrong = || corrupt("a separator's place", self.offset());
@@ -192,7 +192,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         })
     }
 
-    /// Separator `index`.
+    /// Returns separator `index`.
     pub(super) fn separator(&self, pm: &impl Medium, index: usize) -> Result<Raw, PmError> {
         let mut raw = Raw::default();
         raw.words[0] = pm.load_word(&self.words[HEADS + index]);
@@ -215,7 +215,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         }
     }
 
-    /// All separators and children.
+    /// Returns all separators and children.
     pub(super) fn fan<M: Medium>(&self, mwcas: &Mwcas<M>) -> Result<Fan, PmError> {
         let pm = mwcas.pool().pm();
         let count = self.separators(pm)?;
@@ -232,7 +232,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
     }
 }
 
-/// What an inner node contains: one separator between every two children.
+/// The contents of an inner node: children, and a separator between every two.
 #[derive(Clone, Debug)]
 pub(super) struct Fan {
     pub(super) level: usize,
@@ -241,14 +241,14 @@ pub(super) struct Fan {
 }
 
 impl Fan {
-    /// Whether it fits a node.
+    /// Returns `true` if it fits a node.
     pub(super) fn fits<const INNER: usize>(&self) -> bool {
         let bytes: usize = self.separators.iter().map(|s| s.bytes.len()).sum();
         let long = bytes > 32 << 10 && self.separators.len() > 3;
         self.separators.len() <= INNER && !long
     }
 
-    /// Cuts the greater half off; returns the separator between the two as well.
+    /// Cuts off the greater half; returns it and the separator between the two.
     pub(super) fn split(&mut self) -> (Raw, Self) {
         let middle = self.children.len() / 2;
         let children = self.children.split_off(middle);
@@ -257,7 +257,7 @@ impl Fan {
         (between, Self { level: self.level, separators, children })
     }
 
-    /// Its words.
+    /// Returns the words of the node.
     pub(super) fn draft<K: Key, V: Value, const LEAF: usize, const INNER: usize>(
         &self,
     ) -> Result<Vec<u64>, PmError> {

@@ -1,10 +1,9 @@
-//! Installing new nodes in place of old ones: the words and blocks of one operation, up to the root
-//! if need be.
+//! Replaces nodes by new ones: the words and blocks of one operation, up to the root if necessary.
 //!
-//! One child for one child is a change in place: the parent's pointer, and its status, so that
-//! no thread that is copying the parent misses it. Anything else means a new parent, which replaces the
-//! old one in the same way one level higher; the old one is frozen by the same operation. So an
-//! inner node that is in the tree is never frozen, and a tree of any height changes at once.
+//! One child replaces one child in place: by the parent's pointer and its status, so that a thread that copies
+//! the parent does not miss it. Any other change makes a new parent, which replaces the old one in the same way
+//! one level higher; the same operation freezes the old one. So an inner node in the tree is never frozen,
+//! and a tree of any height changes at once.
 
 use pmindex_core::{Medium, PmError, PmU64, Word};
 use pmindex_index::{Key, Value};
@@ -18,10 +17,10 @@ use super::leaf::{Draft, Item, corrupt};
 use super::record::Raw;
 use super::tree::BzTree;
 
-/// The most words of a leaf: what a pointer can say.
+/// The maximum number of words of a leaf: as many as a pointer can tell.
 const MOST_LEAF_WORDS: usize = 255 * 8;
 
-/// Why an operation was not put together.
+/// The reason why an operation was not built.
 #[derive(Debug)]
 pub(super) enum Refused {
     /// A node on the path is no longer in the tree, or not where it was.
@@ -46,22 +45,22 @@ impl From<MwcasError> for Refused {
     }
 }
 
-/// Neighbours under one parent that are replaced, and what by.
+/// Neighbours under one parent, and the nodes that replace them.
 pub(super) struct Change<'c> {
     /// Their depth: 0 is the root.
     pub(super) depth: usize,
-    /// The first one's place in its parent.
+    /// The position of the first one in its parent.
     pub(super) index: usize,
     pub(super) old: &'c [Ptr],
     pub(super) new: Vec<Ptr>,
-    /// One between every two of `new`; with nothing new, the old ones go.
+    /// The separators between every two of `new`; if `new` is empty, the old ones are removed.
     pub(super) separators: Vec<Raw>,
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     BzTree<K, V, M, LEAF, INNER>
 {
-    /// Adds "from this status to that" to an operation.
+    /// Adds the change of a status to an operation.
     pub(super) fn add_status(
         op: &mut Descriptor<'_, '_, M>,
         cell: &PmU64,
@@ -76,7 +75,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(op.free_on_success(pmindex_core::PPtr::<u64>::new(offset))?)
     }
 
-    /// Makes a leaf of these records, as part of an operation.
+    /// Adds a leaf of these records to an operation.
     pub(super) fn add_leaf(
         &self,
         op: &mut Descriptor<'_, '_, M>,
@@ -86,7 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Self::add_draft(op, Draft::of::<K, V, M, LEAF, INNER>(self.pm(), items, little))
     }
 
-    /// Makes a leaf with these contents, as part of an operation.
+    /// Adds a leaf with these contents to an operation.
     pub(super) fn add_draft(op: &mut Descriptor<'_, '_, M>, draft: Draft) -> Result<Ptr, Refused> {
         if draft.total > MOST_LEAF_WORDS {
             return Err(corrupt("records too long for a leaf", 0).into());
@@ -100,7 +99,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Ptr::new(block.offset(), 0, total))
     }
 
-    /// Makes an inner node, as part of an operation.
+    /// Adds an inner node to an operation.
     pub(super) fn add_inner(op: &mut Descriptor<'_, '_, M>, fan: &Fan) -> Result<Ptr, Refused> {
         let words = fan.draft::<K, V, LEAF, INNER>()?;
         let (count, bytes) = (words.len(), 8 * words.len() as u64);
@@ -111,8 +110,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Ptr::new(block.offset(), fan.level, count))
     }
 
-    /// Adds the words and blocks of `change` to an operation. The old nodes' own statuses and
-    /// blocks are the caller's.
+    /// Adds the words and blocks of `change` to an operation. The caller adds the statuses and blocks of the old
+    /// nodes.
     pub(super) fn add_change(
         &self,
         op: &mut Descriptor<'_, '_, M>,
@@ -150,7 +149,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             None => return Err(corrupt("a separator", parent.offset()).into()),
         }
         if new.is_empty() {
-            // The separator on the left goes with the first child, or the one on its right.
+            // The separator on the left is removed with the first child, or the one on its right.
             let first = index.saturating_sub(1);
             let last = (first + old.len()).min(fan.separators.len());
             fan.separators.drain(first..last);
@@ -163,7 +162,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let index = above.checked_sub(1).map_or(0, |above| path.steps()[above].index);
         let (mut new, mut separators) = (Vec::new(), Vec::new());
         if fan.children.is_empty() {
-            // Nothing is left below: the parent goes too.
+            // The parent has no child left: it is removed too.
         } else if above == 0 && fan.children.len() == 1 {
             new.push(fan.children[0]); // the root has one child left: that is the root now
         } else if fan.fits::<INNER>() {
@@ -178,8 +177,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.add_change(op, path, Change { depth: above, index, old, new, separators })
     }
 
-    /// Why an inner node on the way, at this depth, is frozen: it was taken out of the tree, by the
-    /// operation that froze it.
+    /// Returns the reason why an inner node at this depth of the path is frozen: the operation that froze it took
+    /// it out of the tree.
     fn frozen_on(&self, path: &Path<'_>, depth: usize) -> Result<Refused, PmError> {
         let mut there = self.mwcas.read(path.anchor)? == path.node(0).word();
         for (step, below) in path.steps()[..depth].iter().zip(&path.steps()[1..]) {
@@ -192,7 +191,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Refused::Stale)
     }
 
-    /// The separator between two neighbouring records.
+    /// Returns the separator between two neighbouring records.
     pub(super) fn separator(left: &Item<'_>, right: &Item<'_>) -> Result<Raw, PmError> {
         if left.key.compare(K::SHAPE, &right.key).is_ge() {
             return Err(corrupt("two records of one key", 0));

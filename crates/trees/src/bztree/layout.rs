@@ -1,4 +1,4 @@
-//! What a BzTree keeps in a pool.
+//! The layout of a BzTree in a pool.
 //!
 //! # Root
 //!
@@ -7,8 +7,8 @@
 //!
 //! # Pointers
 //!
-//! A pointer to a node is a word that operations change. It has 62 bits: besides the offset it
-//! says how high the node stands and how long it is, and a thread that follows it need not look first.
+//! A pointer to a node is a word that operations change. It has 62 bits: the offset, level and length of the
+//! node, so that a thread can prefetch the node before it reads its header.
 //!
 //! ```text
 //!  61      54 | 53   48 | 47       0
@@ -17,7 +17,7 @@
 //!
 //! # Leaf
 //!
-//! `n` records were sorted when the leaf was made, `U` entries buffer what comes later:
+//! `n` records were sorted when the leaf was made; `U` entries buffer later records:
 //!
 //! ```text
 //! word 0        1      2      3      4 .. 4+U    F: ceil(n/8)   n words (byte strings only)
@@ -64,24 +64,24 @@ pub(super) const KIND: [u8; 8] = *b"bztree\0\0";
 /// Version of the layout on this page.
 const FORMAT: u64 = 4;
 
-/// The most sorted records of a leaf: the bits of `dead`.
+/// The maximum number of sorted records of a leaf: the bits of `dead`.
 pub(super) const MAX_LEAF: usize = 62;
-/// Entries for later records of a leaf with `leaf` sorted ones. With 60 a leaf is 1536 bytes, a size
-/// of block; with 28 entries there were 37 bytes a record, not 28, and gets and scans were slower.
+/// Returns the number of entries for later records of a leaf with `leaf` sorted ones. With 60 a leaf has 1536
+/// bytes, a block size; with 28 entries a record took 37 bytes, not 28, and gets and scans were slower.
 pub(super) const fn later(leaf: usize) -> usize {
     leaf.div_ceil(3)
 }
-/// Levels that a tree may have.
+/// The maximum number of levels of a tree.
 pub(super) const MAX_LEVEL: usize = 40;
 
-/// Where things stand in every node.
+/// The words of every node.
 pub(super) const STATUS: usize = 0;
 pub(super) const INFO: usize = 1;
-/// In a leaf.
+/// The words of a leaf.
 pub(super) const DEAD: usize = 2;
 pub(super) const WIDE: usize = 3;
 pub(super) const ENTRIES: usize = 4;
-/// In an inner node.
+/// The words of an inner node.
 pub(super) const HEADS: usize = LINE / 8;
 
 pm_struct! {
@@ -118,7 +118,7 @@ impl Ptr {
     const LEVEL_BITS: u32 = 6;
     const LINES_SHIFT: u32 = Self::OFFSET_BITS + Self::LEVEL_BITS;
 
-    /// `lines` is 0 if there are more than fit.
+    /// Makes a pointer; `lines` becomes 0 if it does not fit.
     pub(super) const fn new(offset: u64, level: usize, words: usize) -> Self {
         let lines = words / (LINE / 8);
         let lines = if lines < 256 { lines as u64 } else { 0 };
@@ -137,12 +137,12 @@ impl Ptr {
     pub(super) const fn offset(self) -> u64 {
         self.0 & ((1 << Self::OFFSET_BITS) - 1)
     }
-    /// 0 for a leaf.
+    /// Returns the level; 0 for a leaf.
     #[inline(always)]
     pub(super) const fn level(self) -> usize {
         (self.0 >> Self::OFFSET_BITS & ((1 << Self::LEVEL_BITS) - 1)) as usize
     }
-    /// Words of the node; 0 if the node must be asked.
+    /// Returns the words of the node; 0 if only the node itself says it.
     #[inline(always)]
     pub(super) const fn words(self) -> usize {
         (self.0 >> Self::LINES_SHIFT & 0xff) as usize * (LINE / 8)
@@ -188,7 +188,7 @@ impl Status {
     pub(super) const fn fresh(live: usize, words: usize) -> Self {
         Self((live as u64) << Self::LIVE | (words as u64) << Self::WORDS)
     }
-    /// The same contents, one version on.
+    /// Returns the status one version later, with the same contents.
     pub(super) const fn next(self) -> Self {
         let version = (self.0 & Self::VERSION_MASK).wrapping_add(1 << Self::VERSION);
         Self(self.0 & !Self::VERSION_MASK | version & Self::VERSION_MASK)
@@ -197,15 +197,15 @@ impl Status {
     pub(super) const fn is_frozen(self) -> bool {
         self.0 & Self::FROZEN != 0
     }
-    /// One version on: the node changes no more.
+    /// Returns the status one version later, frozen.
     pub(super) const fn frozen(self) -> Self {
         Self(self.next().0 | Self::FROZEN)
     }
-    /// One version on: the node may be changed again.
+    /// Returns the status one version later, not frozen.
     pub(super) const fn thawed(self) -> Self {
         Self(self.next().0 & !Self::FROZEN)
     }
-    /// Entries shown so far.
+    /// Returns the number of entries shown so far.
     #[inline(always)]
     pub(super) const fn used(self) -> usize {
         (self.0 & 0x7f) as usize
@@ -241,36 +241,36 @@ impl fmt::Debug for Status {
     }
 }
 
-/// What entry `prev` means "replaces nothing".
+/// The value of `prev` of an entry that replaces no record.
 pub(super) const NOTHING: usize = 127;
 
-/// An entry's state.
+/// The state of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Never used.
     Empty,
-    /// Someone writes a record.
+    /// A thread writes the record.
     Reserved,
-    /// The record is there, unless another entry replaces it.
+    /// The record exists, unless another entry replaces it.
     Visible,
-    /// The record was removed. What it replaced stays replaced.
+    /// The record was removed. A record that it replaced stays replaced.
     Dead,
 }
 
-/// How a record stands in a node: where, how long, and of what.
+/// The place, length and contents of a record in a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Place {
-    /// Its first word.
+    /// The first word.
     pub(super) at: usize,
-    /// Its words.
+    /// The number of words.
     pub(super) words: usize,
-    /// Bytes of a byte-string key in it.
+    /// The bytes of a byte-string key.
     pub(super) key: usize,
-    /// Bytes of a byte-string value in it.
+    /// The bytes of a byte-string value.
     pub(super) value: usize,
-    /// Whether the byte strings stand in a block out of line.
+    /// `true` if the byte strings are in a block out of line.
     pub(super) out: bool,
-    /// Whether a one-word value is too large to change in place.
+    /// `true` if a one-word value is too large to change in place.
     pub(super) wide: bool,
 }
 
@@ -310,7 +310,7 @@ impl Entry {
                 | (place.wide as u64) << 60,
         )
     }
-    /// The same entry, its record removed.
+    /// Returns the entry with its record removed.
     pub(super) const fn dead(self) -> Self {
         Self(self.0 | 3)
     }
@@ -323,7 +323,7 @@ impl Entry {
             _ => State::Dead,
         }
     }
-    /// Whether it was shown: visible, or dead since.
+    /// Returns `true` if it was shown: it is visible or dead.
     #[inline(always)]
     pub(super) const fn was_shown(self) -> bool {
         self.0 & 2 != 0
@@ -332,16 +332,16 @@ impl Entry {
     pub(super) const fn is_visible(self) -> bool {
         self.0 & 3 == 2
     }
-    /// Whether state and fingerprint are the same.
+    /// Returns `true` if state and fingerprint are equal.
     #[inline(always)]
     pub(super) const fn is_alike(self, other: Self) -> bool {
         (self.0 ^ other.0) & (3 | 0xff << 24) == 0
     }
-    /// The index epoch of a reservation.
+    /// Returns the index epoch of a reservation.
     pub(super) const fn epoch(self) -> u64 {
         self.0 >> 24 & 0xffff_ffff
     }
-    /// The first word after the record.
+    /// Returns the first word after the record.
     pub(super) const fn end(self) -> usize {
         (self.0 >> 2 & 0xfff) as usize + (self.0 >> 14 & 0x3ff) as usize
     }
@@ -349,12 +349,12 @@ impl Entry {
     pub(super) const fn fingerprint(self) -> u8 {
         (self.0 >> 24 & 0xff) as u8
     }
-    /// Which record it replaces.
+    /// Returns the number of the record that it replaces.
     #[inline(always)]
     pub(super) const fn prev(self) -> usize {
         (self.0 >> 32 & 0x7f) as usize
     }
-    /// Not 0 if it replaces a record.
+    /// Returns a value other than 0 if it replaces a record.
     #[inline(always)]
     pub(super) const fn replaces(self) -> u64 {
         (self.0 ^ (NOTHING as u64) << 32) & 0x7f << 32
@@ -409,24 +409,24 @@ impl Info {
     }
 }
 
-/// Where things are in nodes for keys `K` and values `V`.
+/// The places of parts in nodes for keys `K` and values `V`.
 pub(super) struct Geometry<K, V, const LEAF: usize, const INNER: usize>(
     PhantomData<fn() -> (K, V)>,
 );
 
 impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Geometry<K, V, LEAF, INNER> {
-    /// Whether every record has [`Slot::WORDS`] words and no block.
+    /// `true` if every record has [`Slot::WORDS`] words and no block.
     pub(super) const FIXED: bool = !Slot::<K, V>::HAS_BLOCK;
-    /// Whether a record is a key of one word and a value of one word.
+    /// `true` if a record is a key of one word and a value of one word.
     pub(super) const PAIRS: bool =
         matches!((K::SHAPE, V::SHAPE), (Shape::Inline(1), Shape::Inline(1)));
-    /// Entries for later records.
+    /// The number of entries for later records.
     pub(super) const LATER: usize = later(LEAF);
-    /// Where the fingerprints are.
+    /// The first word of the fingerprints.
     pub(super) const FINGERPRINTS: usize = ENTRIES + Self::LATER;
-    /// The most words of live records in a leaf that is not split.
+    /// The maximum number of words of live records in a leaf that is not split.
     pub(super) const MOST_WORDS: usize = LEAF * if Self::FIXED { Slot::<K, V>::WORDS } else { 8 };
-    /// The most words of a record in a node; what is longer goes out of line.
+    /// The maximum number of words of a record in a node; longer ones are out of line.
     pub(super) const INLINE_WORDS: usize = {
         let eighth = Self::MOST_WORDS / 8;
         if eighth > Slot::<K, V>::WORDS { eighth } else { Slot::<K, V>::WORDS }
@@ -434,15 +434,15 @@ impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Geometry<K, V, LEA
     /// A leaf with fewer live records looks for a neighbour to merge with.
     pub(super) const FEW: usize = LEAF / 4;
 
-    /// Words of the separators' first words.
+    /// The number of words of the separators' first words.
     pub(super) const HEAD_WORDS: usize = INNER.next_multiple_of(LINE / 8);
-    /// Where an inner node's children are.
+    /// The first word of an inner node's children.
     pub(super) const CHILDREN: usize = HEADS + Self::HEAD_WORDS;
-    /// Where an inner node's whole separators are.
+    /// The first word of an inner node's whole separators.
     pub(super) const TAILS: usize = Self::CHILDREN + INNER + 1;
-    /// Whether inner nodes hold whole separators apart.
+    /// `true` if inner nodes have whole separators besides their first words.
     pub(super) const HAS_TAILS: bool = !matches!(K::SHAPE, Shape::Inline(1));
-    /// Words of an inner node without them.
+    /// The number of words of an inner node without whole separators.
     pub(super) const INNER_WORDS: usize = Self::TAILS.next_multiple_of(LINE / 8);
 
     const VALID: () = {
@@ -450,20 +450,20 @@ impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Geometry<K, V, LEA
         assert!(INNER >= 3 && INNER <= 512, "an inner node has 3 to 512 separators");
     };
 
-    /// Where the records of a leaf with `sorted` sorted ones start.
+    /// Returns the first word of the records of a leaf with `sorted` sorted ones.
     #[inline(always)]
     pub(super) const fn records(sorted: usize) -> usize {
         let places = if Self::FIXED { 0 } else { sorted };
         (Self::FINGERPRINTS + sorted.div_ceil(8) + places).next_multiple_of(2)
     }
 
-    /// The hash that stands for this layout in the pool's directory.
+    /// Returns the hash of this layout for the pool's directory.
     pub(super) fn id() -> u64 {
         let () = Self::VALID;
         Self::id_of(&K::type_name(), &V::type_name())
     }
 
-    /// The same for types of these names.
+    /// Returns the hash of the layout for types with these names.
     pub(super) fn id_of(key: &str, value: &str) -> u64 {
         hash_bytes(format!("{FORMAT} {key} {value} {LEAF} {INNER}").as_bytes())
     }

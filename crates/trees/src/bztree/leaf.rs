@@ -1,4 +1,4 @@
-//! A leaf: finding records, reserving room, and the contents of a new one.
+//! A leaf: finds records, reserves room, and makes the contents of a new one.
 
 use std::marker::PhantomData;
 
@@ -13,10 +13,10 @@ use super::layout::{
 };
 use super::record::{Raw, Record, key_from};
 
-/// The most entries for later records.
+/// The maximum number of entries for later records.
 pub(super) const MOST_LATER: usize = later(MAX_LEAF);
 
-/// A leaf in a pool, its bounds checked.
+/// A leaf in a pool with checked bounds.
 pub(super) struct Leaf<'p, K, V, const LEAF: usize, const INNER: usize> {
     pub(super) words: &'p [PmU64],
     pub(super) ptr: Ptr,
@@ -32,16 +32,16 @@ impl<K, V, const LEAF: usize, const INNER: usize> Clone for Leaf<'_, K, V, LEAF,
 }
 impl<K, V, const LEAF: usize, const INNER: usize> Copy for Leaf<'_, K, V, LEAF, INNER> {}
 
-/// A record that was found.
+/// A found record.
 pub(super) struct Found<'p, K, V> {
-    /// Its number: a sorted one's place, or [`MAX_LEAF`] and its entry's place.
+    /// The number: the position of a sorted one, or [`MAX_LEAF`] plus the position of its entry.
     pub(super) number: usize,
-    /// The word that says it is there: `dead`, or its entry.
+    /// The word that shows that it exists: `dead`, or its entry.
     pub(super) word: u64,
     pub(super) record: Record<'p, K, V>,
 }
 
-/// A reservation: the entry and where the record goes.
+/// A reservation: the entry and the place of the record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reservation {
     pub(super) entry: usize,
@@ -49,40 +49,40 @@ pub(super) struct Reservation {
     pub(super) at: usize,
 }
 
-/// Which records are there, at some moment for each.
+/// The records that exist, each at some moment.
 pub(super) struct Live {
     pub(super) entries: [Entry; MOST_LATER],
     pub(super) later: u64,
     pub(super) sorted: u64,
 }
 
-/// Where the words of a record are copied from.
+/// The source of the words of a record.
 pub(super) enum Source<'p> {
     Leaf(&'p [PmU64]),
     Memory(Vec<u64>),
 }
 
-/// A live record on its way to another leaf.
+/// A live record that is copied to another leaf.
 pub(super) struct Item<'p> {
     pub(super) key: Raw,
     pub(super) fingerprint: u8,
     pub(super) words: Source<'p>,
     pub(super) place: Place,
-    /// The word of `words` that operations change, and what it held.
+    /// The word of `words` that operations change, and its value.
     pub(super) changing: Option<(usize, u64)>,
 }
 
-/// The bit of the later record with this number; none if no leaf has as many.
+/// Returns the bit of the later record with this number; none if no leaf has that many.
 #[inline(always)]
 const fn later_bit(number: usize) -> u64 {
     if number < MAX_LEAF + MOST_LATER { 1 << (number - MAX_LEAF) } else { 0 }
 }
 
 impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V, LEAF, INNER> {
-    /// The leaf that `ptr` points to.
+    /// Returns the leaf that `ptr` points to.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] if there cannot be one.
+    /// [`PmError::Corrupt`] if it is none.
     #[inline(always)]
     pub(super) fn at<M: Medium>(mwcas: &'p Mwcas<M>, ptr: Ptr) -> Result<Self, PmError> {
         let words = mwcas.pool().words(ptr.offset(), ptr.words())?;
@@ -107,14 +107,14 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         self.ptr.offset()
     }
 
-    /// One bit for each sorted record whose value does not change in place, where records have no
-    /// places that say so.
+    /// Returns a bit for each sorted record whose value does not change in place, where records have no places
+    /// with this bit.
     #[inline(always)]
     pub(super) fn wide(&self, pm: &impl Medium) -> u64 {
         pm.load_word(&self.words[WIDE])
     }
 
-    /// How many records were sorted.
+    /// Returns the number of sorted records.
     pub(super) fn sorted(&self) -> usize {
         self.sorted
     }
@@ -129,13 +129,13 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         &self.words[DEAD]
     }
 
-    /// The cell of a later record's entry.
+    /// Returns the cell of a later record's entry.
     #[inline(always)]
     pub(super) fn entry_cell(&self, entry: usize) -> &'p PmU64 {
         &self.words[ENTRIES + entry]
     }
 
-    /// The status.
+    /// Returns the status.
     #[inline(always)]
     pub(super) fn status<M: Medium>(&self, mwcas: &Mwcas<M>) -> Result<Status, PmError> {
         let status = Status::from_word(mwcas.read(self.status_cell())?);
@@ -150,12 +150,12 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         &self.words[first..first + self.sorted.div_ceil(8)]
     }
 
-    /// The fingerprint of a sorted record.
+    /// Returns the fingerprint of a sorted record.
     pub(super) fn fingerprint(&self, pm: &impl Medium, number: usize) -> u8 {
         pm.load_word(&self.fingerprint_cells()[number / 8]).to_le_bytes()[number % 8]
     }
 
-    /// Where a sorted record stands.
+    /// Returns the place of a sorted record.
     #[inline(always)]
     pub(super) fn place(&self, pm: &impl Medium, number: usize) -> Place {
         if Geometry::<K, V, LEAF, INNER>::FIXED {
@@ -168,22 +168,22 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         Entry::of(pm.load_word(&self.words[first + number])).place()
     }
 
-    /// The record at a place.
+    /// Returns the record at a place.
     #[inline(always)]
     pub(super) fn record(&self, place: Place) -> Result<Record<'p, K, V>, PmError> {
         Record::at(self.words, place).map_err(|what| corrupt(what, self.offset()))
     }
 
-    /// The sorted records whose fingerprints are the probe's, removed ones too.
+    /// Returns the sorted records with the fingerprint of the probe, including removed ones.
     #[inline(always)]
     pub(super) fn candidates(&self, pm: &impl Medium, probe: &Probe<'_, K>) -> u64 {
         let same = pm.match_byte(self.fingerprint_cells(), probe.fingerprint());
         same & ((1u64 << self.sorted) - 1)
     }
 
-    /// The live record with the probe's key. `status` was read before.
+    /// Returns the live record with the probe's key. `status` was read before.
     ///
-    /// Every entry and the bits of dead records are read after that, so the result was true at one moment in
+    /// The entries and the bits of dead records are read after it, so the result was true at one moment in
     /// between: a writer replaces a record by one entry.
     #[inline(always)]
     pub(super) fn find<M: Medium>(
@@ -234,11 +234,11 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         Ok(None)
     }
 
-    /// Looks at the key of a live record that has the fingerprint of the probe's key and is not that
-    /// key: of 256 keys one has the same fingerprint, but one that has another was not put there.
+    /// Checks the key of a live record that has the fingerprint of the probe's key and is another key: one of 256
+    /// keys has the same fingerprint, but a key with another fingerprint shows damage.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`]: the lookup cannot tell whether the probe's key was here.
+    /// [`PmError::Corrupt`]: the lookup cannot tell whether the leaf had the probe's key.
     #[cold]
     #[inline(never)]
     fn check_namesake<M: Medium>(
@@ -254,7 +254,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         Err(corrupt("a record whose key has not its fingerprint", self.offset()))
     }
 
-    /// The words of the entries shown so far, each at some moment.
+    /// Returns the words of the entries shown so far, each at some moment.
     #[inline(always)]
     fn entries<'c, M: Medium>(
         &self,
@@ -273,7 +273,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         Ok(copy)
     }
 
-    /// Which records are there.
+    /// Returns the records that exist.
     pub(super) fn live<M: Medium>(
         &self,
         mwcas: &Mwcas<M>,
@@ -302,11 +302,10 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         Ok(live)
     }
 
-    /// Reserves an entry and room for a record of `words` words; `None` if there is none.
+    /// Reserves an entry and room for a record of `words` words; `None` if the leaf has no room.
     ///
-    /// One compare-and-swap, never flushed: it only keeps other threads away. A crash leaves it or
-    /// not; of another epoch it counts for nothing. Entries are taken in order, each record after
-    /// the one before.
+    /// Cost: one compare-and-swap, never flushed: it only keeps other threads away. It may survive a crash; a
+    /// reservation of another epoch is ignored. Entries are taken in order, each record after the one before.
     pub(super) fn reserve<M: Medium>(
         &self,
         mwcas: &Mwcas<M>,
@@ -347,7 +346,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         }
     }
 
-    /// Fetches the line that the next record will be written to, if records are of fixed size. A hint.
+    /// Prefetches the line of the next record, if records are of fixed size.
     #[inline(always)]
     pub(super) fn prefetch_room<M: Medium>(&self, pm: &M, status: Status) {
         if Geometry::<K, V, LEAF, INNER>::FIXED
@@ -357,7 +356,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
         }
     }
 
-    /// The live records in order.
+    /// Returns the live records in order.
     pub(super) fn items<M: Medium>(
         &self,
         mwcas: &'p Mwcas<M>,
@@ -397,15 +396,15 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Leaf<'p, K, V,
     }
 }
 
-/// What a new leaf contains, before it has a place.
+/// The contents of a new leaf, before it has a block.
 pub(super) struct Draft {
     pub(super) words: Vec<u64>,
-    /// Words of the leaf, the free space included.
+    /// The number of words of the leaf, including free space.
     pub(super) total: usize,
 }
 
 impl Draft {
-    /// A leaf of these records, with room for later ones: as usual, or little.
+    /// Makes the contents from records, with the usual room for later ones or with little.
     pub(super) fn of<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
         pm: &M,
         items: &[Item<'_>],
@@ -468,7 +467,7 @@ impl Draft {
         coarse(free + (later * mean).min(most).max(least), 32)
     }
 
-    /// Words of a leaf of records of fixed size, with room as usual.
+    /// The number of words of a leaf of records of fixed size, with the usual room.
     pub(super) const fn fixed_total<K: Key, V: Value, const LEAF: usize, const INNER: usize>()
     -> usize {
         let most = Geometry::<K, V, LEAF, INNER>::records(LEAF) + LEAF * Slot::<K, V>::WORDS;
@@ -477,7 +476,7 @@ impl Draft {
     }
 }
 
-/// The next of few sizes: two for each power of two, multiples of `least`.
+/// Rounds up to one of few sizes: two for each power of two, multiples of `least`.
 pub(super) fn coarse(words: usize, least: usize) -> usize {
     words.next_multiple_of((words.next_power_of_two() / 4).max(least))
 }

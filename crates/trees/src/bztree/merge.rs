@@ -1,13 +1,13 @@
-//! Merging: a leaf with few records, or an inner node with few children, goes into a neighbour.
+//! Merges a leaf with few records, or an inner node with few children, with a neighbour.
 //!
 //! Only neighbours under one parent merge. One operation freezes both, freezes the parent, and
 //! installs a new parent with one child less; a root with one child gives way to it. As with a
 //! split, leaves that keep changing are frozen first, by an operation on both statuses.
 //!
-//! An empty leaf needs no new one: it is taken out of its parent. A leaf that finds no neighbour and
-//! is far larger than its records need gives way to a smaller one: so does the last one of a tree.
+//! An empty leaf is taken out of its parent. A leaf that has no neighbour to merge with and is far larger
+//! than its records need is replaced by a smaller one; so is the last leaf of a tree.
 //!
-//! Merging is a favour, never a duty: if anything stands in the way, the nodes stay as they are.
+//! Merging is optional: if anything prevents it, the nodes stay as they are.
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
@@ -20,29 +20,28 @@ use super::leaf::{Draft, Leaf};
 use super::record::RawRef;
 use super::tree::BzTree;
 
-/// What became of an attempt to merge.
+/// The outcome of an attempt to merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Merged,
-    /// The two do not fit into one, or one of them is being restructured.
+    /// The two do not fit into one node, or one of them is being restructured.
     Unfit,
-    /// Someone changed one of the two, or the parent.
+    /// Another thread changed one of the two, or the parent.
     Lost,
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     BzTree<K, V, M, LEAF, INNER>
 {
-    /// Whether a leaf that has just lost a record should look for a neighbour.
+    /// Returns `true` if a leaf that has just lost a record should merge with a neighbour.
     pub(super) fn is_merge_due(status: Status) -> bool {
         let few = Geometry::<K, V, LEAF, INNER>::FEW;
         // Not after every removal: often there is no neighbour to merge with.
         status.live() <= few && (few < 4 || status.live().is_multiple_of(4))
     }
 
-    /// Merges the leaf at the end of `path`, that of `key`, with a neighbour, then the inner nodes
-    /// above where that leaves them with few children. A leaf that has no neighbour for it gives its
-    /// own room back. Whether the leaves merged.
+    /// Merges the leaf of `key`, at the end of `path`, with a neighbour, then the inner nodes above it that have
+    /// few children left. A leaf without a suitable neighbour shrinks. Returns whether leaves merged.
     #[inline(never)]
     pub(super) fn merge(
         &self,
@@ -60,9 +59,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(done)
     }
 
-    /// Replaces a leaf by a smaller one if its block is twice as large as its records need, or has
-    /// room for records and there are none: the last leaf of a tree stays, and must not be the
-    /// largest that it ever had.
+    /// Replaces a leaf by a smaller one if its block is twice as large as its records need, or if it has room
+    /// for records and has none: the last leaf of a tree stays, and must not keep the largest size that it had.
     fn shrink(&self, session: &mut Session<'_, M>, path: &Path<'_>) -> Result<(), PmError> {
         let leaf = self.leaf(path.leaf)?;
         let status = leaf.status(&self.mwcas)?;
@@ -77,7 +75,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// Merges the leaf at the end of `path` with a neighbour. Whether it did.
+    /// Merges the leaf at the end of `path` with a neighbour; returns whether it did.
     fn merge_leaf(&self, session: &mut Session<'_, M>, path: &Path<'_>) -> Result<bool, PmError> {
         let Some(step) = path.steps().last() else { return Ok(false) };
         match self.take_out(session, path) {
@@ -155,7 +153,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Outcome::Lost)
     }
 
-    /// Whether two leaves' records fit one leaf that does not soon split again.
+    /// Returns `true` if the records of two leaves fit one leaf that does not soon split again.
     fn fit(statuses: [Status; 2]) -> bool {
         let most = Geometry::<K, V, LEAF, INNER>::MOST_WORDS;
         let live = statuses[0].live() + statuses[1].live();
@@ -164,7 +162,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if empty { live <= LEAF } else { 4 * live <= 3 * LEAF && 4 * words <= 3 * most }
     }
 
-    /// The preparation: freezes both leaves at once. Width 2.
+    /// Freezes both leaves at once, before a merge. Width 2.
     fn freeze_both(
         session: &mut Session<'_, M>,
         leaves: &[Leaf<'_, K, V, LEAF, INNER>; 2],
@@ -204,7 +202,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(op.execute()?)
     }
 
-    /// Merges one inner node on the way to `key` that has few children, the lowest; whether it did.
+    /// Merges the lowest inner node on the path to `key` that has few children; returns whether it did.
     fn merge_above(&self, session: &mut Session<'_, M>, key: RawRef<'_>) -> Result<bool, PmError> {
         let path = self.path_to(key)?;
         if let Some(step) = path.steps().first()

@@ -1,9 +1,9 @@
 //! Scans, in both directions.
 //!
-//! A scan copies one leaf at a time, outside any epoch: its live records between the bounds, in
-//! order. Each was there, durably, at some moment of the copy. Going on it descends to the keys
-//! right after the separator on the leaf's right, or to those up to the separator on its left: the
-//! next leaf starts exactly where the last one ended, whatever split or merged in between.
+//! A scan copies one leaf at a time, outside any epoch: its live records between the bounds, in order. Each
+//! existed, durably, at some moment of the copy. For the next leaf it descends to the keys right after the
+//! separator on the leaf's right, or to those up to the separator on its left: so the next leaf starts exactly
+//! where the last one ended, also if leaves split or merged in between.
 
 use std::ops::Bound;
 
@@ -37,7 +37,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Scan::new(Leaves { tree: self }, bounds)
     }
 
-    /// Fetches the leaf after that of `path`, if both have one parent. A hint.
+    /// Prefetches the leaf after that of `path`, if both have one parent.
     fn prefetch_next(&self, path: &Path<'_>) -> Result<(), PmError> {
         let Some(step) = path.steps().last() else { return Ok(()) };
         let parent = self.inner(step.node)?;
@@ -102,7 +102,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                     continue;
                 }
                 while let Some(&(before, i)) = later.get(next).filter(|(other, _)| *other <= key) {
-                    // The same key twice: it was replaced while this read. Either was there.
+                    // The same key twice: it was replaced during this read. Both existed.
                     if before < key {
                         push(before, leaf.record(live.entries[i].place())?)?;
                     }
@@ -122,7 +122,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.copy_any(leaf, &live, bounds, items)
     }
 
-    /// The same for any types, record by record.
+    /// Appends the records of a leaf one by one, for all types.
     fn copy_any(
         &self,
         leaf: &Leaf<'_, K, V, LEAF, INNER>,
@@ -152,7 +152,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
         }
         found.sort_by(|a, b| a.0.compare(K::SHAPE, &b.0));
-        // The same key twice: it was replaced while this read. Either was there.
+        // The same key twice: it was replaced during this read. Both existed.
         found.dedup_by(|a, b| a.0.compare(K::SHAPE, &b.0).is_eq());
         for (key, record) in found {
             let (mwcas, offset) = (&self.mwcas, leaf.offset());

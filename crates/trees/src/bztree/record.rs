@@ -1,8 +1,8 @@
-//! One record in a leaf, and keys apart from any.
+//! A record in a leaf, and keys without one.
 //!
-//! Records of fixed size are slots ([`pmindex_record::Slot`]). Byte strings stand in the leaf, each
-//! padded to words, if the record is short; else the record is a slot with a pointer to a block.
-//! A record never changes once it is visible, but for that pointer, or a value of one word.
+//! Records of fixed size are slots ([`pmindex_record::Slot`]). A short record with byte strings is in the leaf,
+//! each string padded to words; a longer one is a slot with a pointer to a block. Only that pointer, or a
+//! value of one word, changes after a record became visible.
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ use pmindex_record::{EncodedValue, Probe, Readable, RecordBlock, Slot, read_into
 
 use super::layout::Place;
 
-/// A key without its type: what separators and bounds are.
+/// A key without its type: a separator or a bound.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Raw {
     pub(super) words: Words,
@@ -64,7 +64,7 @@ impl<'k> RawRef<'k> {
     }
 }
 
-/// A record in a leaf, its bounds checked.
+/// A record in a leaf with checked bounds.
 pub(super) struct Record<'p, K, V> {
     pub(super) words: &'p [PmU64],
     pub(super) place: Place,
@@ -78,16 +78,16 @@ impl<K, V> Clone for Record<'_, K, V> {
 }
 impl<K, V> Copy for Record<'_, K, V> {}
 
-/// Words that the key's bytes take in a record.
+/// Returns the words that the bytes of a key take in a record.
 fn words_for(bytes: usize) -> usize {
     bytes.div_ceil(8)
 }
 
 impl<'p, K: Key, V: Value> Record<'p, K, V> {
-    /// Whether values are single words.
+    /// `true` if values are single words.
     pub(super) const HAS_WORD: bool = matches!(V::SHAPE, Shape::Inline(1));
 
-    /// How a record of this key and value is kept where records of `most` words stay in the leaf.
+    /// Returns the place of a record in a leaf that keeps records of up to `most` words.
     #[inline(always)]
     pub(super) fn form(probe: &Probe<'_, K>, datum: &EncodedValue<'_, V>, most: usize) -> Place {
         let wide = Self::HAS_WORD && datum.words()[0] > MAX_VALUE;
@@ -103,7 +103,7 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
         }
     }
 
-    /// The record at `place` of a node.
+    /// Returns the record at a place of a node.
     #[inline(always)]
     pub(super) fn at(node: &'p [PmU64], place: Place) -> Result<Self, &'static str> {
         let end = place.at + place.words;
@@ -119,31 +119,31 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
         Ok(Self { words, place, types: PhantomData })
     }
 
-    /// Whether the record is words only, with nothing to follow.
+    /// Returns `true` if the record is words only.
     #[inline(always)]
     fn is_slot(&self) -> bool {
         !Slot::<K, V>::HAS_BLOCK || self.place.out
     }
 
-    /// The cell of the pointer to the block of a record that has one.
+    /// Returns the cell of the pointer to the block, if the record has one.
     pub(super) fn block_cell(&self) -> Option<&'p PmU64> {
         (Slot::<K, V>::HAS_BLOCK && self.place.out).then(|| &self.words[Slot::<K, V>::BLOCK_WORD])
     }
 
-    /// Its block.
+    /// Returns the block.
     fn block<M: Medium>(&self, mwcas: &'p Mwcas<M>) -> Result<RecordBlock<'p>, PmError> {
         let offset = mwcas.read(&self.words[Slot::<K, V>::BLOCK_WORD])?;
         RecordBlock::at(mwcas.pool(), offset)
     }
 
-    /// Where the words of an inline value begin.
+    /// Returns the first word of an inline value.
     #[inline(always)]
     fn value_at(&self) -> usize {
         if self.is_slot() { Slot::<K, V>::KEY_WORDS } else { self.key_words() }
     }
 
-    /// The word that operations change: the value, if it is one word and not wide; else the pointer
-    /// to the block, if there is one.
+    /// Returns the word that operations change: the value if it is one word and not wide, else the pointer to
+    /// the block, if there is one.
     pub(super) fn changing(&self) -> Option<usize> {
         if Self::HAS_WORD {
             return (!self.place.wide).then(|| self.value_at());
@@ -151,13 +151,13 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
         (Slot::<K, V>::HAS_BLOCK && self.place.out).then_some(Slot::<K, V>::BLOCK_WORD)
     }
 
-    /// The cell of a value that is replaced in place.
+    /// Returns the cell of a value that is replaced in place.
     #[inline(always)]
     pub(super) fn value_cell(&self) -> Option<&'p PmU64> {
         (Self::HAS_WORD && !self.place.wide).then(|| &self.words[self.value_at()])
     }
 
-    /// A value of one word.
+    /// Returns a value of one word.
     #[inline(always)]
     pub(super) fn value_word<M: Medium>(&self, mwcas: &'p Mwcas<M>) -> Result<u64, PmError> {
         let cell = &self.words[self.value_at()];
@@ -171,7 +171,7 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
         }
     }
 
-    /// Whether its key is the probe's.
+    /// Returns `true` if the key is that of the probe.
     #[inline(always)]
     pub(super) fn key_is<M: Medium>(
         &self,
@@ -188,7 +188,7 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
         }
     }
 
-    /// Its key without its type.
+    /// Returns the key without its type.
     pub(super) fn raw_key<M: Medium>(&self, mwcas: &'p Mwcas<M>) -> Result<Raw, PmError> {
         let pm = mwcas.pool().pm();
         match K::SHAPE {
@@ -208,7 +208,7 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
         }
     }
 
-    /// Its value.
+    /// Returns the value.
     #[inline(always)]
     pub(super) fn value<M: Medium>(&self, mwcas: &'p Mwcas<M>) -> Result<V, PmError> {
         let pm = mwcas.pool().pm();
@@ -236,7 +236,7 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
         }
     }
 
-    /// Copies the value into the memory of another.
+    /// Copies the value into the memory of an old one.
     pub(super) fn value_into<M: Medium>(
         &self,
         mwcas: &'p Mwcas<M>,
@@ -300,7 +300,7 @@ pub(super) struct Known<'p, 'k, K, V, M: Medium> {
     pub(super) record: Record<'p, K, V>,
     pub(super) key: &'k Raw,
     pub(super) mwcas: &'p Mwcas<M>,
-    /// Of the leaf.
+    /// The offset of the leaf.
     pub(super) offset: u64,
 }
 
@@ -328,7 +328,7 @@ impl<K: Key, V: Value, M: Medium> Readable<K, V> for Known<'_, '_, K, V, M> {
     }
 }
 
-/// A typed key from one without its type.
+/// Returns the typed key of one without its type.
 pub(super) fn key_from<K: Key>(raw: &Raw, offset: u64) -> Result<K, PmError> {
     match K::SHAPE {
         Shape::Inline(n) => Ok(K::from_words(&raw.words[..n])),

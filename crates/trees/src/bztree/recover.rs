@@ -1,17 +1,16 @@
-//! Creating and opening.
+//! Creates and opens a tree.
 //!
-//! Opening recovers the descriptor pool (a bounded number of operations) and counts the index epoch
-//! up; that is all, whatever the size of the tree. The epoch is durable before the first operation:
+//! Opening recovers the descriptor pool (a bounded number of operations) and increments the index epoch; its
+//! cost does not depend on the size of the tree. The epoch is durable before the first operation:
 //!
 //! | step | store                                             | durable before            |
 //! |------|---------------------------------------------------|---------------------------|
 //! | O1   | words of interrupted operations (by the descriptor pool) | O2                   |
 //! | O2   | index epoch + 1, number of records not known      | the first operation       |
 //!
-//! Reservations of an earlier epoch count for nothing: the next writer takes the entry.
-//! Consolidation drops whatever room they took. The epoch has 32 bits; a reservation
-//! would have to stay in a leaf without writes for as many openings to be taken for a new
-//! one.
+//! Reservations of an earlier epoch are ignored: the next writer takes the entry, and consolidation drops their
+//! room. The epoch has 32 bits: a reservation would have to stay in a leaf without writes for 2^32 openings to be
+//! mistaken for a new one.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -38,7 +37,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         format!("bztree<{}, {}, {LEAF}, {INNER}>", K::type_name(), V::type_name())
     }
 
-    /// As what it stands in the directory.
+    /// Its entry in the directory.
     pub(super) fn listed() -> Listed<fn() -> String> {
         Listed {
             kind: KIND,

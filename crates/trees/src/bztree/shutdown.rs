@@ -1,8 +1,7 @@
-//! Closing.
+//! Closes a tree.
 //!
-//! What closing makes durable is a convenience: without it the number of records is not known after
-//! opening, and counted when it is asked for. So no crash state is wrong without these steps; a test
-//! of their own sees that the number is there.
+//! Closing stores the number of records; without it, the number is counted when it is first asked for. So no
+//! crash state is wrong without these steps; a test of their own expects the stored number.
 
 use pmindex_core::Medium;
 use pmindex_index::{IndexError, Key, Value};
@@ -12,7 +11,7 @@ use super::tree::BzTree;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     BzTree<K, V, M, LEAF, INNER>
 {
-    /// Ends: does what was put off, and notes the number of records if it is known.
+    /// Closes the tree: does deferred work and stores the number of records if it is known.
     pub fn close(self) -> Result<(), IndexError> {
         if self.pool.is_read_only() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Consolidation and split of a leaf: its live records go to one new leaf or to two.
+//! Consolidates or splits a leaf: moves its live records to one new leaf or to two.
 //!
 //! | step | store                                                              | durable before |
 //! |------|--------------------------------------------------------------------|----------------|
@@ -6,11 +6,10 @@
 //! | P2   | one operation: the leaf frozen, the parent's pointer and status; or | return (DUR)   |
 //! |      | the parent frozen, its parent's pointer and status, and so on (LIN) |                |
 //!
-//! The leaf's status is part of P2, so no other thread has changed the leaf since it was read. If
-//! one has, it is frozen first, by an operation of its own, so that changing records cannot
-//! starve changing the structure; from then on every writer of the leaf does what is
-//! described here. A frozen leaf without anyone at work on it (after a crash, say) is no different.
-//! If there is no room for a new leaf, a frozen one is thawed.
+//! The leaf's status is part of P2, so P2 fails if another thread has changed the leaf since it was read. Then
+//! an operation of its own freezes the leaf first, so that writers of records cannot starve the split; from
+//! then on every writer of the leaf does what is described here. A leaf that a crash left frozen is treated the
+//! same way. If there is no room for a new leaf, a frozen one is thawed.
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Value};
@@ -58,7 +57,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// [`restructure`](Self::restructure), if the way to a key still leads to this leaf.
+    /// Calls [`restructure`](Self::restructure) if the path to a key still leads to this leaf.
     #[inline(never)]
     pub(super) fn restructure_at(
         &self,
@@ -120,8 +119,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(done)
     }
 
-    /// Splits the highest of the full inner nodes above a leaf, where splitting all of them at once
-    /// would be too wide an operation.
+    /// Splits the highest of the full inner nodes above a leaf, if splitting all of them at once would need too
+    /// many words.
     pub(super) fn split_above(
         &self,
         session: &mut Session<'_, M>,
@@ -168,7 +167,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(op.execute()?)
     }
 
-    /// The way to the leaf of a key.
+    /// Returns the path to the leaf of a key.
     pub(super) fn path_to<'t>(&'t self, key: RawRef<'_>) -> Result<Path<'t>, PmError> {
         self.path(self.anchor()?, &Target::Key(key))
     }

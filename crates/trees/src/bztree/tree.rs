@@ -1,4 +1,4 @@
-//! The index itself: what its operations share.
+//! The index: what its operations share.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -56,13 +56,13 @@ pub struct BzTree<K, V, M: Medium = Mapped, const LEAF: usize = 60, const INNER:
     /// The index epoch of this opening.
     pub(super) epoch: u64,
     pub(super) count: Count,
-    /// Whether this opening has reserved entries of leaves.
+    /// `true` if this opening has reserved entries of leaves.
     pub(super) has_reserved: AtomicBool,
-    /// Held by a bulk load.
+    /// Locked by a bulk load.
     pub(super) loader: Mutex<()>,
     pub(super) report: RecoveryReport,
     pub(super) types: PhantomData<fn() -> (K, V)>,
-    /// Last: another opening of the index may begin when this is dropped.
+    /// The last field: another opening of the index may begin when it is dropped.
     pub(super) entry: OpenIndex,
 }
 
@@ -87,7 +87,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.pool.get(self.entry.root::<Root>())
     }
 
-    /// The word that points to the root node.
+    /// Returns the word that points to the root node.
     #[inline(always)]
     pub(super) fn anchor(&self) -> Result<&PmU64, PmError> {
         Ok(&self.root()?.root)
@@ -103,7 +103,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Inner::at(&self.mwcas, ptr)
     }
 
-    /// Reserves room in a leaf, in the name of this opening.
+    /// Reserves room in a leaf for this opening.
     #[inline(always)]
     pub(super) fn reserve(
         &self,
@@ -134,12 +134,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         })
     }
 
-    /// What opening did.
+    /// Returns the report of the opening.
     pub fn recovery_report(&self) -> RecoveryReport {
         self.report.clone()
     }
 
-    /// Sizes. Reads every node's header.
+    /// Returns the sizes. Reads the header of every node.
     pub fn stats(&self) -> Result<Stats, IndexError> {
         self.stats_inner().noted(&self.pool)
     }
@@ -169,14 +169,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(stats)
     }
 
-    /// Bytes of the table of descriptors.
+    /// Returns the bytes of the table of descriptors.
     pub(super) fn table_bytes(&self) -> Result<u64, PmError> {
         let table = self.pm().load(&self.root()?.table);
         if self.pm().is_volatile() { Ok(0) } else { self.pool.block_size(table) }
     }
 }
 
-/// Building an operation failed for a reason that a sound structure does not have, or the pool's.
+/// Returns the error of a failed construction of an operation: the pool's, or that the structure is corrupt.
 pub(super) fn pool_error(error: MwcasError) -> PmError {
     match error {
         MwcasError::Pool(error) => error,

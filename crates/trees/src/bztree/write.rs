@@ -27,7 +27,7 @@ use super::leaf::{Found, Leaf, Reservation};
 use super::record::{RawRef, Record};
 use super::tree::{BzTree, pool_error};
 
-/// What to do about a key that is there, or is not.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
     Insert,
@@ -42,9 +42,9 @@ pub(super) struct Incoming<'a, K, V> {
     pub(super) form: Place,
 }
 
-/// How a write to one leaf ended.
+/// The outcome of a write to one leaf.
 enum Put<T> {
-    /// Done, or not to be done; what was read of the key's record, if it was there.
+    /// The write was made or was not wanted; has the result of reading the old record, if there was one.
     Done(Option<T>),
     /// The leaf has no room, or is frozen.
     NoRoom,
@@ -87,7 +87,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(self.write(key, value, Want::Update, |_| Ok(()))?.is_some())
     }
 
-    /// Adds or replaces; returns the value that was there.
+    /// Adds or replaces a record; returns the old value.
     ///
     /// # Cost
     /// That of [`put`](Self::put), and reading the old value.
@@ -96,7 +96,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.write(key, value, Want::Put, read).noted(&self.pool)
     }
 
-    /// Adds or replaces, without reading the old value; `true` if the key is new.
+    /// Adds or replaces a record without reading the old value; returns `true` if the key is new.
     ///
     /// # Cost
     /// As [`try_insert`](Self::try_insert).
@@ -110,7 +110,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(self.write(key, value, Want::Put, |_| Ok(()))?.is_none())
     }
 
-    /// A record and how it is kept.
+    /// Returns a record and its place in a leaf.
     pub(super) fn incoming<'a>(
         probe: &'a Probe<'a, K>,
         datum: &'a EncodedValue<'a, V>,
@@ -119,7 +119,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Incoming { probe, datum, form: Record::<K, V>::form(probe, datum, most) }
     }
 
-    /// Writes if that is wanted; what `read` made of the key's record, if it was there.
+    /// Makes a write if it is wanted; returns the result of `read` for the old record, if there was one.
     fn write<T>(
         &self,
         key: &K::Ref,
@@ -134,8 +134,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.with_session(|session| self.put_with(session, &record, want, &read))
     }
 
-    /// Runs `write` in a session; once more if the pool is full but for what operations that are
-    /// over have not given back yet.
+    /// Runs `write` in a session; runs it again if the pool was full and finished operations had blocks to give
+    /// back.
     #[inline(always)]
     pub(super) fn with_session<T>(
         &self,
@@ -150,7 +150,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         write(&mut self.mwcas.session()?)
     }
 
-    /// Writes if that is wanted; what `read` made of the key's record, if it was there.
+    /// Makes a write if it is wanted; returns the result of `read` for the old record, if there was one.
     #[inline(always)]
     pub(super) fn put_with<T>(
         &self,
@@ -257,7 +257,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// Makes the block of a record out of line, as part of an operation.
+    /// Adds the block of a record out of line to an operation.
     pub(super) fn add_block(
         &self,
         op: &mut Descriptor<'_, '_, M>,
@@ -282,7 +282,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// Adds that the block of a record that is replaced or removed is freed.
+    /// Adds the freeing of a replaced or removed record's block to an operation.
     fn add_free_of(
         &self,
         op: &mut Descriptor<'_, '_, M>,
@@ -303,7 +303,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.remove_inner(key, |_| true).noted(&self.pool)
     }
 
-    /// Removes a record if its value is encoded as `value` is; returns what was removed.
+    /// Removes a record if its value has the encoding of `value`; returns the removed value.
     ///
     /// # Cost
     /// That of [`remove`](Self::remove).
@@ -334,7 +334,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let Some(found) = leaf.find(&self.mwcas, status, &probe)? else { return Ok(None) };
             let value = found.record.value(&self.mwcas)?;
             if !wanted(&value) {
-                // What was read is one moment's if the leaf still has the status it was read at.
+                // The value was read at one moment if the leaf still has the same status.
                 if leaf.status(&self.mwcas)? == status {
                     return Ok(None);
                 }
@@ -355,7 +355,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             self.count.add(u64::MAX);
             if Self::is_merge_due(next) {
-                // The record is gone, durably. Nodes that cannot be merged now stay.
+                // The record is removed, durably. Nodes that cannot be merged now stay.
                 let merge = |session: &mut Session<'_, M>| {
                     let path = self.path(self.anchor()?, &target)?;
                     self.merge(session, &path, RawRef::of(&probe))
