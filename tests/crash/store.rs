@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -53,8 +54,8 @@ pub(crate) type SmallStore = Store<Small, Traced>;
 /// A preparation of a store.
 pub(crate) trait Variant: Send + Sync + 'static {
     const NAME: &'static str = "store";
-    /// `true` to keep all commits.
-    const KEEPS: bool = false;
+    /// The bytes of commits that are kept, if all commits have records.
+    const KEEPS: Option<u64> = None;
 
     /// Changes its steps.
     fn vary(_: &SmallStore) {}
@@ -65,12 +66,13 @@ pub(crate) struct Right;
 
 impl Variant for Right {}
 
-/// All commits have records, which agree with the maps.
+/// All commits have records, which agree with the maps. The log keeps few of them, so that the directed plan with one
+/// thread goes round in it; others rarely do.
 pub(crate) struct Kept;
 
 impl Variant for Kept {
     const NAME: &'static str = "store-watched";
-    const KEEPS: bool = true;
+    const KEEPS: Option<u64> = Some(4 << 10);
 }
 
 /// A store of three maps.
@@ -79,6 +81,11 @@ pub(crate) struct Stored<V = Right> {
     store: SmallStore,
     variant: PhantomData<V>,
 }
+
+/// A map of which the model knows nothing.
+const ASIDE: &str = "aside";
+/// The key that asks the next opening for a commit without a record, to that map.
+const ASKS: u64 = KEYS;
 
 /// A map, and a key in it.
 type At = (usize, u64);
@@ -118,22 +125,40 @@ pub(crate) fn options() -> PoolOptions {
 
 impl<V: Variant> Stored<V> {
     fn with(pool: &Arc<Pool<Traced>>) -> Result<Self, Fault> {
+        let stored = Self::keeping(pool, V::KEEPS)?;
+        if V::KEEPS.is_none() {
+            return Ok(stored);
+        }
+        let aside = stored.store.map::<u64, u64>(ASIDE)?;
+        if stored.maps[0].get(&ASKS)?.is_none() || aside.get(&0)? == Some(1) {
+            return Ok(stored);
+        }
+        aside.insert(&0, &0)?;
+        drop((aside, stored));
+        let unwatched = Store::<Small, Traced>::in_pool(pool, &StoreOptions::new())?;
+        unwatched.map::<u64, u64>(ASIDE)?.insert(&0, &1)?; // one store, one flush, one fence
+        drop(unwatched);
+        Self::keeping(pool, V::KEEPS)
+    }
+
+    fn keeping(pool: &Arc<Pool<Traced>>, keeps: Option<u64>) -> Result<Self, Fault> {
         let options = StoreOptions::new().tries(1000);
-        let options = if V::KEEPS { options.keep_commits(1 << 20) } else { options };
+        let options = if let Some(bytes) = keeps { options.keep_commits(bytes) } else { options };
         let store = Store::in_pool(pool, &options)?;
         V::vary(&store);
         let maps = [store.map(NAMES[0])?, store.map(NAMES[1])?, store.map(NAMES[2])?];
         Ok(Self { maps, store, variant: PhantomData })
     }
 
-    /// What the maps have if the commits are followed from the first one on; `None` if they are not all in the
-    /// log.
-    fn followed(&self) -> Result<Option<All>, Fault> {
+    /// What the maps have, and the value aside, if the commits are followed from the first one on; `None` if they are
+    /// not all in the log.
+    fn followed(&self) -> Result<Option<(All, Option<u64>)>, Fault> {
         let mut watch = match self.store.watch_from(WatchPosition::START) {
             Err(StoreError::WatchEnded) => return Ok(None),
             watch => watch?,
         };
-        let mut all = All::default();
+        let (mut all, mut value_aside) = (All::default(), None);
+        let aside = self.store.map::<u64, u64>(ASIDE)?;
         while let Some(commit) = watch.try_next()? {
             for (records, map) in all.iter_mut().zip(&self.maps) {
                 for (key, value) in commit.changes(map)? {
@@ -143,8 +168,11 @@ impl<V: Variant> Stored<V> {
                     };
                 }
             }
+            for (_, value) in commit.changes(&aside)? {
+                value_aside = value;
+            }
         }
-        Ok(Some(all))
+        Ok(Some((all, value_aside)))
     }
 }
 
@@ -238,7 +266,10 @@ impl<V: Variant> CrashSubject for Stored<V> {
         }
         let all = |map: &Map<u64, u64, Traced>| map.range(..).collect::<Result<_, _>>();
         let now = [all(&self.maps[0])?, all(&self.maps[1])?, all(&self.maps[2])?];
-        if V::KEEPS && self.followed()?.is_some_and(|followed| followed != now) {
+        if V::KEEPS.is_some()
+            && let Some((followed, aside)) = self.followed()?
+            && (followed != now || aside != self.store.map::<u64, u64>(ASIDE)?.get(&0)?)
+        {
             return Err(Fault::new("the commits say something else than the maps"));
         }
         Ok(now)
@@ -316,7 +347,8 @@ impl<V: Variant> CrashSubject for Stored<V> {
     }
 
     /// A plain write, and reads, of the keys of a transaction immediately after it; two transactions that
-    /// read what the other one writes.
+    /// read what the other one writes. If commits are kept, so many that the log goes round, and an opening
+    /// that keeps none.
     fn directed() -> Vec<Plan<Op>> {
         let write =
             |value| Op::Write(vec![((0, 1), Some(value)), ((1, 1), Some(value)), ((2, 3), None)]);
@@ -338,7 +370,21 @@ impl<V: Variant> CrashSubject for Stored<V> {
             (&[Op::Take((0, 1), (1, 1))], &[Op::Take((1, 1), (0, 1))]),
         ];
         // The first one is preempted at every place.
-        pairs.iter().flat_map(|(one, other)| [plan(one, other), plan(other, one)]).collect()
+        let mut plans: Vec<_> =
+            pairs.iter().flat_map(|(one, other)| [plan(one, other), plan(other, one)]).collect();
+        if V::KEEPS.is_some() {
+            let insert = |n| Op::Insert((0, n % KEYS), n);
+            let inserts = |values: Range<u64>| values.map(insert).collect::<Vec<_>>();
+            // The first commits write records that no later one writes, and are the first to leave the log.
+            let setup =
+                [vec![Op::Insert((1, 4), 7), Op::Insert((2, 4), 7)], inserts(1..20)].concat();
+            let tail = vec![write(3), Op::Look];
+            plans.push(Plan { setup, threads: vec![inserts(20..30)], tail: tail.clone() });
+            // A crash, and an opening that keeps no commits.
+            let asks = vec![Op::Insert((0, ASKS), 1), Op::Insert((1, 1), 2)];
+            plans.push(Plan { setup: inserts(1..4), threads: vec![asks], tail });
+        }
+        plans
     }
 
     fn concurrent() -> bool {
@@ -351,6 +397,6 @@ impl<V: Variant> CrashSubject for Stored<V> {
         let own = ["store/src/", "pm-log/src/lane.rs", "pm-log/src/entry.rs"];
         let of_watches = ["store/src/session.rs"];
         let is_of = |parts: &[&str]| parts.iter().any(|part| site.file().contains(part));
-        is_of(&own) && (V::KEEPS || !is_of(&of_watches))
+        is_of(&own) && (V::KEEPS.is_some() || !is_of(&of_watches))
     }
 }

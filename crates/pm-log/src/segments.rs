@@ -242,8 +242,9 @@ impl Segments {
         self.used.fetch_add(1, AcqRel);
     }
 
-    /// Frees segments; nothing durable may name an entry in them. `ordered`: the segments of a lane are freed
-    /// one after the other, in the given order, so no crash frees a later one and leaves an earlier one.
+    /// Frees segments; nothing durable may name an entry in them once `before` is durable, which it is before the
+    /// first one is freed. `ordered`: the segments of a lane are freed one after the other, in the given order, so no
+    /// crash frees a later one and leaves an earlier one.
     ///
     /// 2 fences for every four; if ordered, one more for each that is not the first of its lane among them.
     pub(super) fn free<M: Medium>(
@@ -252,8 +253,10 @@ impl Segments {
         root: PPtr<LogRoot>,
         dead: &[SegmentInfo],
         ordered: bool,
+        before: Flushed,
     ) -> Result<(), PmError> {
         let pm = pool.pm();
+        let mut before = Some(before);
         let table = table(pool, root)?;
         for dead in dead.chunks(FREED_AT_ONCE) {
             let cell = |known: &SegmentInfo| &table[usize::from(known.index)][BLOCK];
@@ -265,7 +268,7 @@ impl Segments {
                 let owner = Owner { word: cell(known), mask: u64::MAX, expect: known.offset };
                 op.free(PPtr::<PmU64>::new(known.offset), owner)?;
             }
-            op.prepare(Flushed::nothing())?; // P1, durable before: P2
+            op.prepare(before.take().unwrap_or(Flushed::nothing()))?; // P1, durable before: P2
             let (mut nulled, mut lanes): (Vec<u16>, u64) = (Vec::new(), 0);
             for known in &freed {
                 if ordered && lanes >> known.lane & 1 == 1 {

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pmindex_core::{Medium, PmError};
+use pmindex_core::{Flushed, Medium, PmError};
 
 use super::Log;
 use super::layout::{LANES, Position, Positions};
@@ -100,6 +100,21 @@ impl<M: Medium> Log<M> {
     /// # Durability
     /// Of two freed segments of a lane, the older one is gone before the newer one, whenever a crash comes.
     pub fn release(&self, horizon: &Positions) -> Result<usize, PmError> {
+        self.release_all(horizon, None)
+    }
+
+    /// Does the same as [`release`](Self::release), after what was flushed before is durable.
+    ///
+    /// # Errors
+    /// As `release`.
+    ///
+    /// # Cost
+    /// As `release`: no fence more, or one if there is nothing to free.
+    pub fn release_after(&self, horizon: &Positions, before: Flushed) -> Result<usize, PmError> {
+        self.release_all(horizon, Some(before))
+    }
+
+    fn release_all(&self, horizon: &Positions, before: Option<Flushed>) -> Result<usize, PmError> {
         let _alone = self.pool.pm().lock(&self.releasing);
         let tails = self.tails();
         let horizon = self.holds.least(*horizon);
@@ -110,7 +125,13 @@ impl<M: Medium> Log<M> {
         };
         let mut dead: Vec<SegmentInfo> = self.segments.iter().filter(dead).collect();
         dead.sort_unstable_by_key(|known| known.sequence);
-        self.segments.free(&self.pool, self.root, &dead, true)?;
+        match before {
+            Some(before) if dead.is_empty() => _ = self.pool.pm().fence(before)?,
+            before => {
+                let before = before.unwrap_or(Flushed::nothing());
+                self.segments.free(&self.pool, self.root, &dead, true, before)?;
+            }
+        }
         Ok(dead.len())
     }
 
@@ -123,6 +144,6 @@ impl<M: Medium> Log<M> {
     /// # Cost
     /// 2 fences for every four.
     pub fn free(&self, dead: &[SegmentInfo]) -> Result<(), PmError> {
-        self.segments.free(&self.pool, self.root, dead, false)
+        self.segments.free(&self.pool, self.root, dead, false, Flushed::nothing())
     }
 }

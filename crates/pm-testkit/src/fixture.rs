@@ -77,6 +77,24 @@ fn decode(text: &str) -> Vec<u8> {
     bytes
 }
 
+/// Returns an image; if it is missing, which must happen only for a new format, has `make` make a pool at a path,
+/// and writes it.
+///
+/// # Panics
+/// If it is new.
+#[must_use]
+pub fn image(name: &str, make: impl FnOnce(&Path)) -> Vec<u8> {
+    let path = image_path(name);
+    if !path.exists() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let pool = directory.path().join("pool");
+        make(&pool);
+        fs::write(&path, encode(&fs::read(&pool).expect("readable"))).expect("written");
+        panic!("{} is new: check it in, and run this again", path.display());
+    }
+    decode(&fs::read_to_string(path).expect("an image"))
+}
+
 /// Returns a text key: empty, short and long ones, in an order different from the numbers'.
 fn text(n: u64) -> String {
     "key ".repeat(n as usize % 11) + &n.to_string().repeat(usize::from(n > 0))
@@ -161,23 +179,14 @@ impl<N: Index<u64, i64>, T: Index<String, Vec<u8>>> Fixture<N, T> {
         Ok(())
     }
 
-    /// Returns the image of a pool that was closed, or whose process was killed; writes it if it is missing,
-    /// which must happen only for a new format.
+    /// Returns the image of a pool that was closed, or whose process was killed; see [`image`].
     ///
     /// # Panics
     /// If it is new.
     #[must_use]
     pub fn image(&self, closed: bool) -> Vec<u8> {
         let name = format!("{}-v1-{}", self.name, if closed { "closed" } else { "killed" });
-        let path = image_path(&name);
-        if !path.exists() {
-            let directory = tempfile::tempdir().expect("a directory");
-            let pool = directory.path().join("pool");
-            self.make(closed, &pool).expect("made");
-            fs::write(&path, encode(&fs::read(&pool).expect("readable"))).expect("written");
-            panic!("{} is new: check it in, and run this again", path.display());
-        }
-        decode(&fs::read_to_string(path).expect("an image"))
+        image(&name, |path| self.make(closed, path).expect("made"))
     }
 
     /// Opens an image as a file, checks all of its contents, and continues to use it.

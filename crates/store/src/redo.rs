@@ -8,7 +8,7 @@
 //! The entries about a record are in its lane, behind it. Space is freed from the oldest segment of a lane
 //! on, so a record that is found is found with all entries about it.
 
-use pmindex_core::{Medium, OpenIndex, PmError, Pool, words_of};
+use pmindex_core::{Flushed, Medium, OpenIndex, PmError, Pool, words_of};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_log::{LANES, Lane, Log, Position, Positions};
 
@@ -61,6 +61,8 @@ pub(crate) struct Redo<M: Medium> {
     /// Nothing was committed before.
     is_new: bool,
     pub(crate) kept: Arc<Kept>,
+    /// Held until a floor that was raised is durable: another thread frees segments below it only then.
+    raising: Mutex<()>,
     /// The bytes of the records of commits since it was opened.
     written: AtomicU64,
     max: usize,
@@ -112,6 +114,7 @@ impl<M: Medium> Redo<M> {
             last: 0,
             is_new: is_new && pool.indexes()?.len() == 1,
             kept: Arc::default(),
+            raising: Mutex::default(),
             written: AtomicU64::new(0),
             max: (pool.max_size() / PART).min(u64::from(u32::MAX >> 1)) as usize,
             faults: Faults::default(),
@@ -254,10 +257,13 @@ impl<M: Medium> Redo<M> {
     /// kept, or as many as configured. Returns their number.
     fn release(&self, log: &Log<M>, keep: Option<u64>) -> Result<usize, PmError> {
         let mut needed = self.needed(|| log.tails());
-        if let Some(floor) = self.kept.hold(log.segments(), keep, &mut needed) {
-            self.raise_floor(floor)?; // durable before: the records below it are freed
+        let _alone = log.pool().pm().lock(&self.raising);
+        let floor = self.kept.hold(log.segments(), keep, &mut needed);
+        match floor.map(|floor| self.raised_floor(floor)).transpose()?.flatten() {
+            // Durable before: the records below it are freed.
+            Some(raised) => log.release_after(&needed, raised),
+            None => log.release(&needed),
         }
-        log.release(&needed)
     }
 
     pub(crate) fn root(&self) -> Result<(&Pool<M>, &Root), PmError> {
@@ -266,26 +272,35 @@ impl<M: Medium> Redo<M> {
         Ok((log.pool(), log.pool().get(root.root::<Root>())?))
     }
 
-    /// Notes that the log lacks records of commits up to this one.
+    /// Notes, durably, that the log lacks records of commits up to this one.
     pub(crate) fn raise_floor(&self, floor: u64) -> Result<(), PmError> {
-        if !self.kept.raise(floor) {
-            return Ok(());
-        }
-        let (pool, root) = self.root()?;
-        if pool.pm().load(&root.floor) != NOT_ALL {
-            self.store_floor(floor)?;
+        let pm = self.root()?.0.pm();
+        let _alone = pm.lock(&self.raising);
+        if let Some(raised) = self.raised_floor(floor)? {
+            pm.fence(raised)?;
         }
         Ok(())
     }
 
-    /// Says durably that the log has the records of all commits later than `floor`, or [`NOT_ALL`]. The floor
-    /// is another number only while the records of all commits are in the log.
-    fn store_floor(&self, floor: u64) -> Result<(), PmError> {
+    /// Does the same for one that holds `raising`; durable with the next fence.
+    fn raised_floor(&self, floor: u64) -> Result<Option<Flushed>, PmError> {
         let (pool, root) = self.root()?;
-        let pm = pool.pm();
-        pm.store(&root.floor, floor);
-        let flushed = pm.flush(&root.floor);
-        pm.fence(flushed)?;
+        let is_said = self.kept.raise(floor) && pool.pm().load(&root.floor) != NOT_ALL;
+        is_said.then(|| self.flushed_floor(floor)).transpose()
+    }
+
+    /// Says that the log has the records of all commits later than `floor`, or [`NOT_ALL`]. The floor is another
+    /// number only while the records of all commits are in the log.
+    fn flushed_floor(&self, floor: u64) -> Result<Flushed, PmError> {
+        let (pool, root) = self.root()?;
+        pool.pm().store(&root.floor, floor);
+        Ok(pool.pm().flush(&root.floor))
+    }
+
+    /// Says the same durably.
+    fn store_floor(&self, floor: u64) -> Result<(), PmError> {
+        let flushed = self.flushed_floor(floor)?;
+        self.root()?.0.pm().fence(flushed)?;
         Ok(())
     }
 

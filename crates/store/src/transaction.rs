@@ -15,7 +15,7 @@
 //!
 //! **Waits.** Where a fence waits for the disk (modes `Msync` and `Journal`), a commit waits in step 3, in
 //! step 4 like `put_many` of each map (in FPTree once where numbers are replaced, twice where records are new or
-//! byte strings are replaced; removals, and replaced values of several words, are made one by one), and in step 5:
+//! other values are replaced; removals, and values of several words of byte-string keys, one by one), and in step 5:
 //! four times if numbers are replaced in two maps, and sometimes for a segment of the log. Threads share waits: with
 //! eight threads the disk is waited for about twice per transaction. These waits cannot be replaced by the last
 //! one. The record contains the new state of records, not the old contents of words. The kernel writes pages

@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -258,6 +259,22 @@ fn an_operator_sees_figures_and_ends_it_cleanly() {
     let service = Service::start(&path);
     assert!(service.greeting.contains(": clean start"), "{}", service.greeting);
     assert_eq!(service.get("/sales").1["total"], 6);
+}
+
+#[test]
+fn a_watch_ends_soon_after_its_client_has_left() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let service = Service::start(&dir.path().join("shop.pool"));
+    let reports = |watches: &str| service.text("/report").expect("a reply").1.contains(watches);
+    let stream = service.agent.get(format!("{}/events", service.url)).call().expect("a reply");
+    assert!(reports("; 1 watches"));
+    drop(stream);
+    // The service looks every 200 ms.
+    let is_gone = (0..400).any(|_| {
+        thread::sleep(Duration::from_millis(25));
+        reports("; 0 watches")
+    });
+    assert!(is_gone);
 }
 
 #[test]

@@ -152,10 +152,9 @@ pub(crate) fn explore_mutant(
             let plan = tree(subject, config, seed).current();
             explorer.explore_mutant(&plan, seed, FOCUSED_STATES, true)?;
         }
-        return Ok(());
     }
-    // A step of recovery: it is not known which crashes lead to it, and most of those that do are deep in a
-    // run.
+    // Perhaps a step of recovery too: it is not known which crashes lead to it, and most of those that do are deep
+    // in a run.
     let plans: Vec<_> = subject
         .directed()
         .into_iter()

@@ -10,7 +10,7 @@
 //! |------|-------|----------------|
 //! | P0 | leaves without room split, each by itself | |
 //! | P1 | all slots (and blocks, with their tickets); 8-byte values that are replaced (LIN) | P2 |
-//! | P2 | for each leaf: fingerprints, then the state (LIN of all its new records); for each byte string that is replaced: the pointer to its new block (LIN) | return (DUR) |
+//! | P2 | for each leaf: fingerprints, then the state (LIN of all its new records, and of values of several words, whose records move to other slots); for each byte string that is replaced: the pointer to its new block (LIN) | return (DUR) |
 //!
 //! A stage that only replaces 8-byte values ends with P1. Each ticket names the word that decides its block, so a
 //! crash within P2 leaves each record of the stage done or not, and no block lost. The locks are held to the end, so
@@ -163,7 +163,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// # Cost
     /// Per 64 records: 2 fences; 1 if all replace 8-byte values; more if the tickets of an operation do not
-    /// suffice for their blocks. A value of several words that is replaced goes in alone, as
+    /// suffice for their blocks. Values of several words that are replaced take free slots until the end, so they
+    /// share fences as far as their leaves have room. Those of byte-string keys go in alone, as
     /// [`put`](Self::put) does it.
     pub fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
         self.write_many(records, true).noted(&self.pool).stopped.map_or(Ok(()), Err)
@@ -234,14 +235,25 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 /// A leaf with staged records.
 struct Staged<'t, K, V, const LEAF: usize> {
     leaf: Leaf<'t, K, V, LEAF>,
-    /// The state to be committed.
+    /// The slots that are taken until the commit, old and new.
     state: LeafState,
-    /// Staged records that are new.
+    /// Those of them whose records have moved to others.
+    left: LeafState,
+    /// Staged records.
     records: u64,
+    /// Those of them that are new.
+    new: u64,
     /// The version at which it was located.
     version: u64,
     /// The lock, unless another staged leaf shares it.
     guard: Option<VersionGuard<'t>>,
+}
+
+impl<K, V, const LEAF: usize> Staged<'_, K, V, LEAF> {
+    /// The state to be committed.
+    fn committed(&self) -> LeafState {
+        self.state.without_all(self.left)
+    }
 }
 
 /// A record with its place.
@@ -324,11 +336,12 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let staged = &mut self.leaves[leaf];
         staged.state = state.with(slot);
         staged.records += 1;
+        staged.new += 1;
         Some(true)
     }
 
-    /// Stages a new value for the record in a slot, if one word there decides it: the value, or what leads to
-    /// its block.
+    /// Stages a new value for the record in a slot: one word there decides it, which is the value or leads to its
+    /// block, or the record moves to a free slot.
     fn replace(
         &mut self,
         record: usize,
@@ -351,9 +364,23 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             op.free(LeafPtr::new(old), Owner { word, mask: u64::MAX, expect: old }).ok()?;
             op.allocate(&reserved, Owner { word, mask: u64::MAX, expect: block }).ok()?;
         } else if !Slot::<K, V>::ONE_WORD_UPDATE {
-            return None;
+            return self.displace(record, leaf, slot);
         }
         self.replacing.push(Replacing { record, leaf, slot, block });
+        Some(false)
+    }
+
+    /// Gives the record in a slot a second slot, which replaces the first one.
+    fn displace(&mut self, record: usize, leaf: usize, slot: usize) -> Option<bool> {
+        if Slot::<K, V>::HAS_BLOCK {
+            return None; // the block of its key stays, but the word that decides it would be another
+        }
+        let staged = &mut self.leaves[leaf];
+        let free = Geometry::<K, V, LEAF>::free_slot_for(staged.state, &self.probes[record])?;
+        staged.state = staged.state.with(free);
+        staged.left = staged.left.with(slot);
+        staged.records += 1;
+        self.planned.push(Planned { record, leaf, slot: free, block: 0 });
         Some(false)
     }
 
@@ -387,7 +414,8 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
         }
         let state = leaf.state(pm);
-        self.leaves.push(Staged { leaf, state, records: 0, version: at.version, guard });
+        let (version, left) = (at.version, LeafState::default());
+        self.leaves.push(Staged { leaf, state, left, records: 0, new: 0, version, guard });
         Some(self.leaves.len() - 1)
     }
 
@@ -441,13 +469,13 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let changed = || leaves.iter().filter(|staged| staged.records > 0);
         let uncount = |staged: &Staged<'_, K, V, LEAF>| {
-            tree.count(staged.leaf.offset(), staged.records.wrapping_neg());
+            tree.count(staged.leaf.offset(), staged.new.wrapping_neg());
         };
         let Some(mut op) = op else {
             pm.fence(flushed)?;
             let committed = changed().fold(Flushed::nothing(), |all, staged| {
-                tree.count(staged.leaf.offset(), staged.records);
-                all.and(staged.leaf.commit(pm, staged.state)) // P2, LIN
+                tree.count(staged.leaf.offset(), staged.new);
+                all.and(staged.leaf.commit(pm, staged.committed())) // P2, LIN
             });
             let durable = pm.fence(committed); // DUR
             if durable.is_err() {
@@ -459,8 +487,8 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         };
         op.prepare(flushed)?;
         for staged in changed() {
-            tree.count(staged.leaf.offset(), staged.records);
-            staged.leaf.put_state(pm, staged.state); // P2, LIN
+            tree.count(staged.leaf.offset(), staged.new);
+            staged.leaf.put_state(pm, staged.committed()); // P2, LIN
         }
         let mut words: Vec<_> = replacing
             .iter()

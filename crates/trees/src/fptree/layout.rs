@@ -128,6 +128,10 @@ impl LeafState {
     pub(super) const fn without(self, slot: usize) -> Self {
         Self(self.0 & !(1 << slot))
     }
+    #[inline(always)]
+    pub(super) const fn without_all(self, others: Self) -> Self {
+        Self(self.0 & !others.slots())
+    }
     /// Whether slot `slot` holds a record.
     #[cfg(test)]
     pub(super) const fn has(self, slot: usize) -> bool {

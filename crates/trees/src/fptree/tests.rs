@@ -368,9 +368,35 @@ fn what_was_pending_says_nothing_of_the_next_record_in_its_slot() {
     assert!(same > 10, "{same}");
 }
 
+type Wide = FpTree<u64, (u64, u64, u64), Mapped, 8, 4>;
+
+#[test]
+fn values_of_several_words_that_are_replaced_share_fences() {
+    let options = PoolOptions::new().size(1 << 20).emulate_pm(true);
+    let pool = Arc::new(Pool::create_in_memory(&options, Mapped::counting).expect("memory"));
+    let tree = Wide::create(&pool, "wide").expect("room");
+    let all =
+        |keys: std::ops::Range<u64>, n| keys.map(|key| (key, (n, key, n))).collect::<Vec<_>>();
+    let fences = |records: &[(u64, (u64, u64, u64))]| {
+        let before = pool.pm().counter().expect("it counts").counts().fences;
+        tree.put_many(records).expect("room");
+        pool.pm().counter().expect("it counts").counts().fences - before
+    };
+    assert_eq!(fences(&all(0..3, 1)), 2, "new");
+    assert_eq!(fences(&all(0..3, 2)), 2, "replaced, in free slots");
+    assert_eq!(fences(&all(0..4, 3)), 2, "and a new one");
+    assert_eq!((tree.len(), tree.check()), (Ok(4), Ok(4)));
+    // Four free slots: four records are replaced, one splits the leaf, and one is left.
+    assert!(fences(&all(0..6, 4)) < 12);
+    assert_eq!(fences(&[(3, (7, 7, 7)), (3, (8, 8, 8))]), 4, "one after the other");
+    let mut wanted = all(0..6, 4);
+    wanted[3].1 = (8, 8, 8);
+    assert_eq!(tree.iter().collect::<Result<Vec<_>, _>>(), Ok(wanted));
+    assert_eq!((tree.len(), tree.check()), (Ok(6), Ok(6)));
+}
+
 #[test]
 fn an_update_into_the_slot_of_what_was_pending_stays() {
-    type Wide = FpTree<u64, (u64, u64, u64), Mapped, 8, 4>;
     let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
     let mut tree = Wide::create(&pool, "wide").expect("room");
     for key in 0..200u64 {
