@@ -105,7 +105,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         Err(PmError::Corrupt { what: "the list of nodes has no end", offset: at.node })
     }
 
-    /// Whether a node is not the first and its low key is not less than a key. Racing: validate.
+    /// Returns `true` if a node is not the first and its low key is not less than a key. Racing: validate.
     fn starts_at(&self, at: &At<'_>, key: &[u8]) -> Result<bool, PmError> {
         if at.node == self.head {
             return Ok(false);

@@ -45,7 +45,7 @@ const WORDS: usize = 2;
 const PAGE_LINES: u32 = 64;
 /// The bytes of a tiny pool, at most.
 const TINY: u64 = 1 << 20;
-/// The number of splits after which the anchor follows: a sixteenth of a fence for each, in nodes of 64.
+/// Returns the number of splits after which the anchor follows: a sixteenth of a fence for each, in nodes of 64.
 const fn splits_per_anchor(leaf: usize) -> u64 {
     if leaf < 8 { 2 } else { leaf as u64 / 4 }
 }
@@ -173,7 +173,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Changing<'_, K, V, M, LEAF>
         committed
     }
 
-    /// The change is durable: step P3, and the trie is to know it.
+    /// Ends a durable change: does step P3 and notes the change for the trie.
     pub(crate) fn done(mut self) -> Result<(), PmError> {
         let Some(change) = self.change else { return Ok(()) };
         let linked = self.tree.link_back(&change);

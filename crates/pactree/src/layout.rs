@@ -49,7 +49,7 @@ pub(crate) const KIND: [u8; 8] = *b"pactree\0";
 /// Version of the layout on this page.
 const FORMAT: u64 = 1;
 
-/// The most slots of a node: the bits of its bitmap.
+/// The maximum number of slots of a node: the bits of its bitmap.
 pub(crate) const MAX_LEAF: usize = 64;
 
 pm_struct! {
@@ -99,11 +99,11 @@ impl Next {
     /// The bits that say which node is next.
     pub(crate) const OFFSET: u64 = !(LINE as u64 - 1);
 
-    /// The node at `offset`, or none.
+    /// Returns the node at `offset`, or none.
     pub(crate) const fn to(offset: u64) -> Self {
         Self(offset)
     }
-    /// The same link, of a node that has left the list.
+    /// Returns the same link, of a node that has left the list.
     pub(crate) const fn gone(self) -> Self {
         Self(self.0 | Self::GONE)
     }
@@ -111,7 +111,7 @@ impl Next {
     pub(crate) const fn offset(self) -> u64 {
         self.0 & Self::OFFSET
     }
-    /// Whether the node has left the list.
+    /// Returns `true` if the node has left the list.
     #[inline(always)]
     pub(crate) const fn is_gone(self) -> bool {
         self.0 & Self::GONE != 0
@@ -148,13 +148,13 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
         "a node has 2 to 64 slots: the bits of one word"
     );
 
-    /// The hash that stands for this layout in the pool's directory.
+    /// Returns the hash of this layout for the pool's directory.
     pub(crate) fn id() -> u64 {
         let () = Self::VALID;
         Self::id_of(&K::type_name(), &V::type_name())
     }
 
-    /// The same for types of these names.
+    /// Returns the hash of the layout for types with these names.
     pub(crate) fn id_of(key: &str, value: &str) -> u64 {
         hash_bytes(format!("{FORMAT} {key} {value} {LEAF}").as_bytes())
     }

@@ -21,7 +21,7 @@ use crate::tree::PacTree;
 /// Items of a range scan, from both ends.
 pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 64> = Scan<Nodes<'t, K, V, M, LEAF>>;
 
-/// What a [`Range`] reads.
+/// The source of a [`Range`].
 pub struct Nodes<'t, K, V, M: Medium, const LEAF: usize> {
     tree: &'t PacTree<K, V, M, LEAF>,
     /// The node that the front read last; `None`: it continues at the lower bound.

@@ -104,7 +104,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         image[0] = u64::MAX >> (64 - moved.len());
     }
 
-    /// The low key of a node between these two slots: the right one's key if keys are inline, else the
+    /// Returns the low key of a node between these two slots: the right one's key if keys are inline, else the
     /// shortest beginning of it that is greater than the left one.
     fn low_between(
         &self,

@@ -90,7 +90,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
             });
             match seen {
                 Ok((node, bitmap, slot)) if wanted(slot.is_some()) => {
-                    // What was read is still so, and stays so: the version becomes the lock.
+                    // All reads are still valid, and stay so: the version becomes the lock.
                     if let Some(guard) = at.lock.try_upgrade(pm, at.version) {
                         let locked = self.locked(at.node, guard);
                         return Ok(Some(Held { node, bitmap, slot, locked }));
@@ -279,8 +279,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
     }
 }
 
-/// Whether a node of `slots` slots from which a record was removed, with `left` of them being left, looks
-/// for a neighbour with which it has `most` records at most: not every time, for to look takes about as long
+/// Returns `true` if a node of `slots` slots that has `left` records after a removal looks for a neighbour
+/// with which it has at most `most` records: not every time, because looking takes about as long
 /// as to remove a record.
 #[inline(always)]
 const fn is_time_to_look(slots: usize, most: usize, left: usize) -> bool {

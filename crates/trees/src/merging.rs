@@ -1,7 +1,7 @@
-//! When leaves with few records merge: one rule for all trees.
+//! The rule that decides when leaves with few records merge, for all trees.
 
-/// Whether a leaf of `slots` slots from which a record was removed, with `left` of them being left, looks
-/// for a neighbour with which it has `most` records at most: not every time, for to look takes about as
+/// Returns `true` if a leaf of `slots` slots that has `left` records after a removal looks for a neighbour
+/// with which it has at most `most` records: not every time, because looking takes about as
 /// long as to remove a record of 8-byte keys.
 #[inline(always)]
 pub(crate) const fn is_time_to_look(slots: usize, most: usize, left: usize) -> bool {

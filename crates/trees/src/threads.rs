@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
-/// The most threads that open an index.
+/// The maximum number of threads that open an index.
 const MOST: usize = 8;
 /// Fewer parts are no work for several threads.
 const FEW: usize = 16;
 
-/// The number of threads for opening, if there are `parts` parts of about a thousand leaves each.
+/// Returns the number of threads for opening, if there are `parts` parts of about a thousand leaves each.
 pub(crate) fn threads_for(parts: usize) -> usize {
     if parts < FEW {
         return 1;

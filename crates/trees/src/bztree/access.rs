@@ -33,7 +33,7 @@ pub(super) struct Path<'t> {
 }
 
 impl Path<'_> {
-    /// The inner nodes, the root first.
+    /// Returns the inner nodes, the root first.
     pub(super) fn steps(&self) -> &[Step] {
         &self.steps[..self.len]
     }

@@ -86,7 +86,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(bytes)
     }
 
-    /// The blocks out of line of a leaf's records.
+    /// Returns the blocks out of line of a leaf's records.
     pub(super) fn blocks_of(
         &self,
         leaf: &Leaf<'_, K, V, LEAF, INNER>,
@@ -234,7 +234,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The offsets of all blocks of a quiescent index: root, descriptors, nodes, record blocks,
+    /// Returns the offsets of all blocks of a quiescent index: root, descriptors, nodes, record blocks,
     /// and what an interrupted bulk load left. First everything that is put off is done.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         self.mwcas.quiesce()?;

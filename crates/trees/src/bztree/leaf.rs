@@ -467,7 +467,7 @@ impl Draft {
         coarse(free + (later * mean).min(most).max(least), 32)
     }
 
-    /// The number of words of a leaf of records of fixed size, with the usual room.
+    /// Returns the number of words of a leaf of records of fixed size, with the usual room.
     pub(super) const fn fixed_total<K: Key, V: Value, const LEAF: usize, const INNER: usize>()
     -> usize {
         let most = Geometry::<K, V, LEAF, INNER>::records(LEAF) + LEAF * Slot::<K, V>::WORDS;

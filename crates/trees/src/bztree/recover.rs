@@ -37,7 +37,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         format!("bztree<{}, {}, {LEAF}, {INNER}>", K::type_name(), V::type_name())
     }
 
-    /// Its entry in the directory.
+    /// Returns its entry in the directory.
     pub(super) fn listed() -> Listed<fn() -> String> {
         Listed {
             kind: KIND,
@@ -66,7 +66,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         })?;
         let created = Self::start(pool, index);
         if created.is_err() {
-            // No room for the first leaf: no index either.
+            // Without room for the first leaf there is no index.
             pool.undo_create_index(name, |index| {
                 let root = pool.get(index.root::<Root>())?;
                 if pool.pm().load(&root.root) != 0 {

@@ -21,7 +21,7 @@ fn pool() -> Arc<Pool> {
     Arc::new(Pool::emulated(4 << 20).unwrap())
 }
 
-/// A tree of three levels.
+/// Returns a tree of three levels.
 fn tree(pool: &Arc<Pool>) -> Words {
     let tree = Words::create(pool, "t").unwrap();
     for key in 0..60 {
@@ -36,7 +36,7 @@ fn path(tree: &Words, key: u64) -> Path<'_> {
     tree.path_to(RawRef::of(&probe)).unwrap()
 }
 
-/// A key whose leaf has a right neighbour under the same parent, and a key of that.
+/// Returns a key whose leaf has a right neighbour under the same parent, and a key of that.
 fn neighbours(tree: &Words) -> (u64, u64) {
     (0..59u64)
         .map(|i| (10 * i, 10 * i + 10))
@@ -48,7 +48,7 @@ fn neighbours(tree: &Words) -> (u64, u64) {
         .unwrap()
 }
 
-/// The operation that replaces the leaf of `path` by two copies of it and copies its parent,
+/// Returns the operation that replaces the leaf of `path` by two copies of it and copies its parent,
 /// executed after `meanwhile`.
 fn split_around(
     tree: &Words,
@@ -247,7 +247,7 @@ fn bztree_epoch_wraps() {
     }
 }
 
-/// The widths of the operations that `run` executes, from the descriptors they leave: each has its
+/// Returns the widths of the operations that `run` executes, from the descriptors they leave: each has its
 /// heading in its second word, and entries of three words.
 fn widths(tree: &Words, run: impl FnOnce()) -> Vec<usize> {
     let config = tree.mwcas.config();

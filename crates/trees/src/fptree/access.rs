@@ -19,7 +19,7 @@ pub(super) struct At<'t> {
 }
 
 impl<'t> At<'t> {
-    /// No leaf.
+    /// Returns no leaf.
     pub(super) fn nowhere(lock: &'t VersionLock) -> Self {
         Self { leaf: 0, lock, version: 0 }
     }
@@ -33,7 +33,7 @@ impl<'t> At<'t> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FpTree<K, V, M, LEAF, INNER>
 {
-    /// The leaf for `route`, unlocked at the version returned.
+    /// Returns the leaf for `route`, unlocked at the version returned.
     #[inline(always)]
     pub(super) fn locate(&self, route: &Route<'_>) -> At<'_> {
         let pm = self.pm();
@@ -56,20 +56,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         at
     }
 
-    /// The offset in a leaf of the line of the probe's preferred slot.
+    /// Returns the offset in a leaf of the line of the probe's preferred slot.
     #[inline(always)]
     pub(super) fn preferred_line(probe: &Probe<'_, K>) -> u64 {
         Self::line_of_slot(Geometry::<K, V, LEAF>::preferred_slot(probe))
     }
 
-    /// The offset in a leaf of a slot's (first) line.
+    /// Returns the offset in a leaf of a slot's (first) line.
     #[inline(always)]
     pub(super) fn line_of_slot(slot: usize) -> u64 {
         let word = Geometry::<K, V, LEAF>::SLOTS + slot * Slot::<K, V>::WORDS;
         (8 * word / LINE * LINE) as u64
     }
 
-    /// The value of `key`. No flush, no fence; two cache misses, overlapped.
+    /// Returns the value of `key`. No flush, no fence; two cache misses, overlapped.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.get_inner(key).noted(&self.pool)
@@ -88,7 +88,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(self.look_up(key, read).noted(&self.pool)?.is_some())
     }
 
-    /// Whether `key` is present.
+    /// Returns `true` if `key` is present.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         self.contains_key_inner(key).noted(&self.pool)
@@ -99,7 +99,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(self.look_up(key, |_, _| Ok(()))?.is_some())
     }
 
-    /// What `read` makes of the slot of a key; it may be called more than once.
+    /// Returns the result of `read` for the slot of a key; it may be called more than once.
     #[inline(always)]
     fn look_up<T>(
         &self,
@@ -116,7 +116,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// What `read` makes of the slot of the probe's key. Racing: validate before believing it, an
+    /// Returns the result of `read` for the slot of the probe's key. Racing: validate before believing it, an
     /// error included.
     #[inline(always)]
     pub(super) fn read<T>(

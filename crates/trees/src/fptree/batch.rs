@@ -1,6 +1,6 @@
 //! Many keys at a time.
 //!
-//! All operations send up to 64 keys down together, level by level, so that their cache misses
+//! All operations descend with up to 64 keys at once, level by level, so that their cache misses
 //! overlap. `try_insert_many` and `put_many` also share their fences: they stage records in input order, each in
 //! its own leaf, under as many leaf locks as it takes, then write all of them, make them durable at once
 //! and commit them at once. All locks come before the first write-back, for which their atomics
@@ -97,7 +97,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         candidates
     }
 
-    /// The value, if one of the candidates has the key; `None` if the leaf has changed.
+    /// Returns the value, if one of the candidates has the key; `None` if the leaf has changed.
     #[inline(always)]
     fn read_candidate(
         &self,
@@ -263,7 +263,7 @@ struct Planned {
     /// Which of the staged leaves.
     leaf: usize,
     slot: usize,
-    /// Its block; 0 where records have none.
+    /// The block of the record; 0 if records have none.
     block: u64,
 }
 
@@ -274,7 +274,7 @@ struct Replacing {
     /// Which of the staged leaves.
     leaf: usize,
     slot: usize,
-    /// The block that the slot is to lead to; 0: its value is one word.
+    /// The new block of the slot; 0 if its value is one word.
     block: u64,
 }
 
@@ -306,7 +306,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Self { tree, probes, records, replaces, op: None, leaves, planned, replacing }
     }
 
-    /// Gives a record its place; whether it is new. `None`: it cannot join, for whatever reason, and nothing
+    /// Assigns a slot to a record; returns whether it is new. `None` if it cannot join, for any reason; then nothing
     /// was changed.
     #[inline(always)]
     fn add(&mut self, record: usize, at: &At<'t>) -> Option<bool> {
@@ -384,7 +384,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(false)
     }
 
-    /// The operation of all blocks.
+    /// Returns the operation of all blocks.
     #[inline(always)]
     fn op(&mut self) -> Option<&mut Op<'t, M>> {
         if self.op.is_none() {
@@ -393,7 +393,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.op.as_mut()
     }
 
-    /// The place among `leaves` of the leaf, which is locked at the version at which it was located.
+    /// Returns the place among `leaves` of the leaf, which is locked at the version at which it was located.
     #[inline(always)]
     fn hold(&mut self, at: &At<'t>) -> Option<usize> {
         if at.leaf == 0 {

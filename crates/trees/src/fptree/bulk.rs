@@ -148,7 +148,7 @@ struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usi
     tail: Leaf<'t, K, V, LEAF>,
     /// Leaves not yet linked, and what separates each from the one before.
     group: Vec<(LeafImage<K, V, LEAF>, Words)>,
-    /// Those behind the first.
+    /// The leaves after the first.
     leaves: Vec<LeafRef>,
     /// The inner nodes over all.
     built: Option<Built>,
@@ -174,7 +174,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The flush of the mark, if it was not fenced yet.
+    /// Returns the flush of the mark, if it was not fenced yet.
     fn take_mark(&mut self) -> Flushed {
         std::mem::replace(&mut self.marked, Flushed::nothing())
     }
@@ -234,7 +234,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Puts records with blocks into the last leaf, as many at a time as an operation can allocate.
+    /// Adds records with blocks to the last leaf, as many at a time as an operation can allocate.
     fn fill_tail(&mut self, part: &[(K, V)]) -> Result<(), IndexError> {
         let (tree, leaf) = (self.tree, self.tail);
         let (pool, pm) = (&*tree.pool, tree.pm());
@@ -262,7 +262,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             op.prepare(filled)?; // durable before: the bits
             leaf.put_state(pm, state);
-            // Nothing reads the blocks before P3.
+            // The blocks are not read before P3.
             let mut contents = Flushed::nothing();
             for ((key, value), block) in staged.iter().zip(blocks) {
                 let (probe, datum) =
@@ -291,7 +291,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Loader
         Ok(())
     }
 
-    /// Puts the records of one leaf into the first leaf, or into a new one.
+    /// Adds the records of one leaf to the first leaf, or to a new one.
     fn add(&mut self, part: &[(K, V)], last: Option<&K>) -> Result<(), IndexError> {
         if Slot::<K, V>::HAS_BLOCK {
             if let Some(last) = last {
@@ -342,13 +342,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Loader
     fn undo(&mut self) {
         self.tree.inner.forget(self.leaves.drain(..));
         let limit = FpTree::<K, V, M, LEAF, INNER>::leaf_limit(&self.tree.pool);
-        // If this fails (the medium does), the mark stands and the next opening discards.
+        // If the medium fails here, the mark stays and the next opening discards the load.
         let pool = &*self.tree.pool;
         let _ = pool.complete(|| discard_unfinished(pool, self.root, &self.head, limit).map(drop));
     }
 }
 
-/// The fence of a leaf after this key, which is the key itself if it is inline.
+/// Returns the fence of a leaf after this key, which is the key itself if it is inline.
 fn fence_after<K: Key>(last: &K) -> Words {
     match K::SHAPE {
         Shape::Inline(_) => K::to_words(last.borrowed()),

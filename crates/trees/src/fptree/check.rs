@@ -79,7 +79,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The fence of a leaf that has one.
+    /// Returns the fence of a leaf that has one.
     fn check_fence(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Option<K> {
         let head = self.root().ok().map(|root| self.pm().load(&root.head).offset());
         if K::SHAPE == Shape::Bytes || head == Some(leaf.offset()) {
@@ -89,7 +89,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(K::from_words(&words))
     }
 
-    /// The offsets of all blocks of a quiescent index: root, image, leaves, record blocks.
+    /// Returns the offsets of all blocks of a quiescent index: root, image, leaves, record blocks.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         let mut blocks = vec![self.entry.root::<Root>().offset()];
         self.walk(|leaf, state| {

@@ -13,7 +13,7 @@ use super::layout::{Geometry, LeafPtr, LeafState, MAX_LEAF, Slot};
 use super::leaf::Leaf;
 use super::tree::FpTree;
 
-/// The bounds as keys to compare with.
+/// Returns the bounds as keys to compare with.
 fn probes<K: Key>(bounds: &Bounds<K>) -> (Bound<Probe<'_, K>>, Bound<Probe<'_, K>>) {
     (bounds.lower.as_ref().map(Probe::of_stored), bounds.upper.as_ref().map(Probe::of_stored))
 }
@@ -56,7 +56,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The leaf for `route`; it and its right neighbours are on their way.
+    /// Returns the leaf for `route`; it and its right neighbours are on their way.
     pub(super) fn locate_to_scan(&self, route: &Route<'_>) -> (At<'_>, Siblings) {
         let pm = self.pm();
         loop {

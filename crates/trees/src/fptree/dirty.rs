@@ -28,7 +28,7 @@ impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> FpTree<K, V, M, LEA
 }
 
 impl SlotWrite<'_> {
-    /// Whether every free slot held what a crash leaves there when the write began.
+    /// Returns `true` if every free slot held what a crash leaves there when the write began.
     #[inline(always)]
     pub(super) fn began_clean(&self) -> bool {
         !self.was_dirty

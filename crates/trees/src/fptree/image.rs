@@ -19,7 +19,7 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         Self { words, state: LeafState::default(), record: std::marker::PhantomData }
     }
 
-    /// Puts the record of a key in: `fill` writes its slot.
+    /// Adds the record of a key: `fill` writes its slot.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the leaf is full.
@@ -32,7 +32,7 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         self.push_at(preferred, probe.fingerprint(), fill)
     }
 
-    /// Puts a record in, into a slot like `preferred`.
+    /// Adds a record, in a slot near `preferred`.
     pub(super) fn push_at(
         &mut self,
         preferred: usize,
@@ -49,7 +49,7 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         Ok(())
     }
 
-    /// The words, complete.
+    /// Returns the complete words.
     pub(super) fn finish(mut self, next: u64, fence: &[u64]) -> Vec<u64> {
         let at = Geometry::<K, V, LEAF>::NEXT;
         self.words[0] = self.state.slots();

@@ -1,4 +1,4 @@
-//! What an FPTree keeps in a pool.
+//! The layout of an FPTree in a pool.
 //!
 //! # Leaf
 //!
@@ -39,7 +39,7 @@ const FORMAT: [u64; 2] = [2, 2];
 
 /// Words before the slots: the state and the fingerprints.
 pub(super) const HEADER_WORDS: usize = LINE / 8;
-/// The most slots of a leaf: the fingerprints that fit the header line, with what is pending.
+/// The maximum number of slots of a leaf: the fingerprints that fit the header line, with what is pending.
 pub(super) const MAX_LEAF: usize = LINE - 8 - 2;
 
 pm_struct! {
@@ -81,7 +81,7 @@ pm_struct! {
         pub records @ 24: PmU64,
         /// A checksum of these numbers and of what follows.
         pub checksum @ 32: PmU64,
-        /// How many words follow.
+        /// The number of words that follow.
         pub words @ 40: PmU64,
         /// Zero.
         pub reserved: [PmU64; 2],
@@ -111,7 +111,7 @@ impl LeafState {
     pub(super) const fn of_slots(slots: u64) -> Self {
         Self(slots & Self::SLOTS)
     }
-    /// The slots that hold records, as bits.
+    /// Returns the slots that hold records, as bits.
     #[inline(always)]
     pub(super) const fn slots(self) -> u64 {
         self.0 & Self::SLOTS
@@ -132,24 +132,24 @@ impl LeafState {
     pub(super) const fn without_all(self, others: Self) -> Self {
         Self(self.0 & !others.slots())
     }
-    /// Whether slot `slot` holds a record.
+    /// Returns `true` if slot `slot` holds a record.
     #[cfg(test)]
     pub(super) const fn has(self, slot: usize) -> bool {
         self.0 >> slot & 1 == 1
     }
-    /// A split or a merge is in progress: the next leaf may hold some of the same records. (Or it was: after
-    /// a merge the bit stays until the state changes.)
+    /// Returns the state with the bit of a split or merge in progress: the next leaf may hold some of the same
+    /// records. (After a merge the bit stays until the state changes.)
     pub(super) const fn splitting(self) -> Self {
         Self(self.0 | Self::SPLITTING)
     }
     pub(super) const fn is_splitting(self) -> bool {
         self.0 & Self::SPLITTING != 0
     }
-    /// Whether only bits of a leaf of `leaf` slots are set.
+    /// Returns `true` if only bits of a leaf of `leaf` slots are set.
     pub(super) const fn is_valid(self, leaf: usize) -> bool {
         self.0 & !Self::SPLITTING & !((1 << leaf) - 1) == 0
     }
-    /// A free slot of `leaf`: `preferred`, or one of its `group` (slots of one line), or the first
+    /// Returns a free slot of `leaf`: `preferred`, or one of its `group` (slots of one line), or the first
     /// free one after it, round the end.
     #[inline(always)]
     pub(super) const fn free_slot(
@@ -178,7 +178,7 @@ impl LeafState {
     }
 }
 
-/// Where things are in a leaf of `LEAF` slots for keys `K` and values `V`.
+/// The places of parts in a leaf of `LEAF` slots for keys `K` and values `V`.
 pub(super) struct Geometry<K, V, const LEAF: usize>(core::marker::PhantomData<fn() -> (K, V)>);
 
 impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
@@ -206,7 +206,7 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
         1
     };
 
-    /// The slot that a record with the probe's key takes if it is free.
+    /// Returns the slot that a record with the probe's key takes if it is free.
     #[inline(always)]
     pub(super) fn preferred_slot(probe: &Probe<'_, K>) -> usize {
         match K::SHAPE {
@@ -215,20 +215,20 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
         }
     }
 
-    /// The preferred slot of byte-string keys: it follows from what a leaf has of a key, so that a
+    /// Returns the preferred slot of byte-string keys: it follows from what a leaf has of a key, so that a
     /// split need not read the key.
     #[inline(always)]
     pub(super) fn slot_of_fingerprint(fingerprint: u8) -> usize {
         (usize::from(fingerprint) * LEAF) >> 8
     }
 
-    /// A free slot for the probe's key.
+    /// Returns a free slot for the probe's key.
     #[inline(always)]
     pub(super) fn free_slot_for(state: LeafState, probe: &Probe<'_, K>) -> Option<usize> {
         Self::free_slot(state, Self::preferred_slot(probe))
     }
 
-    /// A free slot for a record that prefers one: that; or one of the same line, which a lookup
+    /// Returns a free slot for a record that prefers one: that; or one of the same line, which a lookup
     /// fetches together with the header; or any.
     #[inline(always)]
     pub(super) fn free_slot(state: LeafState, preferred: usize) -> Option<usize> {
@@ -240,20 +240,20 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
         "a leaf has 2 to 54 slots: its fingerprints share a line with the commit word"
     );
 
-    /// The hash that stands for this layout in the pool's directory.
+    /// Returns the hash of this layout for the pool's directory.
     pub(super) fn id() -> u64 {
         let () = Self::VALID;
         Self::id_of(&K::type_name(), &V::type_name(), K::SHAPE.is_bytes())
     }
 
-    /// The same for types of these names, and keys that are byte strings or not.
+    /// Returns the hash of the layout for types with these names; `bytes` if keys are byte strings.
     pub(super) fn id_of(key: &str, value: &str, bytes: bool) -> u64 {
         let format = FORMAT[usize::from(bytes)];
         hash_bytes(format!("{format} {key} {value} {LEAF}").as_bytes())
     }
 }
 
-/// How records sit in a leaf.
+/// The slot of a record in a leaf.
 pub(super) type Slot<K, V> = PrefixedSlot<K, V>;
 
 /// A pointer to a leaf or a record block: words.

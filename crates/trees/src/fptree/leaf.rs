@@ -46,7 +46,7 @@ impl<K, V, const LEAF: usize> Clone for Leaf<'_, K, V, LEAF> {
 impl<K, V, const LEAF: usize> Copy for Leaf<'_, K, V, LEAF> {}
 
 impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
-    /// The leaf at `offset`.
+    /// Returns the leaf at `offset`.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the pool has no room for a leaf there.
@@ -56,12 +56,12 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Ok(Self { words, offset, record: PhantomData })
     }
 
-    /// Where it is.
+    /// Returns its offset.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The whole leaf, for bulk reads and prefetches.
+    /// Returns the whole leaf, for bulk reads and prefetches.
     pub(super) fn words(&self) -> &'p [PmU64] {
         self.words
     }
@@ -71,13 +71,13 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         &self.words[..HEADER_WORDS]
     }
 
-    /// The commit word.
+    /// Returns the commit word.
     #[inline(always)]
     pub(super) fn state_cell(&self) -> &'p PmU64 {
         &self.words[0]
     }
 
-    /// The commit word's value.
+    /// Returns the commit word's value.
     #[inline(always)]
     pub(super) fn state(&self, pm: &impl Medium) -> LeafState {
         LeafState::from_word(pm.load_word(self.state_cell()))
@@ -87,7 +87,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         &self.words[HEADER_WORDS - 1]
     }
 
-    /// The state without the insert that a crash cut short, if it did: before recovery only.
+    /// Returns the state without the insert that a crash cut short, if it did: before recovery only.
     pub(super) fn settled(&self, pm: &impl Medium) -> LeafState {
         let state = self.state(pm);
         let pending = Pending::of_word(pm.load_word(self.pending_cell()));
@@ -97,7 +97,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         }
     }
 
-    /// The slot of the last insert with one fence.
+    /// Returns the slot of the last insert with one fence.
     pub(super) fn pending_slot(&self, pm: &impl Medium) -> Option<usize> {
         let pending = Pending::of_word(pm.load_word(self.pending_cell()));
         pending.slot().filter(|&i| i < LEAF)
@@ -127,37 +127,37 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         &self.words[Geometry::<K, V, LEAF>::SLOTS + i * words..][..words]
     }
 
-    /// The cell of the next leaf's offset.
+    /// Returns the cell of the next leaf's offset.
     #[inline(always)]
     pub(super) fn next_cell(&self) -> &'p PmU64 {
         &self.words[Geometry::<K, V, LEAF>::NEXT]
     }
 
-    /// The next leaf's offset, or 0.
+    /// Returns the next leaf's offset, or 0.
     #[inline(always)]
     pub(super) fn next(&self, pm: &impl Medium) -> u64 {
         pm.load_word(self.next_cell())
     }
 
-    /// The cells of the fence.
+    /// Returns the cells of the fence.
     pub(super) fn fence_cells(&self) -> &'p [PmU64] {
         let fence = Geometry::<K, V, LEAF>::NEXT + 1;
         &self.words[fence..fence + Geometry::<K, V, LEAF>::FENCE_WORDS]
     }
 
-    /// The fingerprint of slot `i`.
+    /// Returns the fingerprint of slot `i`.
     pub(super) fn fingerprint(&self, pm: &impl Medium, i: usize) -> u8 {
         pm.load_word(&self.words[1 + i / 8]).to_le_bytes()[i % 8]
     }
 
-    /// The slots whose fingerprints are the probe's. Racing: validate.
+    /// Returns the slots whose fingerprints are the probe's. Racing: validate.
     #[inline(always)]
     pub(super) fn matches(&self, pm: &impl Medium, state: LeafState, probe: &Probe<'_, K>) -> u64 {
         // Bytes 0 to 7 of the line are the state itself.
         (pm.match_byte(self.header(), probe.fingerprint()) >> 8) & state.slots()
     }
 
-    /// The slot of the probe's key. Racing: validate.
+    /// Returns the slot of the probe's key. Racing: validate.
     #[inline(always)]
     pub(super) fn find<M: Medium>(
         &self,
@@ -177,7 +177,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Ok(None)
     }
 
-    /// The keys with their slots, in order. Not racing, or validate.
+    /// Returns the keys with their slots, in order. Not racing, or validate.
     pub(super) fn sorted<M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -187,7 +187,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         order.into_iter().map(|i| Ok((Slot::<K, V>::key(pool, self.slot(i))?, i))).collect()
     }
 
-    /// The slots in the order of their keys. Not racing, or validate.
+    /// Returns the slots in the order of their keys. Not racing, or validate.
     pub(super) fn order<M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -226,7 +226,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Slot::<K, V>::sort_tied(pool, slots, |i| self.slot(i))
     }
 
-    /// The first word of the key in slot `i`: its words or its first 8 bytes order keys, ties
+    /// Returns the first word of the key in slot `i`: its words or its first 8 bytes order keys, ties
     /// excepted.
     #[inline(always)]
     pub(super) fn prefix(&self, pm: &impl Medium, i: usize) -> u64 {
@@ -446,7 +446,7 @@ pub(super) fn finish<M: Medium>(
     Ok(())
 }
 
-/// The end of every operation that one pointer commits: stores it, seals, flushes and fences.
+/// Commits an operation by one pointer: stores it, seals, flushes and fences.
 pub(super) fn link<M: Medium>(
     pool: &Pool<M>,
     op: Op<'_, M>,

@@ -40,18 +40,18 @@ fn leaves_with_few_records_merge_and_take_the_keys_that_come_back() {
     pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
 }
 
-/// The first two leaves.
+/// Returns the first two leaves.
 fn pair(tree: &Tree) -> (Leaf<'_, u64, u64, 8>, Leaf<'_, u64, u64, 8>) {
     let left = head(tree);
     (left, tree.leaf(left.next(tree.pm())).expect("a leaf"))
 }
 
-/// The keys of [`halves`].
+/// Returns the keys of [`halves`].
 fn keys() -> impl Iterator<Item = u64> {
     (3..7).chain(10..40)
 }
 
-/// A tree whose first two leaves have 4 records, too many to merge by themselves.
+/// Returns a tree whose first two leaves have 4 records, too many to merge by themselves.
 fn halves() -> (Arc<Pool>, Tree) {
     let (pool, tree) = tree_of(0..40);
     remove(&tree, (0..3).chain(7..10));

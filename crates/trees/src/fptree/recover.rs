@@ -68,7 +68,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         })?;
         let created = Self::start(pool, index);
         if created.is_err() {
-            // No room for the first leaf: no index either.
+            // Without room for the first leaf there is no index.
             pool.undo_create_index(name, |index| {
                 let root = pool.get(index.root::<Root>())?;
                 Ok(pool.pm().load(&root.head).is_null())
@@ -128,7 +128,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Self { pool: Arc::clone(pool), entry, inner, locks, counts, report, dirty_slots, value })
     }
 
-    /// The first leaf; makes it where a crash in `create` left none.
+    /// Returns the first leaf; makes it where a crash in `create` left none.
     fn head(pool: &Pool<M>, root: &Root) -> Result<u64, PmError> {
         let pm = pool.pm();
         let head = pm.load(&root.head);
@@ -273,7 +273,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Err(PmError::Corrupt { what, offset })
     }
 
-    /// The part that the next leaf belongs to.
+    /// Returns the part that the next leaf belongs to.
     fn part(&mut self) -> &mut Vec<LeafRef> {
         if self.parts.last().is_none_or(|part| part.len() >= PART) {
             self.parts.push(Vec::with_capacity(PART.min(64)));

@@ -50,7 +50,7 @@ fn tree_of<K: Numbered>(count: u64) -> (Arc<Pool>, Tree<K>) {
     (pool, tree)
 }
 
-/// The leaves of a tree, in order.
+/// Returns the leaves of a tree, in order.
 fn leaves<K: Numbered>(tree: &Tree<K>) -> Vec<u64> {
     let mut leaves = Vec::new();
     tree.walk(|leaf, _| {
@@ -197,7 +197,7 @@ fn damaged_images_are_ignored() {
     ignores_damage::<Vec<u8>>();
 }
 
-/// The next of a sequence of numbers without pattern.
+/// Returns the next of a sequence of numbers without pattern.
 fn scramble(state: &mut u64) -> usize {
     *state ^= *state << 13;
     *state ^= *state >> 7;

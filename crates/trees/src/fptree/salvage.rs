@@ -40,7 +40,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-/// The records with the right fingerprints, and how many there are without; a leaf whose state
+/// Returns the records with the right fingerprints, and how many there are without; a leaf whose state
 /// makes no sense counts as one without.
 fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,

@@ -21,15 +21,14 @@ use super::leaf::Leaf;
 use super::tree::FpTree;
 use crate::threads::{on_threads, threads_for};
 
-/// The most segments.
+/// The maximum number of segments.
 const MOST: usize = 256;
 /// Fewer leaves are walked along from the head alone.
 const MANY: usize = 4 * MOST;
 /// The number of walks that a thread alternates between.
 const WALKS: usize = 8;
 
-/// What a leaf says of the keys on its borders: inline keys twice its fence, byte strings its least
-/// key and its greatest.
+/// The keys at the borders of a leaf: its fence twice if keys are inline, else its least and its greatest key.
 pub(super) struct Borders<K> {
     pub(super) low: K,
     pub(super) high: K,
@@ -46,7 +45,7 @@ pub(super) struct Segment<K> {
     pub(super) leaves: Vec<LeafRef>,
 }
 
-/// What reading leaves takes.
+/// The parameters of reading leaves.
 pub(super) struct Reader<'p, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     pub(super) pool: &'p Pool<M>,
     pub(super) inner: &'p InnerTree<K, INNER>,
@@ -63,7 +62,7 @@ struct SegmentWalk<'p, K, V, const LEAF: usize> {
     segment: Option<Segment<K>>,
 }
 
-/// What one step of a walk did.
+/// The outcome of a step of a walk.
 #[derive(PartialEq, Eq)]
 enum Step {
     /// The lines that it reads are prefetched.
@@ -120,7 +119,7 @@ impl Starts {
 impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     Reader<'p, K, V, M, LEAF, INNER>
 {
-    /// The leaf's borders. A leaf without records has none, if its keys are byte strings.
+    /// Returns the leaf's borders. A leaf without records has none, if its keys are byte strings.
     pub(super) fn borders(
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
@@ -146,7 +145,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(borders)
     }
 
-    /// The slots whose keys may be the least or the greatest, by their prefixes.
+    /// Returns the slots whose keys may be the least or the greatest, by their prefixes.
     fn outermost(
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
@@ -162,7 +161,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         slots().filter(move |&i| prefixes[i] == least || prefixes[i] == greatest)
     }
 
-    /// Whether what lies on the left, up to `high`, ends where a leaf of these borders begins.
+    /// Returns `true` if what lies on the left, up to `high`, ends where a leaf of these borders begins.
     pub(super) fn follows(high: &K, borders: &Borders<K>) -> bool {
         *high < borders.low
     }
@@ -210,7 +209,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if limit < MANY as u64 || pool.pm().is_volatile() {
             return Vec::new();
         }
-        // Where others use the pool at the same time, the survey may fail: nothing lost.
+        // While others use the pool, the survey may fail; that loses nothing.
         let size = pool.block_size(LeafPtr::new(head.offset()));
         let (Ok(size), Ok(mut live)) = (size, pool.live_blocks()) else { return Vec::new() };
         live.retain(|(_, bytes)| *bytes == size);
@@ -255,7 +254,7 @@ impl<'p, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         found
     }
 
-    /// Goes one leaf on. Nothing read is trusted but for its bounds.
+    /// Moves to the next leaf. Everything read is checked against bounds only.
     fn step(&self, walk: &mut SegmentWalk<'p, K, V, LEAF>, starts: &Starts) -> Step {
         let (pm, leaf) = (self.pool.pm(), walk.next);
         let state = leaf.state(pm);

@@ -18,13 +18,13 @@ use super::tree::FpTree;
 use crate::checksum::hash_bodies;
 use crate::threads::{on_threads_with, threads_for};
 
-/// The most words of a piece, which is 32 KiB with its header.
+/// The maximum number of words of a piece, which is 32 KiB with its header.
 const PIECE_WORDS: usize = 4096 - HEADER_WORDS;
 const HEADER_WORDS: usize = size_of::<ImagePiece>() / 8;
 /// Pieces that a thread reads at a time.
 const GROUP: usize = 4;
 
-/// What an image says.
+/// The contents of an image.
 pub(super) struct Saved {
     /// The lowest inner nodes, in order; or the leaves, if they are so few that the root leads to them.
     pub(super) level: Vec<LeafRef>,
@@ -36,7 +36,7 @@ pub(super) struct Saved {
 /// A piece in the making: how many leaves, and the words.
 type Body = (u64, Vec<u64>);
 
-/// The checksum of a piece: of its numbers of leaves and records, and of the hash of what follows.
+/// Returns the checksum of a piece: of its numbers of leaves and records, and of the hash of what follows.
 fn checksum_of([leaves, total, records]: [u64; 3], body: u64) -> u64 {
     hash_words(&[leaves, total, records, body])
 }
@@ -56,7 +56,7 @@ fn append<K: Key>(words: &mut Vec<u64>, leaf: u64, low: &OwnedRoute) {
     }));
 }
 
-/// A leaf and its separator at the beginning of `words`, and how many words that are.
+/// Returns a leaf and its separator at the beginning of `words`, and how many words that are.
 fn leaf_at<K: Key>(words: &[u64]) -> Option<(u64, Low<'_>, usize)> {
     let (&leaf, rest) = words.split_first()?;
     match K::SHAPE {
@@ -117,7 +117,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// What the pieces say.
+    /// Returns the contents of the pieces.
     fn bodies(&self) -> Vec<Body> {
         let mut bodies: Vec<Body> = Vec::new();
         let mut words = Vec::new();
@@ -236,15 +236,15 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     None
 }
 
-/// The words of a piece's body, if it may have as many.
+/// Returns the words of a piece's body, if it may have as many.
 fn body_words(pm: &impl Medium, piece: &ImagePiece) -> Option<usize> {
     usize::try_from(pm.load(&piece.words)).ok().filter(|words| *words <= PIECE_WORDS)
 }
 
-/// What a group of pieces says.
+/// The contents of a group of pieces.
 #[derive(Default)]
 struct Group {
-    /// Its lowest inner nodes, or its leaves.
+    /// The lowest inner nodes, or the leaves.
     level: Vec<LeafRef>,
     leaves: u64,
     /// The first leaf.
@@ -256,7 +256,7 @@ struct Group {
     whole: bool,
 }
 
-/// Where a thread reads one group after the other.
+/// The memory of a thread that reads one group after the other.
 #[derive(Default)]
 struct Room {
     words: Vec<u64>,
@@ -341,7 +341,7 @@ fn read_group<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize
     group
 }
 
-/// Whether there may be a leaf at `offset`.
+/// Returns `true` if there may be a leaf at `offset`.
 fn is_leaf<K: Key, V: Value, M: Medium, const LEAF: usize>(pool: &Pool<M>, offset: u64) -> bool {
     Leaf::<K, V, LEAF>::at(pool, offset).is_ok()
 }

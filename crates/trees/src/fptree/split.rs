@@ -37,7 +37,7 @@ struct Plan<K> {
 }
 
 impl<K: Key> Plan<K> {
-    /// Of the records in `order`, all but the first `keep` move.
+    /// Makes a division: of the records in `order`, all but the first `keep` move.
     fn new<V: Value, M: Medium, const LEAF: usize>(
         pool: &Pool<M>,
         leaf: &Leaf<'_, K, V, LEAF>,
@@ -173,7 +173,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The words of the new leaf: each record in its preferred slot, or the next free one.
+    /// Returns the words of the new leaf: each record in its preferred slot, or the next free one.
     fn image_of_right(
         &self,
         left: &Leaf<'_, K, V, LEAF>,
@@ -190,7 +190,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(image.finish(left.next(pm), &plan.words))
     }
 
-    /// The slot that the record in slot `from` of a leaf prefers in any leaf.
+    /// Returns the slot that the record in slot `from` of a leaf prefers in any leaf.
     pub(super) fn home_of(
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,

@@ -51,7 +51,7 @@ pub struct FpTree<K, V, M: Medium = Mapped, const LEAF: usize = 54, const INNER:
     /// Records per leaf lock, changed under it, modulo 2^64.
     pub(super) counts: Box<[AtomicU64]>,
     pub(super) report: RecoveryReport,
-    /// Whether a panic interrupted a write: words in a free slot may not be durable.
+    /// `true` if a panic interrupted a write: words in a free slot may not be durable.
     pub(super) dirty_slots: AtomicBool,
     pub(super) value: std::marker::PhantomData<fn() -> V>,
     /// Last: another opening of the index may begin when this is dropped.
@@ -74,13 +74,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.pool.pm()
     }
 
-    /// The leaf at `offset`.
+    /// Returns the leaf at `offset`.
     #[inline(always)]
     pub(super) fn leaf(&self, offset: u64) -> Result<Leaf<'_, K, V, LEAF>, PmError> {
         Leaf::at(&self.pool, offset)
     }
 
-    /// The lock of the leaf at `offset`.
+    /// Returns the lock of the leaf at `offset`.
     #[inline(always)]
     pub(super) fn lock_of(&self, offset: u64) -> &VersionLock {
         self.locks.of(offset)
@@ -114,7 +114,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(self.counts.iter().fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed))))
     }
 
-    /// What opening did.
+    /// Returns the report of the opening.
     pub fn recovery_report(&self) -> RecoveryReport {
         self.report.clone()
     }

@@ -45,7 +45,7 @@ type Pair<'t, K, V, const LEAF: usize> = (Leaf<'t, K, V, LEAF>, Leaf<'t, K, V, L
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FpTree<K, V, M, LEAF, INNER>
 {
-    /// Gives the leaf of a key back, if it is (still) empty and not the first.
+    /// Frees the leaf of a key, if it is (still) empty and not the first.
     #[cold]
     #[inline(never)]
     pub(super) fn unlink(&self, route: &Route<'_>) -> Result<(), PmError> {
@@ -69,7 +69,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             if let Some(slot) = bits(state.slots()).find(|&i| i < LEAF)
                 && state.len() + left <= most
             {
-                // Whatever its key is by now: a way to some leaf.
+                // Its key may have changed: it leads to some leaf.
                 let key = Slot::<K, V>::key(&self.pool, right.slot(slot))?;
                 return self.merge_into_left(&Route::to(&Probe::of_stored(&key)), most);
             }
@@ -102,7 +102,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// A merge of leaves that hold records; the inner nodes do not know yet.
+    /// Merges two leaves with records; the inner nodes do not know it yet.
     pub(super) fn move_and_unlink(
         &self,
         left: &Leaf<'_, K, V, LEAF>,
@@ -168,7 +168,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok((op, merged))
     }
 
-    /// A free slot of a leaf with `state` for each record of `right`, as from and to; and the state
+    /// Returns a free slot of a leaf with `state` for each record of `right`, as from and to; and the state
     /// with them.
     fn places_for(
         &self,
@@ -189,7 +189,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok((places, state))
     }
 
-    /// The leaf for `route` and its left neighbour, locked, the left one first; `None` if it is the
+    /// Returns the leaf for `route` and its left neighbour, locked, the left one first; `None` if it is the
     /// first.
     fn lock_with_left(&self, route: &Route<'_>) -> Result<Option<Pair<'_, K, V, LEAF>>, PmError> {
         let pm = self.pm();
@@ -234,7 +234,7 @@ pub(super) fn unlink_between<K: Key, V: Value, M: Medium, const LEAF: usize>(
     link(pool, op, left.next_cell(), empty.next(pool.pm()))
 }
 
-/// An operation with the ticket that frees `leaf`, which follows `left`, when it does so no more.
+/// Returns an operation with the ticket that frees `leaf`, which follows `left`, when it does so no more.
 fn free_behind<'p, K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &'p Pool<M>,
     left: &Leaf<'_, K, V, LEAF>,

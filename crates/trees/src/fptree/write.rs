@@ -15,7 +15,7 @@ use crate::merging::is_time_to_look;
 /// A leaf, its state, and a key's slot.
 type Seen<'t, K, V, const LEAF: usize> = (Leaf<'t, K, V, LEAF>, LeafState, Option<usize>);
 
-/// The leaf of a key, locked, and what it holds of the key.
+/// The locked leaf of a key, and the slot of the key.
 pub(super) struct Held<'t, K, V, const LEAF: usize> {
     pub(super) leaf: Leaf<'t, K, V, LEAF>,
     pub(super) state: LeafState,
@@ -44,7 +44,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// What a reader sees of the key's leaf, not validated: the leaf, its state, the key's slot.
+    /// Returns the leaf, its state and the key's slot, not validated.
     #[inline(always)]
     fn seen_at<'t>(
         &'t self,
@@ -75,11 +75,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if slot.is_none()
             && let Some(free) = Geometry::<K, V, LEAF>::free_slot_for(state, probe)
         {
-            // Where the record will be. The locked instruction that follows waits for the last
+            // The place of the record. The locked instruction that follows waits for the last
             // operation's write-backs: time enough to fetch it.
             self.pool.prefetch(LeafPtr::new(at.leaf + Self::line_of_slot(free)));
         }
-        // What was read is still so, and stays so: the version becomes the lock.
+        // All reads are still valid, and stay so: the version becomes the lock.
         let guard = at.lock.try_upgrade(pm, at.version)?;
         Some(Ok(Some(Held { leaf, state, slot, guard })))
     }
@@ -251,8 +251,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         drop(guard);
         let left = state.len() - 1;
         if is_time_to_look(LEAF, Geometry::<K, V, LEAF>::MERGED, left) {
-            // The record is gone, durably. A leaf that cannot be given back now (the pool is full)
-            // stays until the next look or, if it is empty, until the index is opened.
+            // The record is removed, durably. A leaf that cannot be freed now (the pool is full) stays until
+            // the next removal or, if it is empty, until the index is opened.
             let _ = self.merge_around(&Route::to(&probe), left);
         }
         Ok(Some(value))

@@ -21,7 +21,7 @@ pub(super) struct At<'t> {
 }
 
 impl<'t> At<'t> {
-    /// No leaf.
+    /// Returns no leaf.
     pub(super) fn nowhere(lock: &'t VersionLock) -> Self {
         Self { leaf: 0, entry: Entry::default(), lock, version: 0 }
     }
@@ -35,7 +35,7 @@ impl<'t> At<'t> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     NvTree<K, V, M, LEAF, INNER>
 {
-    /// The leaf for `route`, unlocked at the version returned.
+    /// Returns the leaf for `route`, unlocked at the version returned.
     #[inline(always)]
     pub(super) fn locate(&self, route: &Route<'_>) -> At<'_> {
         self.locate_and(route, |_| ())
@@ -75,13 +75,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The offset in a leaf of a slot's (first) line.
+    /// Returns the offset in a leaf of a slot's (first) line.
     #[inline(always)]
     pub(super) fn line_of_slot(slot: usize) -> u64 {
         (8 * Geometry::<K, V, LEAF>::slot(slot) / LINE * LINE) as u64
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Cost
     /// No flush, no fence, no lock. Two cache misses below the inner nodes: the leaf's header, and the
@@ -96,7 +96,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.look_up(key, Slot::<K, V>::value)
     }
 
-    /// Whether `key` is present. Costs what [`get`](Self::get) does.
+    /// Returns `true` if `key` is present. Costs what [`get`](Self::get) does.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         self.contains_key_inner(key).noted(&self.pool)
@@ -116,7 +116,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(self.look_up(key, read).noted(&self.pool)?.is_some())
     }
 
-    /// What `read` makes of the slot of a key; it may be called more than once.
+    /// Returns the result of `read` for the slot of a key; it may be called more than once.
     #[inline(always)]
     fn look_up<T>(
         &self,
@@ -133,7 +133,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// What `read` makes of the slot of the probe's key. Racing: validate before believing it, an
+    /// Returns the result of `read` for the slot of the probe's key. Racing: validate before believing it, an
     /// error included.
     #[inline(always)]
     pub(super) fn read<T>(

@@ -109,7 +109,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         candidates
     }
 
-    /// The value, if one of the candidates has the key; `None` if the leaf has changed.
+    /// Returns the value, if one of the candidates has the key; `None` if the leaf has changed.
     #[inline(always)]
     fn read_candidate(
         &self,
@@ -246,7 +246,7 @@ impl<K: Key, V: Value, const LEAF: usize> Staged<'_, K, V, LEAF> {
         self.hint.count() - self.first
     }
 
-    /// The first staged slot that is not in the segment of the first one.
+    /// Returns the first staged slot that is not in the segment of the first one.
     fn second_segment(&self) -> usize {
         let per_segment = Geometry::<K, V, LEAF>::PER_SEGMENT;
         (self.first / per_segment * per_segment + per_segment).min(self.hint.count())
@@ -270,7 +270,7 @@ struct Planned {
     /// Which of the staged leaves.
     leaf: usize,
     slot: usize,
-    /// Its block; 0 where records have none.
+    /// The block of the record; 0 if records have none.
     block: u64,
 }
 
@@ -334,7 +334,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(true)
     }
 
-    /// The place among `leaves` of the leaf, which is locked at the version at which it was located.
+    /// Returns the place among `leaves` of the leaf, which is locked at the version at which it was located.
     #[inline(always)]
     fn hold(&mut self, at: &At<'t>) -> Option<usize> {
         if at.leaf == 0 {

@@ -37,7 +37,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Every leaf is written once, past the caches; two fences for each group of leaves.
     ///
     /// # Durability
-    /// All or nothing, decided by one word at the end.
+    /// Loads all or nothing: one word at the end decides.
     ///
     /// # Panics
     /// If `records` waits for this index, which waits for it: the index stays as it was.
@@ -157,7 +157,7 @@ struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usi
     tail: Leaf<'t, K, V, LEAF>,
     /// Leaves not yet linked, and what separates each from the one before.
     group: Vec<(LeafImage<K, V, LEAF>, Words)>,
-    /// Those behind the first.
+    /// The leaves after the first.
     leaves: Vec<LeafRef>,
     /// The inner nodes over all.
     built: Option<Built>,
@@ -295,7 +295,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Loader
         discard_records(pool, &self.head) // what was removed is still there
     }
 
-    /// Puts the records of one leaf into the first leaf, or into a new one.
+    /// Adds the records of one leaf to the first leaf, or to a new one.
     fn add(&mut self, part: &[(K, V)], last: Option<&K>) -> Result<(), IndexError> {
         if Slot::<K, V>::HAS_BLOCK {
             if let Some(last) = last {
@@ -343,13 +343,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Loader
     fn undo(&mut self) {
         self.tree.inner.forget(self.leaves.drain(..));
         let limit = NvTree::<K, V, M, LEAF, INNER>::leaf_limit(&self.tree.pool);
-        // If this fails (the medium does), the mark stands and the next opening discards.
+        // If the medium fails here, the mark stays and the next opening discards the load.
         let pool = &*self.tree.pool;
         let _ = pool.complete(|| discard_unfinished(pool, self.root, &self.head, limit).map(drop));
     }
 }
 
-/// The fence of a leaf after this key, which is the key itself if it is inline.
+/// Returns the fence of a leaf after this key, which is the key itself if it is inline.
 fn fence_after<K: Key>(last: &K) -> Words {
     match K::SHAPE {
         Shape::Inline(_) => K::to_words(last.borrowed()),

@@ -23,7 +23,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The leaf for `route`; it and its right neighbours are on their way.
+    /// Returns the leaf for `route`; it and its right neighbours are on their way.
     pub(super) fn locate_to_scan(&self, route: &Route<'_>) -> (At<'_>, Siblings) {
         let pm = self.pm();
         loop {

@@ -20,7 +20,7 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         Self { words, hint: Hint::default(), record: std::marker::PhantomData }
     }
 
-    /// The records in some slots of a leaf that is not behind, with their fingerprints as they are.
+    /// Returns the records in some slots of a leaf that is not behind, with their fingerprints as they are.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if there are more of them than slots.
@@ -113,12 +113,12 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         self.push(probe, |slot| Slot::<K, V>::encode(slot, probe, datum))
     }
 
-    /// The segment that is appended to.
+    /// Returns the segment that is appended to.
     pub(super) fn segment(&self) -> usize {
         self.hint.count().min(LEAF - 1) / Geometry::<K, V, LEAF>::PER_SEGMENT
     }
 
-    /// The words, complete.
+    /// Returns the complete words.
     pub(super) fn finish(mut self, next: u64, fence: &[u64]) -> Vec<u64> {
         let fence_words = Geometry::<K, V, LEAF>::FENCE_WORDS;
         let at = Geometry::<K, V, LEAF>::FENCE;

@@ -43,7 +43,7 @@ const FORMAT: u64 = 1;
 const LINE_WORDS: usize = LINE / 8;
 /// The word of `next`.
 pub(super) const NEXT: usize = LINE_WORDS - 1;
-/// The most slots of a leaf: the fingerprints that fit the header line.
+/// The maximum number of slots of a leaf: the fingerprints that fit the header line.
 pub(super) const MAX_LEAF: usize = 8 * (NEXT - 1);
 
 pm_struct! {
@@ -105,12 +105,12 @@ impl Mark {
     /// A record that adds a key.
     pub(super) const POSITIVE: Self = Self(Self::USED | Self::NO_VICTIM);
 
-    /// A record that replaces the one in slot `victim`.
+    /// Returns a record that replaces the one in slot `victim`.
     #[inline(always)]
     pub(super) const fn replacing(victim: usize) -> Self {
         Self(Self::USED | victim as u8 & Self::VICTIM)
     }
-    /// A negative record: that in slot `victim` is gone.
+    /// Returns a negative record: that in slot `victim` is gone.
     #[inline(always)]
     pub(super) const fn negative(victim: usize) -> Self {
         Self(Self::replacing(victim).0 | Self::NEGATIVE)
@@ -122,26 +122,26 @@ impl Mark {
     pub(super) const fn is_negative(self) -> bool {
         self.0 & Self::NEGATIVE != 0
     }
-    /// The slot of the record that it takes away.
+    /// Returns the slot of the record that it takes away.
     pub(super) const fn victim(self) -> Option<usize> {
         let victim = self.0 & Self::VICTIM;
         if victim == Self::NO_VICTIM { None } else { Some(victim as usize) }
     }
-    /// The mark at place `at` of a counter.
+    /// Returns the mark at place `at` of a counter.
     #[inline(always)]
     pub(super) const fn of(counter: u64, at: usize) -> Self {
         Self((counter >> (8 * at)) as u8)
     }
-    /// The counter with this mark at place `at`, which is unused.
+    /// Returns the counter with this mark at place `at`, which is unused.
     #[inline(always)]
     pub(super) const fn add_to(self, counter: u64, at: usize) -> u64 {
         counter | (self.0 as u64) << (8 * at)
     }
-    /// The bit of a counter that says that place `at` is used.
+    /// Returns the bit of a counter that says that place `at` is used.
     pub(super) const fn used_bit(at: usize) -> u64 {
         (Self::USED as u64) << (8 * at)
     }
-    /// The bit of a counter that makes the record at place `at` negative.
+    /// Returns the bit of a counter that makes the record at place `at` negative.
     pub(super) const fn negative_bit(at: usize) -> u64 {
         (Self::NEGATIVE as u64) << (8 * at)
     }
@@ -172,7 +172,7 @@ impl Hint {
     const DISTRUSTED: u64 = 1 << 63;
     const CANCELLING: u64 = 1 << 62;
 
-    /// The slots that hold the newest record of a key that exists, as bits.
+    /// Returns the slots that hold the newest record of a key that exists, as bits.
     #[inline(always)]
     pub(super) const fn live(self) -> u64 {
         self.0 & Self::LIVE
@@ -201,14 +201,14 @@ impl Hint {
         let new = if mark.is_negative() { 0 } else { 1 << slot };
         Self(self.live() & !gone | new | (slot as u64 + 1) << Self::COUNT)
     }
-    /// A record is about to be cancelled.
+    /// Returns the state with the bit of a cancellation in progress.
     pub(super) const fn cancelling(self) -> Self {
         Self(self.0 | Self::DISTRUSTED | Self::CANCELLING)
     }
     pub(super) const fn is_cancelling(self) -> bool {
         self.0 & Self::CANCELLING != 0
     }
-    /// The records are cancelled.
+    /// Returns the state without the bit of a cancellation in progress.
     pub(super) const fn cancelled(self) -> Self {
         Self(self.0 & !Self::CANCELLING)
     }
@@ -219,21 +219,21 @@ impl Hint {
     pub(super) const fn is_distrusted(self) -> bool {
         self.0 & Self::DISTRUSTED != 0
     }
-    /// Whether it may be that of a leaf of `leaf` slots.
+    /// Returns `true` if it may be that of a leaf of `leaf` slots.
     pub(super) const fn is_valid(self, leaf: usize) -> bool {
         let known = Self::LIVE | 0xff << Self::COUNT | Self::DISTRUSTED | Self::CANCELLING;
         self.0 & !known == 0 && self.count() <= leaf && self.live() >> self.count() == 0
     }
 }
 
-/// Where things are in a leaf of `LEAF` slots for keys `K` and values `V`.
+/// The places of parts in a leaf of `LEAF` slots for keys `K` and values `V`.
 pub(super) struct Geometry<K, V, const LEAF: usize>(core::marker::PhantomData<fn() -> (K, V)>);
 
 impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     /// Slots of a segment.
     pub(super) const PER_SEGMENT: usize =
         if Self::ONE_LINE { (LINE_WORDS - 1) / Slot::<K, V>::WORDS } else { 1 };
-    /// Whether a record shares a line with its counter.
+    /// `true` if a record shares a line with its counter.
     pub(super) const ONE_LINE: bool = Slot::<K, V>::WORDS < LINE_WORDS;
     /// Words of a segment that are taken.
     const SEGMENT_USED: usize = 1 + Self::PER_SEGMENT * Slot::<K, V>::WORDS;
@@ -265,26 +265,26 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
         "a leaf has 2 to 48 slots: its fingerprints share a line with the hint and the link"
     );
 
-    /// The word of the counter of segment `segment`.
+    /// Returns the word of the counter of segment `segment`.
     #[inline(always)]
     pub(super) const fn counter(segment: usize) -> usize {
         LINE_WORDS + segment * Self::SEGMENT
     }
 
-    /// The first word of slot `slot`.
+    /// Returns the first word of slot `slot`.
     #[inline(always)]
     pub(super) const fn slot(slot: usize) -> usize {
         let at = slot % Self::PER_SEGMENT;
         Self::counter(slot / Self::PER_SEGMENT) + 1 + at * Slot::<K, V>::WORDS
     }
 
-    /// The hash that stands for this layout in the pool's directory.
+    /// Returns the hash of this layout for the pool's directory.
     pub(super) fn id() -> u64 {
         let () = Self::VALID;
         Self::id_of(&K::type_name(), &V::type_name())
     }
 
-    /// The same for types of these names.
+    /// Returns the hash of the layout for types with these names.
     pub(super) fn id_of(key: &str, value: &str) -> u64 {
         hash_bytes(format!("{FORMAT} {key} {value} {LEAF}").as_bytes())
     }

@@ -41,7 +41,7 @@ impl<K, V, const LEAF: usize> Clone for Leaf<'_, K, V, LEAF> {
 impl<K, V, const LEAF: usize> Copy for Leaf<'_, K, V, LEAF> {}
 
 impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
-    /// The leaf at `offset`.
+    /// Returns the leaf at `offset`.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the pool has no room for a leaf there.
@@ -51,17 +51,17 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Ok(Self { words, offset, record: PhantomData })
     }
 
-    /// Where it is.
+    /// Returns its offset.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The whole leaf, for bulk reads and prefetches.
+    /// Returns the whole leaf, for bulk reads and prefetches.
     pub(super) fn words(&self) -> &'p [PmU64] {
         self.words
     }
 
-    /// The header line.
+    /// Returns the header line.
     #[inline(always)]
     pub(super) fn header(&self) -> &'p [PmU64] {
         &self.words[..=NEXT]
@@ -86,20 +86,20 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         &self.words[Geometry::<K, V, LEAF>::slot(i)..][..Slot::<K, V>::WORDS]
     }
 
-    /// The counter of slot `i`.
+    /// Returns the counter of slot `i`.
     #[inline(always)]
     pub(super) fn counter(&self, i: usize) -> &'p PmU64 {
         &self.words[Geometry::<K, V, LEAF>::counter(i / Geometry::<K, V, LEAF>::PER_SEGMENT)]
     }
 
-    /// The line of the counter of slot `i`.
+    /// Returns the line of the counter of slot `i`.
     #[inline(always)]
     pub(super) fn counter_line(&self, i: usize) -> &'p [PmU64] {
         let counter = Geometry::<K, V, LEAF>::counter(i / Geometry::<K, V, LEAF>::PER_SEGMENT);
         &self.words[counter..][..=NEXT]
     }
 
-    /// The place of slot `i` in its counter.
+    /// Returns the place of slot `i` in its counter.
     #[inline(always)]
     pub(super) fn place(i: usize) -> usize {
         i % Geometry::<K, V, LEAF>::PER_SEGMENT
@@ -111,24 +111,24 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Mark::of(pm.load_word(self.counter(i)), Self::place(i))
     }
 
-    /// The cell of the next leaf's offset.
+    /// Returns the cell of the next leaf's offset.
     #[inline(always)]
     pub(super) fn next_cell(&self) -> &'p PmU64 {
         &self.words[NEXT]
     }
 
-    /// The next leaf's offset, or 0.
+    /// Returns the next leaf's offset, or 0.
     #[inline(always)]
     pub(super) fn next(&self, pm: &impl Medium) -> u64 {
         pm.load_word(self.next_cell())
     }
 
-    /// The cells of the fence.
+    /// Returns the cells of the fence.
     pub(super) fn fence_cells(&self) -> &'p [PmU64] {
         &self.words[Geometry::<K, V, LEAF>::FENCE..][..Geometry::<K, V, LEAF>::FENCE_WORDS]
     }
 
-    /// The words of the fence.
+    /// Returns the words of the fence.
     pub(super) fn fence(&self, pm: &impl Medium) -> pmindex_index::Words {
         let mut words = [0; 4];
         let cells = self.fence_cells();
@@ -136,7 +136,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         words
     }
 
-    /// The fingerprint of slot `i`.
+    /// Returns the fingerprint of slot `i`.
     pub(super) fn fingerprint(&self, pm: &impl Medium, i: usize) -> u8 {
         pm.load_word(&self.words[1 + i / 8]).to_le_bytes()[i % 8]
     }
@@ -150,14 +150,14 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         pm.store_word(cell, rest | u64::from(fingerprint) << shift);
     }
 
-    /// The live slots whose fingerprints are the probe's. Racing: validate.
+    /// Returns the live slots whose fingerprints are the probe's. Racing: validate.
     #[inline(always)]
     pub(super) fn matches(&self, pm: &impl Medium, hint: Hint, probe: &Probe<'_, K>) -> u64 {
         // Bytes 0 to 7 of the line are the hint itself; those of `next` are no live slots.
         (pm.match_byte(self.header(), probe.fingerprint()) >> 8) & hint.live()
     }
 
-    /// The slot of the probe's key. Racing: validate.
+    /// Returns the slot of the probe's key. Racing: validate.
     #[inline(always)]
     pub(super) fn find<M: Medium>(
         &self,
@@ -169,7 +169,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Slot::<K, V>::find_among(pool, (namesakes, LEAF), probe, |i| self.slot(i), |_| true)
     }
 
-    /// The keys with their slots, in order. Not racing, or validate.
+    /// Returns the keys with their slots, in order. Not racing, or validate.
     pub(super) fn sorted<M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -399,7 +399,7 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
         Ok(())
     }
 
-    /// Whether a panic in mid-operation left the hint behind the counters. (After a crash a
+    /// Returns `true` if a panic in mid-operation left the hint behind the counters. (After a crash a
     /// distrusted hint may be behind as well.)
     #[inline(always)]
     pub(super) fn is_behind(&self, pm: &impl Medium, hint: Hint) -> bool {
@@ -470,7 +470,7 @@ pub(super) fn prepare_free<'p, M: Medium>(
     Ok(op)
 }
 
-/// The end of every operation: flushes the line with the word that decides, which has been stored,
+/// Ends an operation: flushes the line with the word that decides, which has been stored,
 /// and fences; with the allocation bits of `op`, which ends.
 #[inline(always)]
 pub(super) fn commit<M: Medium>(
@@ -499,7 +499,7 @@ pub(super) fn finish<M: Medium>(
     Ok(())
 }
 
-/// The end of every operation that one pointer commits.
+/// Commits an operation by one pointer.
 pub(super) fn link<M: Medium>(
     pool: &Pool<M>,
     op: Op<'_, M>,

@@ -63,7 +63,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             if let Some(slot) = bits(right.hint(pm).live()).find(|&i| i < LEAF)
                 && fits(&right)
             {
-                // Whatever its key is by now: a way to some leaf.
+                // Its key may have changed: it leads to some leaf.
                 let key = Slot::<K, V>::key(&self.pool, right.slot(slot))?;
                 return self.merge_into_left(&Route::to(&Probe::of_stored(&key)));
             }

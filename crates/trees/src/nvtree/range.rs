@@ -20,7 +20,7 @@ use super::tree::NvTree;
 pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 42, const INNER: usize = 29> =
     Scan<Leaves<'t, K, V, M, LEAF, INNER>>;
 
-/// What a [`Range`] reads.
+/// The source of a [`Range`].
 pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t NvTree<K, V, M, LEAF, INNER>,
     front: Front<'t>,
@@ -59,7 +59,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     Leaves<'t, K, V, M, LEAF, INNER>
 {
-    /// The leaf to read next at the front, or `None` after the last.
+    /// Returns the leaf to read next at the front, or `None` after the last.
     fn front_leaf(&self, lower: &Bound<K>) -> Result<Option<(At<'t>, Siblings)>, PmError> {
         let (tree, pm) = (self.tree, self.tree.pm());
         if let Front::After(last, siblings) = &self.front {
@@ -81,7 +81,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }))
     }
 
-    /// The leaf to read next at the back, with the separator on its left.
+    /// Returns the leaf to read next at the back, with the separator on its left.
     fn back_leaf(&self, upper: &Bound<K>) -> (At<'t>, Option<OwnedRoute>) {
         let find = |route: &Route<'_>| {
             let at = self.tree.locate(route);

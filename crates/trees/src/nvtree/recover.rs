@@ -65,7 +65,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         })?;
         let created = Self::start(pool, index);
         if created.is_err() {
-            // No room for the first leaf: no index either.
+            // Without room for the first leaf there is no index.
             pool.undo_create_index(name, |index| {
                 let root = pool.get(index.root::<Root>())?;
                 Ok(pool.pm().load(&root.head).is_null())
@@ -147,7 +147,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(tree)
     }
 
-    /// The first leaf; makes it where a crash in `create` left none.
+    /// Returns the first leaf; makes it where a crash in `create` left none.
     fn make_head(pool: &Pool<M>, root: &Root) -> Result<u64, PmError> {
         let pm = pool.pm();
         let head = pm.load(&root.head);

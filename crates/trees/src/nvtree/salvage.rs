@@ -41,7 +41,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-/// The live records, and how many there are that do not have the fingerprints of their keys; a leaf
+/// Returns the live records, and how many there are that do not have the fingerprints of their keys; a leaf
 /// whose hint makes no sense counts as one more. Which are live the counters say, not the hint; a
 /// record that the hint does not know yet may have no fingerprint.
 fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
@@ -64,7 +64,7 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
     Salvaged { good, bad, next: leaf.next(pm) }
 }
 
-/// The slots that the counters call live, whatever else they say.
+/// Returns the slots that the counters call live, whatever else they say.
 fn newest<K: Key, V: Value, const LEAF: usize>(
     leaf: &Leaf<'_, K, V, LEAF>,
     pm: &impl Medium,

@@ -25,7 +25,7 @@ const HEADER_WORDS: usize = size_of::<ImagePiece>() / 8;
 /// Pieces that a thread reads at a time.
 const GROUP: usize = 4;
 
-/// What an image says.
+/// The contents of an image.
 pub(super) struct Saved {
     /// The inner nodes over its leaves.
     pub(super) built: Built,
@@ -159,7 +159,7 @@ fn read<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>(
     Ok(built.map(|built| Saved { built, leaves, records, threads }))
 }
 
-/// The pieces of an image, how many leaves they name and how many records those have; `None` if it
+/// Returns the pieces of an image, how many leaves they name and how many records those have; `None` if it
 /// is not complete.
 fn find_pieces<'p, M: Medium>(
     pool: &'p Pool<M>,
@@ -185,7 +185,7 @@ fn find_pieces<'p, M: Medium>(
     (leaves == total).then_some((pieces, leaves, records))
 }
 
-/// Where a thread reads one group after the other.
+/// The memory of a thread that reads one group after the other.
 #[derive(Default)]
 struct Room {
     words: Vec<u64>,

@@ -33,7 +33,7 @@ pub(super) struct Linked<'t, K, V, const LEAF: usize> {
     pub(super) leaf: Leaf<'t, K, V, LEAF>,
     /// The link: the predecessor's, or the root's.
     pub(super) cell: &'t PmU64,
-    /// Whether it is the root's.
+    /// `true` if it is the root's.
     pub(super) first: bool,
     _guards: [Option<VersionGuard<'t>>; 2],
 }
@@ -217,7 +217,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.spread_waypoints();
     }
 
-    /// The records, in a leaf of their own.
+    /// Returns the image of a leaf with these records.
     fn image_of(
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,
@@ -364,7 +364,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The leaf to which the root's link leads.
+    /// Returns the leaf to which the root's link leads.
     pub(super) fn head(&self) -> Result<Leaf<'_, K, V, LEAF>, PmError> {
         self.leaf(self.pm().load(&self.root()?.head).offset())
     }

@@ -285,7 +285,7 @@ fn set_waypoints(tree: &Tree, offsets: &[u64]) {
     }
 }
 
-/// The places of the waypoints along the list.
+/// Returns the places of the waypoints along the list.
 fn places(tree: &Tree) -> Vec<usize> {
     let mut leaves = Vec::new();
     tree.walk(|leaf, _| {
@@ -379,7 +379,7 @@ fn list_without_end_is_noticed_from_every_waypoint() {
     }
 }
 
-/// The next of a sequence of numbers without pattern.
+/// Returns the next of a sequence of numbers without pattern.
 fn scramble(state: &mut u64) -> usize {
     *state ^= *state << 13;
     *state ^= *state >> 7;

@@ -85,13 +85,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.pool.pm()
     }
 
-    /// The leaf at `offset`.
+    /// Returns the leaf at `offset`.
     #[inline(always)]
     pub(super) fn leaf(&self, offset: u64) -> Result<Leaf<'_, K, V, LEAF>, PmError> {
         Leaf::at(&self.pool, offset)
     }
 
-    /// The lock of the leaf at `offset`.
+    /// Returns the lock of the leaf at `offset`.
     #[inline(always)]
     pub(super) fn lock_of(&self, offset: u64) -> &VersionLock {
         self.locks.of(offset)
@@ -137,7 +137,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(did)
     }
 
-    /// What opening did.
+    /// Returns the report of the opening.
     pub fn recovery_report(&self) -> RecoveryReport {
         self.report.clone()
     }

@@ -19,7 +19,7 @@ use super::tree::NvTree;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     NvTree<K, V, M, LEAF, INNER>
 {
-    /// Gives the leaf of a key back, if it is (still) empty and not the first.
+    /// Frees the leaf of a key, if it is (still) empty and not the first.
     #[cold]
     #[inline(never)]
     pub(super) fn unlink(&self, route: &Route<'_>) -> Result<(), PmError> {

@@ -63,7 +63,7 @@ pub(super) struct Seen<K> {
     pub(super) leaf: u64,
     /// What its counters amount to.
     pub(super) hint: Hint,
-    /// Whether its own hint says something else, or may.
+    /// `true` if its own hint may differ.
     pub(super) stale: bool,
     /// Its fence; its least key, if keys are byte strings.
     pub(super) low: Option<K>,

@@ -12,7 +12,7 @@ use super::leaf::{Incoming, Leaf};
 use super::tree::NvTree;
 use crate::merging::is_time_to_look;
 
-/// The leaf of a key, locked, and what it holds of the key.
+/// The locked leaf of a key, and the slot of the key.
 pub(super) struct Held<'t, K, V, const LEAF: usize> {
     pub(super) leaf: Leaf<'t, K, V, LEAF>,
     pub(super) hint: Hint,
@@ -63,7 +63,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !wanted(slot.is_some()) {
             return at.validate(pm).then_some(Ok(None));
         }
-        // What was read is still so, and stays so: the version becomes the lock.
+        // All reads are still valid, and stay so: the version becomes the lock.
         let guard = at.lock.try_upgrade(pm, at.version)?;
         if leaf.is_behind(pm, hint) {
             return leaf.heal(&self.pool).err().map(|error| Err(error.into()));
@@ -231,8 +231,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         drop(guard);
         let left = hint.len() - 1;
         if is_time_to_look(LEAF, Self::MERGED, left) {
-            // The record is gone, durably. A leaf that cannot be given back now (the pool is full)
-            // stays until the next look or, if it is empty, until the index is opened.
+            // The record is removed, durably. A leaf that cannot be freed now (the pool is full) stays until
+            // the next removal or, if it is empty, until the index is opened.
             self.pm().keep_stores(); // the hint, whatever becomes of that
             let _ = self.merge_around(&Route::to(&probe), left);
         }

@@ -51,7 +51,7 @@ impl Steps {
 impl Drop for Steps {
     #[inline]
     fn drop(&mut self) {
-        // When the thread ends there is nothing to keep it for.
+        // A thread that ends needs no cache.
         let _ = LAST.try_with(|last| last.set(std::mem::take(&mut self.0)));
     }
 }
@@ -74,7 +74,7 @@ impl DerefMut for Steps {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     WbTree<K, V, M, LEAF, INNER>
 {
-    /// The leaf for `route`; `arriving` is told it as soon as it is known.
+    /// Returns the leaf for `route`; `arriving` is told it as soon as it is known.
     #[inline(always)]
     pub(super) fn descend(
         &self,
@@ -94,7 +94,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Leaf::at(pool, node.offset())
     }
 
-    /// The child of an inner node for `route`, and its place.
+    /// Returns the child of an inner node for `route`, and its place.
     #[inline(always)]
     pub(super) fn child_for(
         &self,
@@ -109,7 +109,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok((place, inner.child(pool.pm(), i).below(node)?))
     }
 
-    /// The way from `top` to the leaf for `route`.
+    /// Returns the way from `top` to the leaf for `route`.
     pub(super) fn trace(&self, top: Child, route: &Route<'_>) -> Result<Path, PmError> {
         let mut steps = Steps::new();
         let mut node = top;
@@ -141,7 +141,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// What `read` makes of the slot of the probe's key.
+    /// Returns the result of `read` for the slot of the probe's key.
     #[inline(always)]
     fn read<T>(
         &self,
@@ -157,10 +157,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Cost
-    /// No flush, no fence. Per inner node one cache miss, of all its lines at once (where keys are
+    /// No flush, no fence. One cache miss per inner node, of all its lines at once (where keys are
     /// longer than a word: two dependent ones, the first of seven lines); in the leaf mostly one, of
     /// two lines.
     #[inline]
@@ -187,7 +187,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(found.is_some())
     }
 
-    /// Whether `key` is present. Costs what [`get`](Self::get) does.
+    /// Returns `true` if `key` is present. Costs what [`get`](Self::get) does.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         self.do_contains_key(key).noted(&self.pool)

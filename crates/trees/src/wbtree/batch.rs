@@ -24,7 +24,7 @@ use super::order::Order;
 use super::separator::Route;
 use super::tree::{STRUCTURE, WbTree};
 
-/// How many keys go down together.
+/// The number of keys that descend together.
 const BATCH: usize = 64;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -73,7 +73,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The leaves of up to [`BATCH`] keys; `arriving` is told each as soon as it is known.
+    /// Returns the leaves of up to [`BATCH`] keys; `arriving` is told each as soon as it is known.
     #[inline(always)]
     fn descend_many(
         &self,
@@ -215,7 +215,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(true)
     }
 
-    /// The place among `leaves` of a leaf.
+    /// Returns the place among `leaves` of a leaf.
     #[inline(always)]
     fn take(&mut self, offset: u64) -> Option<usize> {
         if let Some(index) = self.leaves.iter().position(|s| s.leaf.offset() == offset) {

@@ -28,12 +28,12 @@ const GROUP: usize = 16;
 
 /// A leaf to be appended.
 struct Next {
-    /// What separates it from the one before; none for the first.
+    /// The separator between it and the one before; none for the first.
     separator: Separator,
     image: Vec<u64>,
 }
 
-/// The end of a group's step P1.
+/// Returns the end of a group's step P1.
 fn prepare<M: Medium>(op: &mut Op<'_, M>, flushed: Flushed) -> Result<(), PmError> {
     op.prepare(flushed)?;
     Ok(())
@@ -51,7 +51,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// costs nothing, as it is empty.
     ///
     /// # Durability
-    /// All or nothing, decided by one word at the end.
+    /// Loads all or nothing: one word at the end decides.
     ///
     /// # Errors
     /// [`IndexError::NotEmpty`], [`IndexError::NotSorted`], a record too long, the pool's; the index
@@ -129,7 +129,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The nodes at the right end of the tree under `loading`, the top first.
+    /// Returns the nodes at the right end of the tree under `loading`, the top first.
     fn right_end(&self) -> Result<(Child, Vec<Child>), PmError> {
         let pm = self.pm();
         let top = Child::from_word(pm.load(&self.root()?.loading));
@@ -249,7 +249,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(1)
     }
 
-    /// A new leaf and, on each level below `level`, a node that leads to it; the entry for the last.
+    /// Returns a new leaf and, on each level below `level`, a node that leads to it; the entry for the last.
     fn make_chain(
         &self,
         op: &mut Op<'_, M>,
@@ -270,7 +270,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok((entry, flushed))
     }
 
-    /// A new leaf and the block of its separator, under tickets.
+    /// Returns a new leaf and the block of its separator, under tickets.
     fn make_leaf(
         &self,
         op: &mut Op<'_, M>,
@@ -286,7 +286,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok((Entry { separator: next.separator.clone(), block, child }, flushed))
     }
 
-    /// Puts records with blocks into the last leaf, as many at a time as an operation can allocate.
+    /// Adds records with blocks to the last leaf, as many at a time as an operation can allocate.
     fn fill_last(&self, part: &[(K, V)]) -> Result<(), IndexError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let (_, nodes) = self.right_end()?;

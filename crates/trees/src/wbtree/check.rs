@@ -110,9 +110,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// A leaf below an inner node was made with records: zeros in its first line are what it became,
-    /// and not a line that was lost, only if it is empty now and the fingerprints of the records
-    /// that its order still names are 0.
+    /// Checks that zeros in a leaf's first line are its contents, not a lost line. A leaf below an inner node was
+    /// made with records: zeros are right only if it is empty now and the fingerprints of the records that its
+    /// order still names are 0.
     fn check_written(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
         let pm = self.pm();
         if leaf.line().iter().any(|word| pm.load_word(word) != 0) {
@@ -175,7 +175,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The offsets of all blocks of a quiescent index: root, nodes, blocks of records and separators.
+    /// Returns the offsets of all blocks of a quiescent index: root, nodes, blocks of records and separators.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         let mut blocks = vec![self.entry.root::<Root>().offset()];
         let pool = &*self.pool;

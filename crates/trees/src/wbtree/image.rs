@@ -43,7 +43,7 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         Ok(())
     }
 
-    /// Puts slot `i` of a leaf in.
+    /// Adds slot `i` of a leaf.
     pub(super) fn push_slot<M: Medium>(
         &mut self,
         pool: &Pool<M>,
@@ -55,7 +55,7 @@ impl<K: Key, V: Value, const LEAF: usize> LeafImage<K, V, LEAF> {
         self.push(&Probe::<K>::of_stored(&key), |words| pool.pm().read_words(slot, words))
     }
 
-    /// The words, complete.
+    /// Returns the complete words.
     pub(super) fn finish(mut self) -> Vec<u64> {
         self.words[0] = LeafState::default().with_slots(self.slots).into_word();
         self.words[LINE_WORDS..2 * LINE_WORDS - 1].copy_from_slice(&order_words(&self.order));

@@ -48,7 +48,7 @@ pub(super) struct Entry {
 }
 
 impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V, LEAF, INNER> {
-    /// The node at `offset`.
+    /// Returns the node at `offset`.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the pool has no room for a node there.
@@ -70,7 +70,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         PmError::Corrupt { what, offset: self.offset }
     }
 
-    /// The commit word.
+    /// Returns the commit word.
     #[inline(always)]
     pub(super) fn state_cell(&self) -> &'p PmU64 {
         &self.words[0]
@@ -81,17 +81,17 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         InnerState::from_word(pm.load_word(self.state_cell()))
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub(super) fn len(&self, pm: &impl Medium) -> usize {
         self.state(pm).len()
     }
 
-    /// The state and its order.
+    /// Returns the state and its order.
     pub(super) fn line(&self) -> &'p [PmU64] {
         &self.words[..LINE_WORDS]
     }
 
-    /// The child of entry `i`.
+    /// Returns the child of entry `i`.
     #[inline(always)]
     pub(super) fn child(&self, pm: &impl Medium, i: usize) -> Child {
         Child::from_word(pm.load_word(&self.words[Geometry::<K, V, LEAF, INNER>::CHILDREN + i]))
@@ -102,12 +102,12 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         &self.words[Geometry::<K, V, LEAF, INNER>::RESTS + i * words..][..words]
     }
 
-    /// The word that points to the separator's block, if keys are byte strings.
+    /// Returns the word that points to the separator's block, if keys are byte strings.
     pub(super) fn block_cell(&self, i: usize) -> Option<&'p PmU64> {
         if K::SHAPE == Shape::Bytes { self.rest(i).first() } else { None }
     }
 
-    /// Where the separator's block is, or 0.
+    /// Returns the offset of the separator's block, or 0.
     pub(super) fn block(&self, pm: &impl Medium, i: usize) -> u64 {
         self.block_cell(i).map_or(0, |cell| pm.load_word(cell))
     }
@@ -156,7 +156,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         }
     }
 
-    /// The entry in place `at`. Racing, or with an order that a panic left unfinished: any entry, or
+    /// Returns the entry in place `at`. Racing, or with an order that a panic left unfinished: any entry, or
     /// the right one by sorting.
     #[inline(always)]
     pub(super) fn entry_at<M: Medium>(
@@ -189,7 +189,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
             .ok_or_else(|| self.corrupt("the state of an inner node"))
     }
 
-    /// The place of the child for `route`.
+    /// Returns the place of the child for `route`.
     #[inline(always)]
     pub(super) fn place<M: Medium>(
         &self,
@@ -231,7 +231,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         Ok(low)
     }
 
-    /// The entries in order.
+    /// Returns the entries in order.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] unless they are those of the state, each once, the first in front.
@@ -285,7 +285,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         pm.store_word(self.state_cell(), state.into_word()); // LIN
     }
 
-    /// The end of every operation that a node's state commits (step P2): stores it with its order,
+    /// Commits an operation by a node's state (step P2): stores it with its order,
     /// seals, flushes and fences.
     pub(super) fn finish<M: Medium>(
         &self,
@@ -333,7 +333,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
         }
     }
 
-    /// The words of a new node with these entries, the first one first.
+    /// Returns the words of a new node with these entries, the first one first.
     pub(super) fn image(entries: &[Entry]) -> Vec<u64> {
         let rest = Geometry::<K, V, LEAF, INNER>::REST_WORDS;
         let mut words = vec![0; Geometry::<K, V, LEAF, INNER>::INNER_WORDS];
@@ -356,7 +356,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
     }
 }
 
-/// The words of a separator after its first.
+/// Returns the words of a separator after its first.
 fn rest_words<K: Key>(entry: &Entry) -> [u64; 3] {
     match K::SHAPE {
         Shape::Inline(_) => {
@@ -367,7 +367,7 @@ fn rest_words<K: Key>(entry: &Entry) -> [u64; 3] {
     }
 }
 
-/// An order as words.
+/// Returns an order as words.
 pub(super) fn order_words(order: &[u8]) -> [u64; ORDER_WORDS] {
     let mut bytes = [0; ORDER_BYTES];
     bytes[..order.len()].copy_from_slice(order);

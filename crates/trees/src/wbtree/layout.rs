@@ -1,4 +1,4 @@
-//! What a wBTree keeps in a pool. Every word of it is in PM: there is nothing to rebuild.
+//! The layout of a wBTree in a pool. Every word of it is in PM: there is nothing to rebuild.
 //!
 //! # Leaf
 //!
@@ -56,9 +56,9 @@ pub(super) const LINE_WORDS: usize = LINE / 8;
 pub(super) const ORDER_WORDS: usize = LINE_WORDS - 1;
 /// Bytes of an order.
 pub(super) const ORDER_BYTES: usize = 8 * ORDER_WORDS;
-/// The most slots of a leaf: their fingerprints and what is pending fit a line with the state.
+/// The maximum number of slots of a leaf: their fingerprints and what is pending fit a line with the state.
 pub(super) const MAX_LEAF: usize = ORDER_BYTES - 2;
-/// The most entries of an inner node: their order fits a line with the state.
+/// The maximum number of entries of an inner node: their order fits a line with the state.
 pub(super) const MAX_INNER: usize = ORDER_BYTES;
 
 /// Entries of the redo log.
@@ -78,7 +78,7 @@ pm_struct! {
         pub top @ 0: PmU64,
         /// The top of a tree that a bulk load builds, or 0. It is not in the index.
         pub loading @ 8: PmU64,
-        /// How many records there are, after a clean shutdown; else null.
+        /// The number of records after a clean shutdown; else null.
         pub count @ 16: PmPtr<PmU64>,
         /// The number of the last entry of the redo log that does not count.
         pub settled @ 24: PmU64,
@@ -104,11 +104,11 @@ pm_struct! {
         pub expect @ 24: PmU64,
         /// The node that changes after the commit, and its level; or 0.
         pub node @ 32: PmU64,
-        /// Its state then.
+        /// Its new state.
         pub kept @ 40: PmU64,
         /// The node that records of `node`, or of one that goes, move to, and its level; or 0.
         pub neighbour @ 48: PmU64,
-        /// Its slots, or entries, then, as bits.
+        /// Its new slots or entries, as bits.
         pub grown @ 56: PmU64,
     }
 }
@@ -121,7 +121,7 @@ pub(super) struct Child(u64);
 pub(super) const MAX_LEVEL: u32 = LINE as u32 - 1;
 
 impl Child {
-    /// The node at `offset`, which is a multiple of a line.
+    /// Returns the node at `offset`, which is a multiple of a line.
     pub(super) const fn new(offset: u64, level: u32) -> Self {
         Self(offset | level as u64)
     }
@@ -137,7 +137,7 @@ impl Child {
     pub(super) const fn is_null(self) -> bool {
         self.0 == 0
     }
-    /// Itself, if its level is one below that of its parent.
+    /// Returns the child itself, if its level is one below that of its parent.
     #[inline(always)]
     pub(super) fn below(self, parent: Self) -> Result<Self, PmError> {
         if self.level() + 1 == parent.level() {
@@ -177,17 +177,17 @@ impl LeafState {
     const TAG: u32 = 62;
     const SLOTS: u64 = (1 << MAX_LEAF) - 1;
 
-    /// The slots that hold records, as bits.
+    /// Returns the slots that hold records, as bits.
     #[inline(always)]
     pub(super) const fn slots(self) -> u64 {
         self.0 & Self::SLOTS
     }
-    /// The same tag and these slots.
+    /// Returns the same tag and these slots.
     #[inline(always)]
     pub(super) const fn with_slots(self, slots: u64) -> Self {
         Self(self.0 & !Self::SLOTS | slots & Self::SLOTS)
     }
-    /// The tag of the order line that belongs to it: 0 or 1.
+    /// Returns the tag of the order line that belongs to it: 0 or 1.
     #[inline(always)]
     pub(super) const fn tag(self) -> u64 {
         self.0 >> Self::TAG & 1
@@ -196,13 +196,13 @@ impl LeafState {
     pub(super) const fn with_tag(self, tag: u64) -> Self {
         Self(self.0 & !(1 << Self::TAG) | (tag & 1) << Self::TAG)
     }
-    /// Whether only bits of a leaf of `leaf` slots are set.
+    /// Returns `true` if only bits of a leaf of `leaf` slots are set.
     pub(super) const fn is_valid(self, leaf: usize) -> bool {
         self.0 & !(1 << Self::TAG) & !((1 << leaf) - 1) == 0
     }
 }
 
-/// A free slot among those of a leaf with `leaf` slots: `preferred`, or the first free one after it,
+/// Returns a free slot among those of a leaf with `leaf` slots: `preferred`, or the first free one after it,
 /// round the end.
 #[inline(always)]
 pub(super) const fn free_slot(live: u64, preferred: usize, leaf: usize) -> Option<usize> {
@@ -218,7 +218,7 @@ pub(super) const fn free_slot(live: u64, preferred: usize, leaf: usize) -> Optio
     })
 }
 
-/// The last word of a leaf's order line: how many slots the order names, for which tag.
+/// The last word of a leaf's order line: the number of slots in the order, and its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tail(u64);
 
@@ -248,7 +248,7 @@ impl Tail {
     pub(super) const fn is_of(self, state: LeafState) -> bool {
         self.0 >> 8 == state.tag()
     }
-    /// A tag that this tail does not bear, for a state that comes after `state`.
+    /// Returns a tag that this tail does not bear, for a state that comes after `state`.
     pub(super) const fn other_tag(self, state: LeafState) -> u64 {
         if self.0 >> 8 > 1 { 1 - state.tag() } else { 1 - (self.0 >> 8) }
     }
@@ -278,12 +278,12 @@ impl InnerState {
     pub(super) const fn new(entries: u64, first: usize) -> Self {
         Self(entries & Self::ENTRIES | (first as u64 & 63) << Self::FIRST | Self::ORDERED)
     }
-    /// The entries there are, as bits.
+    /// Returns the entries there are, as bits.
     #[inline(always)]
     pub(super) const fn entries(self) -> u64 {
         self.0 & Self::ENTRIES
     }
-    /// The entry whose separator has no meaning.
+    /// Returns the entry whose separator has no meaning.
     #[inline(always)]
     pub(super) const fn first(self) -> usize {
         (self.0 >> Self::FIRST & 63) as usize
@@ -299,18 +299,18 @@ impl InnerState {
     pub(super) const fn unordered(self) -> Self {
         Self(self.0 & !Self::ORDERED)
     }
-    /// The entries that separate: all but the first.
+    /// Returns the entries that separate: all but the first.
     #[inline(always)]
     pub(super) const fn separating(self) -> u64 {
         self.entries() & !(1 << self.first())
     }
-    /// Whether only bits of a node of `inner` entries are set, the first among them.
+    /// Returns `true` if only bits of a node of `inner` entries are set, the first among them.
     pub(super) const fn is_valid(self, inner: usize) -> bool {
         self.entries() & !(u64::MAX >> (64 - inner)) == 0 && self.entries() >> self.first() & 1 == 1
     }
 }
 
-/// Where things are in nodes for keys `K` and values `V`.
+/// The places of parts in nodes for keys `K` and values `V`.
 pub(super) struct Geometry<K, V, const LEAF: usize, const INNER: usize>(
     core::marker::PhantomData<fn() -> (K, V)>,
 );
@@ -351,13 +351,13 @@ impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Geometry<K, V, LEA
         );
     };
 
-    /// The hash that stands for this layout in the pool's directory.
+    /// Returns the hash of this layout for the pool's directory.
     pub(super) fn id() -> u64 {
         let () = Self::VALID;
         Self::id_of(&K::type_name(), &V::type_name())
     }
 
-    /// The same for types of these names.
+    /// Returns the hash of the layout for types with these names.
     pub(super) fn id_of(key: &str, value: &str) -> u64 {
         hash_bytes(format!("{FORMAT} {key} {value} {LEAF} {INNER}").as_bytes())
     }

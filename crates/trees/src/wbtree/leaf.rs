@@ -52,7 +52,7 @@ impl<K, V, const LEAF: usize> Copy for Leaf<'_, K, V, LEAF> {}
 type Parts<K, V, const LEAF: usize> = Geometry<K, V, LEAF, 3>;
 
 impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
-    /// The leaf at `offset`.
+    /// Returns the leaf at `offset`.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the pool has no room for a leaf there.
@@ -62,7 +62,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Ok(Self { words, offset, record: PhantomData })
     }
 
-    /// Where it is.
+    /// Returns its offset.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
@@ -81,13 +81,13 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         &self.words[..LINE_WORDS]
     }
 
-    /// The order and its tail.
+    /// Returns the order and its tail.
     #[inline(always)]
     pub(super) fn order_line(&self) -> &'p [PmU64] {
         &self.words[LINE_WORDS..2 * LINE_WORDS]
     }
 
-    /// The commit word.
+    /// Returns the commit word.
     #[inline(always)]
     pub(super) fn state_cell(&self) -> &'p PmU64 {
         &self.words[0]
@@ -103,7 +103,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Pending::of_word(pm.load_word(&self.words[LINE_WORDS - 1]))
     }
 
-    /// The first word of slot `i`, counted from that of the leaf.
+    /// Returns the first word of slot `i`, counted from that of the leaf.
     #[inline(always)]
     pub(super) const fn slot_word(i: usize) -> usize {
         Parts::<K, V, LEAF>::SLOTS + i * Slot::<K, V>::WORDS
@@ -115,18 +115,18 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         &self.words[Self::slot_word(i)..][..Slot::<K, V>::WORDS]
     }
 
-    /// All slots.
+    /// Returns all slots.
     #[inline(always)]
     pub(super) fn slots(&self) -> &'p [PmU64] {
         &self.words[Parts::<K, V, LEAF>::SLOTS..][..LEAF * Slot::<K, V>::WORDS]
     }
 
-    /// The fingerprint of slot `i`.
+    /// Returns the fingerprint of slot `i`.
     pub(super) fn fingerprint(&self, pm: &impl Medium, i: usize) -> u8 {
         pm.load_word(&self.words[1 + i / 8]).to_le_bytes()[i % 8]
     }
 
-    /// The bit of the slot whose insert a crash cut short, or 0.
+    /// Returns the bit of the slot whose insert a crash cut short, or 0.
     #[inline(always)]
     pub(super) fn missing(&self, pm: &impl Medium, state: LeafState) -> u64 {
         let pending = self.pending(pm);
@@ -139,7 +139,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         }
     }
 
-    /// Whether slot `i`, whose bit is set, is that of an insert which a crash cut short. Reads the slot
+    /// Returns `true` if slot `i`, whose bit is set, is that of an insert which a crash cut short. Reads the slot
     /// only if it is the last insert's.
     #[inline(always)]
     fn is_missing(&self, pm: &impl Medium, i: usize) -> bool {
@@ -147,20 +147,20 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         pending.slot() == Some(i) && !pending.is_there(pm.load_word(&self.slot(i)[0]))
     }
 
-    /// The slots that hold records, as bits.
+    /// Returns the slots that hold records, as bits.
     #[inline(always)]
     pub(super) fn live(&self, pm: &impl Medium, state: LeafState) -> u64 {
         state.slots() & (u64::MAX >> (64 - LEAF)) & !self.missing(pm, state)
     }
 
-    /// The slots whose fingerprints are the probe's, as bits.
+    /// Returns the slots whose fingerprints are the probe's, as bits.
     #[inline(always)]
     pub(super) fn matches(&self, pm: &impl Medium, state: LeafState, probe: &Probe<'_, K>) -> u64 {
         // Bytes 0 to 7 of the line are the state itself.
         (pm.match_byte(self.line(), probe.fingerprint()) >> 8) & state.slots()
     }
 
-    /// The slot of the probe's key.
+    /// Returns the slot of the probe's key.
     #[inline(always)]
     pub(super) fn find<M: Medium>(
         &self,
@@ -171,7 +171,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         self.find_among(pool, self.matches(pool.pm(), state, probe), probe)
     }
 
-    /// The slot of the probe's key, among these.
+    /// Returns the slot of the probe's key, among these.
     #[inline(always)]
     pub(super) fn find_among<M: Medium>(
         &self,
@@ -183,7 +183,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Ok(slot.filter(|&i| !self.is_missing(pool.pm(), i)))
     }
 
-    /// The slot of the probe's key, among these, which hold records whatever is pending.
+    /// Returns the slot of the probe's key, among these, which hold records whatever is pending.
     #[inline(always)]
     pub(super) fn find_stored<M: Medium>(
         &self,
@@ -248,7 +248,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         self.flush_lines(pm)
     }
 
-    /// The lines that slot `i` lies on, as bits.
+    /// Returns the lines that slot `i` lies on, as bits.
     pub(super) fn lines_of_slot(i: usize) -> u64 {
         let first = Self::slot_word(i);
         let last = first + Slot::<K, V>::WORDS - 1;
@@ -296,26 +296,26 @@ impl<K: Key, V: Value, const LEAF: usize> Found<'_, K, V, LEAF> {
         self.state.slots()
     }
 
-    /// Whether nothing, or nothing but what is pending, is left when the record in slot `i` is gone.
+    /// Returns `true` if nothing, or nothing but what is pending, is left when the record in slot `i` is gone.
     #[inline(always)]
     pub(super) fn may_be_last(&self, pm: &impl Medium, i: usize) -> bool {
         let pending = self.leaf.pending(pm).slot().map_or(0, |pending| 1 << pending);
         self.slots() & !(1 << i) & !pending == 0
     }
 
-    /// How many records are left when that in slot `i` is gone, more or less.
+    /// Returns about the number of records that are left when that in slot `i` is removed.
     #[inline(always)]
     pub(super) fn len_without(&self, i: usize) -> usize {
         (self.slots() & !(1 << i)).count_ones() as usize
     }
 
-    /// A slot for a record with the probe's key.
+    /// Returns a slot for a record with the probe's key.
     #[inline(always)]
     fn free_slot(&self, probe: &Probe<'_, K>) -> Option<usize> {
         free_slot(self.slots(), probe.preferred_slot(LEAF), LEAF)
     }
 
-    /// The state without the slot of an insert that a crash cut short.
+    /// Returns the state without the slot of an insert that a crash cut short.
     #[inline(always)]
     fn settled(&self, pm: &impl Medium) -> LeafState {
         self.state.with_slots(self.slots() & !self.leaf.missing(pm, self.state))
@@ -476,7 +476,7 @@ pub(super) fn persist(pm: &impl Medium, words: &[PmU64]) -> Result<Durable, PmEr
     Ok(pm.fence(flushed)?)
 }
 
-/// The end of every operation that one pointer commits: stores it, seals, flushes it and fences.
+/// Commits an operation by one pointer: stores it, seals, flushes it and fences.
 pub(super) fn link<M: Medium>(
     pool: &Pool<M>,
     mut op: Op<'_, M>,

@@ -25,7 +25,7 @@ use super::leaf::{Leaf, persist};
 use super::order::Order;
 use super::tree::WbTree;
 
-/// What a log says.
+/// The contents of a log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Note {
     /// The node whose state decides, or null: `top` or `loading`.
@@ -34,7 +34,7 @@ pub(super) struct Note {
     pub(super) expect: u64,
     /// The node that loses what moved, or null.
     pub(super) node: Child,
-    /// Its state then.
+    /// Its new state.
     pub(super) kept: u64,
     /// The leaf that its records move to, or null. In a merge, which has no such node, the leaf or inner
     /// node that takes what the neighbour that goes has.

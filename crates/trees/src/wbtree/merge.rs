@@ -16,8 +16,8 @@
 //! read again, and if the writer does not reach P3, [`log`](super::log) says which code does it. Nothing is
 //! allocated, and no record is written twice: so a merge also works in a full pool.
 //!
-//! What separated two leaves goes with the right one. What separated two inner nodes separates their
-//! children, and comes down with its block.
+//! The separator of two leaves is removed with the right one. The separator of two inner nodes becomes one of
+//! their children, and moves down with its block.
 
 use pmindex_core::{Flushed, Medium, Op, PPtr, PmError, PmU64};
 use pmindex_index::{Key, Value};
@@ -44,7 +44,7 @@ pub(super) struct Pair {
     pub(super) right: Child,
 }
 
-/// What an inner node gets of its right neighbour.
+/// The part of an inner node that its left neighbour takes.
 pub(super) struct Adopted {
     /// Children, and the free entries that they come to.
     entries: Vec<(usize, Entry)>,
@@ -61,8 +61,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Two inner nodes with at most this many children together become one.
     const INNERS_MERGED: usize = (INNER * 3).div_ceil(4);
 
-    /// Gives back what the leaf of a key, from which a record was removed, does not need: itself, if it is
-    /// empty, or a neighbour's block, if both have few records.
+    /// Frees the leaf of a key, from which a record was removed, if it is empty; merges it with a neighbour if both
+    /// have few records.
     #[cold]
     #[inline(never)]
     pub(super) fn give_back(&self, route: &Route<'_>) -> Result<(), PmError> {
@@ -91,7 +91,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 self.put_unfinished(0);
                 Ok(())
             }
-            // Nothing was committed, or the medium failed.
+            // The merge was not committed, or the medium failed.
             Err(error) => {
                 self.finish_write()?;
                 Err(error)
@@ -99,8 +99,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The last of these inner nodes, whose way this is, has lost a child: it, and those above, merge with
-    /// neighbours, as long as they have few.
+    /// Merges the last of the inner nodes of a path, which has lost a child, and those above it with neighbours, as
+    /// long as they have few children.
     pub(super) fn merge_above(&self, steps: &[Step]) -> Result<(), PmError> {
         let above = steps.len().saturating_sub(1);
         for &step in steps[..above].iter().rev() {
@@ -110,7 +110,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.collapse()
     }
 
-    /// The node that a step leads to, and a neighbour under the same parent with which it has few records,
+    /// Returns the node that a step leads to, and a neighbour under the same parent with which it has few records,
     /// or children.
     pub(super) fn pair_of(&self, step: Step) -> Result<Option<Pair>, PmError> {
         let pm = self.pm();
@@ -139,7 +139,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(None)
     }
 
-    /// How many records, or children, a node has.
+    /// Returns the number of records or children of a node.
     fn size_of(&self, node: Child) -> Result<usize, PmError> {
         let pm = self.pm();
         if node.level() > 0 {
@@ -204,7 +204,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(adopted)
     }
 
-    /// The children of the right inner node, and entries of the left one for them.
+    /// Returns the children of the right inner node, and entries of the left one for them.
     fn adopt(&self, pair: &Pair) -> Result<Adopted, PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let (left, right) = (self.inner(pair.left.offset())?, self.inner(pair.right.offset())?);

@@ -76,7 +76,7 @@ fn lonely() -> (Arc<Pool>, Tree, Vec<u64>) {
     (pool, tree, keys)
 }
 
-/// The nodes that may merge on the path to a key: leaves, or inner nodes some levels above.
+/// Returns the nodes that may merge on the path to a key: leaves, or inner nodes some levels above.
 fn pair_at(tree: &Tree, key: u64, level: usize) -> Option<Pair> {
     let probe = Probe::<u64>::new(&key).expect("a key");
     let path = tree.trace(tree.top().expect("a node"), &Route::to(&probe)).expect("intact");

@@ -15,13 +15,13 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// The slots.
+    /// Returns the slots.
     #[inline(always)]
     pub(super) fn slots(&self) -> &[u8] {
         &self.slots[..self.len]
     }
 
-    /// The slots, as bits; none for what is no slot.
+    /// Returns the slots, as bits; none for what is no slot.
     #[inline(always)]
     pub(super) fn named(&self) -> u64 {
         self.slots().iter().fold(0, |named, &i| named | 1u64.unbounded_shl(i.into()))
@@ -32,7 +32,7 @@ impl Order {
         Self::chain(first, self.slots())
     }
 
-    /// The slots of this order, then these; at most as many as there are slots.
+    /// Returns the slots of this order, then these; at most as many as there are slots.
     pub(super) fn with_last(&self, last: &[u8]) -> Self {
         Self::chain(self.slots(), last)
     }
@@ -45,7 +45,7 @@ impl Order {
         Self { slots, len: (first.len() + then.len()).min(ORDER_BYTES) }
     }
 
-    /// The order on the medium: names all live slots and perhaps free ones; `None` if it is not that
+    /// Returns the order on the medium: names all live slots and perhaps free ones; `None` if it is not that
     /// of the state.
     #[inline(always)]
     fn load<K: Key, V: Value, const LEAF: usize>(
@@ -61,7 +61,7 @@ impl Order {
         Some(Self::before(pm, leaf))
     }
 
-    /// The slots that the order on the medium names, of whatever state it is; whatever the bytes are.
+    /// Returns the slots that the order on the medium names, of whatever state it is; whatever the bytes are.
     #[inline(always)]
     pub(super) fn before<K: Key, V: Value, const LEAF: usize>(
         pm: &impl Medium,
@@ -76,7 +76,7 @@ impl Order {
         Self { slots, len: tail.count().min(ORDER_BYTES) }
     }
 
-    /// The live slots in order: from the medium, or sorted if the order there is not valid.
+    /// Returns the live slots in order: from the medium, or sorted if the order there is not valid.
     ///
     /// Whatever the bytes are, the slots are distinct and those of `live`.
     #[inline(always)]
@@ -132,7 +132,7 @@ impl Order {
         Ok(order)
     }
 
-    /// The order with the free slot `i` in the place of the probe's key, which no slot has.
+    /// Returns the order with the free slot `i` in the place of the probe's key, which no slot has.
     #[inline(always)]
     pub(super) fn with<K: Key, V: Value, M: Medium, const LEAF: usize>(
         pool: &Pool<M>,
@@ -213,7 +213,7 @@ impl Order {
     }
 }
 
-/// The even bits, packed.
+/// Returns the even bits, packed.
 #[inline(always)]
 const fn even_bits(mask: u64) -> u64 {
     let mask = mask & 0x5555_5555_5555_5555;

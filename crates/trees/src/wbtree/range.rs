@@ -24,7 +24,7 @@ const AHEAD: usize = 4;
 pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 52, const INNER: usize = 48> =
     Scan<Leaves<'t, K, V, M, LEAF, INNER>>;
 
-/// What a [`Range`] reads.
+/// The source of a [`Range`].
 pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t WbTree<K, V, M, LEAF, INNER>,
     /// The way to the last leaf that the front, and the back, has read.
@@ -38,7 +38,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Records that a leaf has, more or less.
     const USUAL: usize = LEAF.div_ceil(3) * 2;
 
-    /// The records with keys in `bounds`, in order, from both ends.
+    /// Returns the records with keys in `bounds`, in order, from both ends.
     ///
     /// # Cost
     /// No flush, no fence, no sort. A way down for each end, then one leaf after the other, copied
@@ -51,12 +51,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Scan::new(self.leaves(), Bounds::of(bounds))
     }
 
-    /// The leaves, from both ends.
+    /// Returns the leaves, from both ends.
     pub(super) fn leaves(&self) -> Leaves<'_, K, V, M, LEAF, INNER> {
         Leaves { tree: self, front: None, back: None }
     }
 
-    /// All records, in order.
+    /// Returns all records, in order.
     pub fn iter(&self) -> Range<'_, K, V, M, LEAF, INNER> {
         self.range(..)
     }
@@ -150,17 +150,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Scan::new(self.leaves(), bounds).fill(limit, out)
     }
 
-    /// The least record. Costs a way down and a leaf's copy.
+    /// Returns the least record. Costs a way down and a leaf's copy.
     pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().least().noted(&self.pool)
     }
 
-    /// The greatest record. Costs a way down and a leaf's copy.
+    /// Returns the greatest record. Costs a way down and a leaf's copy.
     pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.iter().greatest().noted(&self.pool)
     }
 
-    /// Whether there are no records. Costs what [`first_key_value`](Self::first_key_value) does.
+    /// Returns `true` if there are no records. Costs what [`first_key_value`](Self::first_key_value) does.
     pub fn is_empty(&self) -> Result<bool, IndexError> {
         self.do_is_empty().noted(&self.pool)
     }
@@ -169,7 +169,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(self.iter().least()?.is_none())
     }
 
-    /// The way to a leaf; it and its right neighbour are on their way.
+    /// Returns the way to a leaf; it and its right neighbour are on their way.
     fn trace_scan(&self, route: &Route<'_>) -> Result<Path, PmError> {
         let path = self.trace(self.top()?, route)?;
         self.prefetch_leaf(path.leaf);
@@ -177,7 +177,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(path)
     }
 
-    /// The way to the last leaf.
+    /// Returns the way to the last leaf.
     fn trace_last(&self) -> Result<Path, PmError> {
         let top = self.top()?;
         let mut path = Path { steps: Steps::new(), leaf: 0 };

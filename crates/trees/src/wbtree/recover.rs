@@ -1,7 +1,7 @@
 //! Creating, opening and closing: opening reads the root block and rebuilds nothing.
 //!
-//! What a crash left half done is in the [micro-log](super::log), one structural change at most, and in
-//! the [redo log](super::redo), two updates at most: it is finished here. An insert that a crash cut short is seen, and its slot freed, when its leaf is
+//! Opening finishes what a crash interrupted: at most one structural change in the [micro-log](super::log), and
+//! at most two updates in the [redo log](super::redo). An insert that a crash cut short is found, and its slot freed, when its leaf is
 //! written again; an order line that did not become durable is made anew by the next insert into its
 //! leaf. A bulk load that was cut short is discarded, which takes as long as it had loaded.
 
@@ -49,7 +49,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         })?;
         let created = Self::start(pool, index);
         if created.is_err() {
-            // No room for the first leaf: no index either.
+            // Without room for the first leaf there is no index.
             pool.undo_create_index(name, |index| {
                 let root = pool.get(index.root::<Root>())?;
                 Ok(pool.pm().load(&root.top) == 0)
@@ -123,7 +123,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The number of records that a clean shutdown left; from here on there is none.
+    /// Returns the number of records that a clean shutdown left; from here on there is none.
     fn take_count(&self, root: &Root) -> Result<Option<u64>, IndexError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let saved = pm.load(&root.count);

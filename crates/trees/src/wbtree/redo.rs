@@ -31,17 +31,17 @@ const PLACE: usize = 1;
 const VALUE: usize = 2;
 const _: () = assert!(VALUE + MAX_INLINE_WORDS <= LINE_WORDS);
 
-/// What is known of the log in DRAM.
+/// The state of the log, in DRAM.
 #[derive(Debug, Default)]
 pub(super) struct Redo {
     /// The number of the last entry.
     number: AtomicU64,
-    /// Where the words of the last two entries are that count, or 0; that of entry `n` in `n % 2`.
+    /// The places of the words of the last two valid entries, or 0; that of entry `n` in `n % 2`.
     places: [AtomicU64; 2],
 }
 
 impl Redo {
-    /// No entry up to this one counts.
+    /// Begins after this entry: no entry up to it is valid.
     pub(super) fn begin_after(&self, number: u64) {
         self.number.store(number, Relaxed);
         for place in &self.places {
@@ -54,7 +54,7 @@ impl Redo {
     }
 }
 
-/// The entry with this number, whose line another one had before.
+/// Returns the entry with this number, whose line another one had before.
 fn entry(root: &Root, number: u64) -> &[PmU64] {
     let line = (number % REDO_ENTRIES as u64) as usize;
     &root.redo[line * LINE_WORDS..][..LINE_WORDS]
@@ -65,7 +65,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     const LOGGED: bool = !Slot::<K, V>::ONE_WORD_UPDATE;
 
-    /// Where the words of the value in slot `i` are.
+    /// Returns the place of the words of the value in slot `i`.
     fn place_of(leaf: &Leaf<'_, K, V, LEAF>, i: usize) -> u64 {
         let word = Leaf::<K, V, LEAF>::slot_word(i) + Slot::<K, V>::KEY_WORDS;
         leaf.offset() + 8 * word as u64
@@ -177,8 +177,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(last)
     }
 
-    /// Does what a crash, or a panic, left to do; returns the number of the last entry, none of which
-    /// counts from here on, and whether there was anything to do. Idempotent.
+    /// Finishes what a crash or a panic interrupted; returns the number of the last entry and whether there was
+    /// anything to do. No entry is valid from here on. Idempotent.
     pub(super) fn redo(pool: &Pool<M>, root: &Root) -> Result<(u64, bool), PmError> {
         let pm = pool.pm();
         if !Self::LOGGED {

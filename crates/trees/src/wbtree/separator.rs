@@ -19,14 +19,14 @@ impl<'r> Route<'r> {
         Self { words: *probe.words(), bytes: probe.bytes() }
     }
 
-    /// The first word in key order.
+    /// Returns the first word in key order.
     #[inline(always)]
     pub(super) fn prefix(&self) -> u64 {
         self.words[0]
     }
 }
 
-/// What separates two neighbours: keys not greater than it are to the left.
+/// A separator of two neighbours: keys not greater than it are to the left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Separator {
     pub(super) words: Words,

@@ -24,7 +24,7 @@ use super::leaf::{Found, Incoming};
 use super::range::Leaves;
 use super::tree::WbTree;
 
-/// How often a reader tries before it takes the lock.
+/// The number of attempts of a reader before it takes the lock.
 const TRIES: u32 = 32;
 
 /// A [`WbTree`] behind a version lock: the contract of every index, for any number of threads.
@@ -75,13 +75,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &mut self.tree
     }
 
-    /// The tree.
+    /// Returns the tree.
     #[must_use]
     pub fn into_inner(self) -> WbTree<K, V, M, LEAF, INNER> {
         self.tree
     }
 
-    /// What `read` finds when nothing is written meanwhile.
+    /// Returns the result of `read` during which nothing was written.
     #[inline(always)]
     fn read<T>(
         &self,
@@ -121,7 +121,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 break; // a write panicked
             }
             let found = seek(tree);
-            // What was read is still so, and stays so: the version becomes the lock.
+            // All reads are still valid, and stay so: the version becomes the lock.
             if let Some(_guard) = self.lock.try_upgrade(pm, version) {
                 return found.map_err(IndexError::from).and_then(|found| apply(tree, &found));
             }

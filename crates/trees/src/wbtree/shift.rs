@@ -28,7 +28,7 @@ use super::separator::Separator;
 use super::tree::WbTree;
 use super::unlink::free_block;
 
-/// Whether a leaf of `leaf` slots with this many records takes some: at most 60 % full. Fuller ones
+/// Returns `true` if a leaf of `leaf` slots with this many records takes some: at most 60 % full. Fuller ones
 /// would be asked more often, and take less each time, than the space is worth.
 const fn has_room(records: u32, leaf: usize) -> bool {
     5 * records as usize <= 3 * leaf
@@ -38,7 +38,7 @@ const fn has_room(records: u32, leaf: usize) -> bool {
 pub(super) struct Moves<'t, K, V, const LEAF: usize> {
     from: Leaf<'t, K, V, LEAF>,
     pub(super) to: Leaf<'t, K, V, LEAF>,
-    /// The slots that records leave, and those they come to.
+    /// The old and new slots of the records.
     slots: Vec<(u8, u8)>,
     /// The order of `to` with them.
     pub(super) grown: Order,
@@ -47,7 +47,7 @@ pub(super) struct Moves<'t, K, V, const LEAF: usize> {
 /// A shift to come.
 struct Shift<'t, K, V, const LEAF: usize> {
     moves: Moves<'t, K, V, LEAF>,
-    /// The state of the full leaf without what moves.
+    /// The state of the full leaf without the moved records.
     kept: LeafState,
     /// The place in the parent's order of the right one of the two; what separates them then.
     right: usize,
@@ -71,7 +71,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(true)
     }
 
-    /// The emptier of the two neighbours, if it has room, and half of what the leaf has more.
+    /// Returns the emptier of the two neighbours, if it has room, and half of what the leaf has more.
     fn plan_shift(&self, step: Step, full: u64) -> Result<Option<Shift<'_, K, V, LEAF>>, PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
         let parent = self.inner(step.node.offset())?;
@@ -151,8 +151,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 }
 
 impl<'t, K: Key, V: Value, const LEAF: usize> Moves<'t, K, V, LEAF> {
-    /// The records in these slots of `from`, in order, come to free slots of `to`: those with the least
-    /// keys of both leaves if they go rightwards, else those with the greatest.
+    /// Plans to move the records in these slots of `from`, in order, to free slots of `to`: those with the least
+    /// keys of both leaves if they move rightwards, else those with the greatest.
     pub(super) fn plan<M: Medium>(
         pool: &Pool<M>,
         from: Leaf<'t, K, V, LEAF>,

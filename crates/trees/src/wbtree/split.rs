@@ -27,12 +27,12 @@ use super::order::Order;
 use super::separator::{Route, Separator};
 use super::tree::WbTree;
 
-/// How a node is divided.
+/// The division of a node.
 pub(super) struct Division {
     /// The node that stays, and the words of the one that takes the upper part.
     pub(super) left: Child,
     pub(super) image: Vec<u64>,
-    /// What separates the two, and its block if there is one already.
+    /// The separator of the two, and its block if there is one already.
     pub(super) separator: Separator,
     pub(super) block: u64,
     /// The state of the node that stays.
@@ -67,7 +67,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if last { Ok(()) } else { self.make_room(probe) }
     }
 
-    /// A full leaf gives records to a neighbour, or to a new leaf.
+    /// Moves records of a full leaf to a neighbour, or to a new leaf.
     fn relieve(&self, path: &Path, probe: &Probe<'_, K>) -> Result<(), PmError> {
         if self.shift(path)? {
             return Ok(());
@@ -76,7 +76,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.split(path.steps.last(), division)
     }
 
-    /// Whether a way leads to the greatest keys.
+    /// Returns `true` if a way leads to the greatest keys.
     pub(super) fn is_rightmost(&self, path: &Path) -> Result<bool, PmError> {
         for step in path.steps.iter() {
             let inner = self.inner(step.node.offset())?;
@@ -137,7 +137,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let kept = order[..keep].iter().fold(0, |kept, &i| kept | 1u64 << i);
         let (separator, block) = (middle.separator.clone(), middle.block);
         let mut right = go;
-        // Its separator goes up, block and all; the first entry needs none.
+        // Its separator moves up with its block; the first entry needs none.
         right[0].separator = Separator::default();
         right[0].block = 0;
         Ok(Division {
@@ -245,7 +245,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         super::leaf::link(pool, op, top, new)
     }
 
-    /// The block of a byte-string separator: the one it has, or a new one.
+    /// Returns the block of a byte-string separator: the one it has, or a new one.
     fn separator_block(
         &self,
         op: &mut Op<'_, M>,
@@ -258,7 +258,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.new_separator_block(op, &division.separator, owner)
     }
 
-    /// A block for the bytes of a separator, filled and under a ticket; none where keys are inline.
+    /// Returns a block for the bytes of a separator, filled and under a ticket; none where keys are inline.
     pub(super) fn new_separator_block(
         &self,
         op: &mut Op<'_, M>,
@@ -295,7 +295,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 }
 
 impl<K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'_, K, V, LEAF, INNER> {
-    /// An entry that is not in use.
+    /// Returns an entry that is not in use.
     pub(super) fn free_entry(state: InnerState) -> Option<usize> {
         let free = !state.entries() & (u64::MAX >> (64 - INNER));
         (free != 0).then(|| free.trailing_zeros() as usize)

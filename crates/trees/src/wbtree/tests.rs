@@ -46,7 +46,7 @@ fn leaf_of(tree: &Tree, key: u64) -> Leaf<'_, u64, u64, 8> {
     tree.descend(&Route::to(&probe), |_| ()).expect("a leaf")
 }
 
-/// The words of a leaf's first two lines: state and fingerprints, order.
+/// Returns the words of a leaf's first two lines: state and fingerprints, order.
 fn lines(tree: &Tree, leaf: &Leaf<'_, u64, u64, 8>) -> [Vec<u64>; 2] {
     [leaf.line(), leaf.order_line()]
         .map(|line| line.iter().map(|w| tree.pm().load_word(w)).collect())

@@ -45,9 +45,9 @@ use super::redo::Redo;
 /// ```
 pub struct WbTree<K, V, M: Medium = Mapped, const LEAF: usize = 52, const INNER: usize = 48> {
     pub(super) pool: Arc<Pool<M>>,
-    /// How many records there are, or [`UNKNOWN`].
+    /// The number of records, or [`UNKNOWN`].
     pub(super) count: AtomicU64,
-    /// What an interrupted write left unfinished: 0 (nothing), [`STRUCTURE`], or a leaf.
+    /// The part that an interrupted write left unfinished: 0 (nothing), [`STRUCTURE`], or a leaf.
     pub(super) unfinished: AtomicU64,
     pub(super) redo: Redo,
     pub(super) report: RecoveryReport,
@@ -92,7 +92,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.pool.get(self.entry.root::<Root>())
     }
 
-    /// The top node.
+    /// Returns the top node.
     #[inline(always)]
     pub(super) fn top(&self) -> Result<Child, PmError> {
         Ok(Child::from_word(self.pm().load(&self.root()?.top)))
@@ -107,7 +107,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// How many nodes there can be at most: the limit of walks.
+    /// Returns the maximum number of nodes: the limit of walks.
     pub(super) fn node_limit(&self) -> u64 {
         let least = Geometry::<K, V, LEAF, INNER>::LEAF_BYTES
             .min(Geometry::<K, V, LEAF, INNER>::INNER_BYTES);
@@ -138,7 +138,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(counted)
     }
 
-    /// What opening did.
+    /// Returns the report of the opening.
     pub fn recovery_report(&self) -> RecoveryReport {
         self.report.clone()
     }

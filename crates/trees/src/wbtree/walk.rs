@@ -9,7 +9,7 @@ use super::layout::Child;
 use super::leaf::Leaf;
 use super::tree::WbTree;
 
-/// What a visitor sees.
+/// A visited node.
 pub(super) enum Node<'p, K, V, const LEAF: usize, const INNER: usize> {
     Inner(Inner<'p, K, V, LEAF, INNER>),
     Leaf(Leaf<'p, K, V, LEAF>),
@@ -52,7 +52,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         })
     }
 
-    /// The recursion goes down a level at each step, so it ends; `steps` bounds its breadth.
+    /// Visits the nodes below `top`. The recursion descends a level at each step, so it ends; `steps` bounds its
+    /// breadth.
     fn nodes_under(
         &self,
         top: Child,

@@ -92,7 +92,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if self.unfinished.load(Relaxed) == 0 { Ok(()) } else { self.finish_write() }
     }
 
-    /// Whether a panic interrupted a write.
+    /// Returns `true` if a panic interrupted a write.
     #[inline(always)]
     pub(super) fn is_unfinished(&self) -> bool {
         self.unfinished.load(Relaxed) != 0
@@ -103,7 +103,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[cold]
     #[inline(never)]
     pub(super) fn finish_write(&self) -> Result<(), PmError> {
-        // Of a pool that lost its disk in memory alone, so that it can be read.
+        // In a pool that lost its disk: in memory only, so that it can be read.
         let _recovery = self.pool.recovery();
         let unfinished = self.unfinished.load(Relaxed);
         self.redo_after_panic()?;
@@ -126,7 +126,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.unfinished.store(what, Relaxed);
     }
 
-    /// The leaf of a key and what it holds of it.
+    /// Returns the leaf of a key and what it holds of it.
     #[inline(always)]
     pub(super) fn seek(
         &self,
@@ -176,7 +176,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The leaf of a key that is to be inserted.
+    /// Returns the leaf of a key that is to be inserted.
     #[inline(always)]
     pub(super) fn seek_to_insert(
         &self,
@@ -185,7 +185,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.seek(probe, |leaf| self.prefetch_leaf(leaf))
     }
 
-    /// The leaf of a key whose record is to be changed.
+    /// Returns the leaf of a key whose record is to be changed.
     #[inline(always)]
     pub(super) fn seek_to_change(
         &self,

@@ -1,4 +1,4 @@
-//! All inner nodes at once, from the leaves in order: recovery and bulk load.
+//! Builds all inner nodes at once from the leaves in order, for recovery and bulk load.
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::Key;
@@ -15,13 +15,13 @@ pub(in crate::fptree) struct LeafRef {
 }
 
 impl LeafRef {
-    /// A leaf whose separator is of no meaning, or yet missing.
+    /// Returns a reference to a leaf whose separator has no meaning or is missing yet.
     pub(in crate::fptree) fn first(leaf: u64) -> Self {
         let low = Separator { prefix: 0, tail: Tail::default() };
         Self { low, child: Child::leaf(leaf) }
     }
 
-    /// The leaf's offset.
+    /// Returns the leaf's offset.
     pub(in crate::fptree) fn leaf(&self) -> u64 {
         match self.child.target() {
             Target::Leaf(leaf) => leaf,
@@ -36,7 +36,7 @@ impl LeafRef {
 pub(in crate::fptree) struct Built(Contents);
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
-    /// What [`prepare`](Self::prepare) takes.
+    /// Returns a reference for [`prepare`](Self::prepare).
     pub(in crate::fptree) fn leaf_ref(
         &self,
         low: &Route<'_>,
@@ -56,14 +56,14 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Ok(())
     }
 
-    /// Gives references back that will not be used.
+    /// Releases references that will not be used.
     pub(in crate::fptree) fn forget(&self, leaves: impl IntoIterator<Item = LeafRef>) {
         for leaf in leaves {
             self.tails.free(leaf.low.tail);
         }
     }
 
-    /// Gives nodes back that will not be used, with what is below them.
+    /// Releases nodes that will not be used, with all below them.
     pub(in crate::fptree) fn discard(&self, level: impl IntoIterator<Item = LeafRef>) {
         for node in level {
             if let Target::Node(index) = node.child.target() {
@@ -77,7 +77,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// Whether an index of `leaves` leaves has nodes between them and the root.
+    /// Returns `true` if an index of `leaves` leaves has nodes between them and the root.
     pub(in crate::fptree) fn has_levels(leaves: u64) -> bool {
         leaves > F as u64 + 1
     }
@@ -152,7 +152,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
             let index = match self.nodes.alloc() {
                 Ok(index) => index,
                 Err(error) => {
-                    // Those below are the caller's.
+                    // The nodes below belong to the caller.
                     for node in &above {
                         self.free_node(node.child);
                     }

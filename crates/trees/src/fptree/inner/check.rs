@@ -6,8 +6,8 @@ use pmindex_index::Key;
 use super::node::{InnerTree, MAX_HEIGHT, ROOT, Target};
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
-    /// Whether the nodes lead to these leaves in this order, each once, all at one depth, with
-    /// their separators ascending and the unused ones out of the way.
+    /// Checks that the nodes lead to these leaves in this order, each once, all at one depth, and that their
+    /// separators ascend and the unused ones are greater than all keys.
     pub(in crate::fptree) fn check(&self, leaves: &[u64]) -> Result<(), PmError> {
         let mut found = Vec::new();
         let mut depths = Vec::new();

@@ -7,8 +7,8 @@ use pmindex_index::Key;
 use super::node::{Inner, InnerTree, ROOT, Target};
 use pmindex_record::{OwnedRoute, Route};
 
-/// Where a descent ended: a leaf, and the node that named it, to be validated after the leaf's
-/// version was taken.
+/// The end of a descent: a leaf, and the node that named it, to be validated after the leaf's version was
+/// taken.
 #[derive(Debug)]
 pub(in crate::fptree) struct Place<'t> {
     pub(in crate::fptree) leaf: u64,
@@ -17,7 +17,7 @@ pub(in crate::fptree) struct Place<'t> {
     siblings: Siblings,
 }
 
-/// Where a leaf stands among its siblings: a hint, for prefetches.
+/// The position of a leaf among its siblings: a hint for prefetches.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::fptree) struct Siblings {
     node: u32,
@@ -25,7 +25,7 @@ pub(in crate::fptree) struct Siblings {
 }
 
 impl Siblings {
-    /// The place of the right neighbour.
+    /// Returns the place of the right neighbour.
     pub(in crate::fptree) fn next(self) -> Self {
         Self { at: self.at + 1, ..self }
     }
@@ -37,7 +37,7 @@ impl Place<'_> {
         self.siblings
     }
 
-    /// Whether the leaf is still the one for the route.
+    /// Returns `true` if the leaf is still the one for the route.
     #[inline(always)]
     pub(in crate::fptree) fn validate(&self, pm: &impl Medium) -> bool {
         self.lock.validate(pm, self.version)
@@ -45,7 +45,7 @@ impl Place<'_> {
 }
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
-    /// The leaf for `route`, to be validated.
+    /// Returns the leaf for `route`, to be validated.
     #[inline(always)]
     pub(in crate::fptree) fn find(&self, pm: &impl Medium, route: &Route<'_>) -> Place<'_> {
         'restart: loop {
@@ -72,7 +72,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// The leaf that was the one for `route` at some moment of this call.
+    /// Returns the leaf that was the one for `route` at some moment of this call.
     pub(in crate::fptree) fn leaf_for(&self, pm: &impl Medium, route: &Route<'_>) -> u64 {
         loop {
             let place = self.find(pm, route);
@@ -82,7 +82,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// The leaf `distance` to the right, if it has the same parent. A hint: nothing is validated.
+    /// Returns the leaf `distance` to the right, if it has the same parent. A hint: nothing is validated.
     pub(in crate::fptree) fn sibling(&self, siblings: Siblings, distance: usize) -> Option<u64> {
         let node = self.nodes.get(siblings.node);
         let at = siblings.at + distance;
@@ -95,7 +95,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// The separator to the left of the leaf for `route`, or `None` for the first leaf. Keys not
+    /// Returns the separator to the left of the leaf for `route`, or `None` for the first leaf. Keys not
     /// greater than it are in the leaves before.
     pub(in crate::fptree) fn find_low(
         &self,

@@ -7,7 +7,7 @@ use pmindex_record::Probe;
 use super::node::{InnerTree, ROOT, Target};
 use pmindex_record::Route;
 
-/// How many keys go down together.
+/// The number of keys that descend together.
 pub(in crate::fptree) const BATCH: usize = 64;
 
 /// One key's way.
@@ -48,7 +48,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// What a cursor sees where it stands: its leaf (`true`), or the node to go to.
+    /// Returns the leaf of a cursor (`true`), or the next node.
     #[inline(always)]
     pub(super) fn look(
         &self,
@@ -93,7 +93,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Cursor { leaf: 0, node: ROOT, version, next: None }
     }
 
-    /// Whether the cursor's leaf is still the one for its route.
+    /// Returns `true` if the cursor's leaf is still the one for its route.
     #[inline(always)]
     pub(in crate::fptree) fn is_valid(&self, pm: &impl Medium, cursor: &Cursor) -> bool {
         self.nodes.get(cursor.node).lock.validate(pm, cursor.version)

@@ -7,7 +7,7 @@ use pmindex_index::Key;
 use super::node::{Child, Contents, InnerTree, MAX_HEIGHT, ROOT, Target};
 use pmindex_record::{Route, Separator};
 
-/// What the one writer owns.
+/// The data of the only writer.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     /// Nodes taken from the arena for promises not yet kept.
@@ -48,13 +48,13 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Ok(Promise { separator })
     }
 
-    /// Gives an unused promise back.
+    /// Returns an unused promise.
     pub(in crate::fptree) fn forgo(&self, pm: &impl Medium, promise: &Promise) {
         pm.lock(&self.writer).promised -= 1;
         self.tails.free(promise.separator.tail);
     }
 
-    /// Puts `leaf` right of `separator`, for which the promise was made. The locks of the leaf and
+    /// Adds `leaf` right of `separator`, for which the promise was made. The locks of the leaf and
     /// of its left neighbour are held.
     pub(in crate::fptree) fn insert(
         &self,
@@ -100,7 +100,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         writer.spare.pop().or_else(|| self.nodes.alloc().ok()).expect("a node was promised")
     }
 
-    /// The way down, for the holder of `writer`.
+    /// Returns the path to a leaf, for the holder of `writer`.
     pub(super) fn path(&self, route: &Route<'_>) -> Path {
         let mut path = Vec::with_capacity(8);
         let mut index = ROOT;

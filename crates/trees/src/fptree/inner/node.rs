@@ -45,7 +45,7 @@ pm_struct! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Child(u64);
 
-/// What a child word says.
+/// The contents of a child word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Leaf(u64),
@@ -102,7 +102,7 @@ pub(super) struct Contents {
 impl<K: Key, const F: usize> InnerTree<K, F> {
     pub(super) const ONE_WORD: bool = matches!(K::SHAPE, Shape::Inline(1));
 
-    /// A tree for up to about `leaves` leaves whose only leaf is `head`.
+    /// Returns a tree for up to about `leaves` leaves whose only leaf is `head`.
     pub(in crate::fptree) fn new(leaves: u64, head: u64) -> Result<Self, PmError> {
         const { assert!(F >= 3, "an inner node has at least 3 separators") };
         // A node that a split leaves behind has at least F / 2 children; emptied ones are freed.
@@ -123,14 +123,14 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Ok(tree)
     }
 
-    /// The child that `route` takes. Racing: validate the node.
+    /// Returns the child that `route` takes. Racing: validate the node.
     #[inline(always)]
     pub(super) fn child_index(&self, index: u32, node: &Inner<F>, route: &Route<'_>) -> usize {
         let at = self.dram.count_less(&node.keys, route.prefix);
         if Self::ONE_WORD { at } else { self.break_ties(index, node, route, at) }
     }
 
-    /// The word of child `at`.
+    /// Returns the word of child `at`.
     #[inline(always)]
     pub(super) fn child(&self, node: &Inner<F>, at: usize) -> Child {
         Child(self.dram.load_word(&words_of(node)[F + 2 + at]))

@@ -1,4 +1,4 @@
-//! All inner nodes at once, from the leaves in order: recovery and bulk load.
+//! Builds all inner nodes at once from the leaves in order, for recovery and bulk load.
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::Key;
@@ -15,12 +15,12 @@ pub(in crate::nvtree) struct LeafRef {
 }
 
 impl LeafRef {
-    /// The leaf's offset.
+    /// Returns the leaf's offset.
     pub(in crate::nvtree) fn leaf(&self) -> u64 {
         self.leaf
     }
 
-    /// The first word of the separator.
+    /// Returns the first word of the separator.
     pub(in crate::nvtree) fn fence(&self) -> u64 {
         self.low.prefix
     }
@@ -35,7 +35,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
     /// Leaves that a node is given: sparse, so that leaves can be added for a while.
     const FILL: usize = F + 1 - F / 4;
 
-    /// What [`prepare`](Self::prepare) takes.
+    /// Returns a reference for [`prepare`](Self::prepare).
     pub(in crate::nvtree) fn leaf_ref(
         &self,
         low: &Route<'_>,
@@ -45,7 +45,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Ok(LeafRef { low, leaf })
     }
 
-    /// Gives references back that will not be used.
+    /// Releases references that will not be used.
     pub(in crate::nvtree) fn forget(&self, leaves: impl IntoIterator<Item = LeafRef>) {
         for leaf in leaves {
             self.tails.free(leaf.low.tail);
@@ -158,7 +158,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         let _ = self.finish_rebuild(pm, &mut writer);
     }
 
-    /// The leaves of a quiescent index in order, each with the word of the separator on its left.
+    /// Returns the leaves of a quiescent index in order, each with the word of the separator on its left.
     pub(in crate::nvtree) fn pairs(&self) -> Vec<[u64; 2]> {
         let mut pairs = Vec::new();
         let mut low = 0;

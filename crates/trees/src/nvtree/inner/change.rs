@@ -11,7 +11,7 @@ use super::parent::{Contents, InnerTree, Links, Parent};
 use super::rebuild::Rebuild;
 use pmindex_record::{Route, Separator, Tail};
 
-/// What the one writer owns.
+/// The data of the only writer.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     /// Nodes taken from the arena for promises not yet kept.
@@ -78,7 +78,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Ok(Promise { separator })
     }
 
-    /// Gives an unused promise back.
+    /// Returns an unused promise.
     pub(in crate::nvtree) fn forgo(&self, pm: &impl Medium, promise: &Promise) {
         pm.lock(&self.writer).promised -= 1;
         if let Some(separator) = promise.separator {

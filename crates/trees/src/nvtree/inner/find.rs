@@ -7,8 +7,8 @@ use pmindex_index::Key;
 use super::parent::{Entry, FIRST, InnerTree, Parent};
 use pmindex_record::{OwnedRoute, Route};
 
-/// Where a descent ended: a leaf, and the node that named it, to be validated after the leaf's
-/// version was taken.
+/// The end of a descent: a leaf, and the node that named it, to be validated after the leaf's version was
+/// taken.
 #[derive(Debug)]
 pub(in crate::nvtree) struct Place<'t> {
     pub(in crate::nvtree) entry: Entry,
@@ -16,7 +16,7 @@ pub(in crate::nvtree) struct Place<'t> {
     version: u64,
 }
 
-/// Where a leaf stands among its siblings: a hint, for prefetches.
+/// The position of a leaf among its siblings: a hint for prefetches.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::nvtree) struct Siblings {
     parent: u32,
@@ -24,7 +24,7 @@ pub(in crate::nvtree) struct Siblings {
 }
 
 impl Siblings {
-    /// The place of the right neighbour.
+    /// Returns the place of the right neighbour.
     pub(in crate::nvtree) fn next(self) -> Self {
         Self { at: self.at + 1, ..self }
     }
@@ -36,7 +36,7 @@ impl Place<'_> {
         Siblings { parent: self.entry.parent, at: self.entry.at() }
     }
 
-    /// Whether the leaf is still the one for the route.
+    /// Returns `true` if the leaf is still the one for the route.
     #[inline(always)]
     pub(in crate::nvtree) fn validate(&self, pm: &impl Medium) -> bool {
         self.lock.validate(pm, self.version)
@@ -53,7 +53,7 @@ pub(in crate::nvtree) struct Neighbours<'t> {
 }
 
 impl Neighbours<'_> {
-    /// Whether they still are neighbours, and the leaf the one for its route.
+    /// Returns `true` if they still are neighbours, and the leaf the one for its route.
     pub(in crate::nvtree) fn validate(&self, pm: &impl Medium) -> bool {
         self.named.iter().all(|(lock, version)| lock.validate(pm, *version))
     }
@@ -67,7 +67,7 @@ pub(super) struct Stand<'t, const F: usize> {
 }
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
-    /// The parent that the top names for `route`. Racing: validate the top.
+    /// Returns the parent that the top names for `route`. Racing: validate the top.
     #[inline(always)]
     pub(super) fn named(&self, version: u64, route: &Route<'_>) -> u32 {
         let mut found = self.top.lower_bound(&self.dram, version, route.prefix);
@@ -91,7 +91,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         self.top.parent(&self.dram, found)
     }
 
-    /// The parent of the leaf for `route`, and how many links led to it.
+    /// Returns the parent of the leaf for `route`, and how many links led to it.
     #[inline(always)]
     pub(super) fn find_parent(&self, pm: &impl Medium, route: &Route<'_>) -> (Stand<'_, F>, u32) {
         'restart: loop {
@@ -116,7 +116,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// The leaf for `route`.
+    /// Returns the leaf for `route`.
     #[inline(always)]
     pub(in crate::nvtree) fn find(&self, pm: &impl Medium, route: &Route<'_>) -> Place<'_> {
         let (Stand { index, node, version }, _) = self.find_parent(pm, route);
@@ -124,7 +124,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Place { entry: self.entry(index, node, at), lock: &node.lock, version }
     }
 
-    /// The leaf for `route`, at some moment during the call.
+    /// Returns the leaf for `route`, at some moment during the call.
     pub(in crate::nvtree) fn leaf_of(&self, pm: &impl Medium, route: &Route<'_>) -> u64 {
         loop {
             let place = self.find(pm, route);
@@ -134,19 +134,19 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// The leaf `distance` to the right, if it has the same parent. A hint: nothing is validated.
+    /// Returns the leaf `distance` to the right, if it has the same parent. A hint: nothing is validated.
     pub(in crate::nvtree) fn sibling(&self, siblings: Siblings, distance: usize) -> Option<u64> {
         let node = self.parents.get(siblings.parent);
         let at = siblings.at + distance;
         (at < self.count(node)).then(|| self.leaf(node, at))
     }
 
-    /// The leaf to the left, if it has the same parent. A hint: nothing is validated.
+    /// Returns the leaf to the left, if it has the same parent. A hint: nothing is validated.
     pub(in crate::nvtree) fn left_of(&self, entry: &Entry) -> Option<u64> {
         Some(self.leaf(self.parents.get(entry.parent), entry.at().checked_sub(1)?))
     }
 
-    /// The separator to the left of the leaf for `route`, or `None` for the first leaf. Keys not
+    /// Returns the separator to the left of the leaf for `route`, or `None` for the first leaf. Keys not
     /// greater than it are in the leaves before.
     pub(in crate::nvtree) fn find_low(
         &self,
@@ -159,7 +159,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         })
     }
 
-    /// The leaf for `route` and the one to its left, at some moment during the call.
+    /// Returns the leaf for `route` and the one to its left, at some moment during the call.
     pub(in crate::nvtree) fn find_neighbours(
         &self,
         pm: &impl Medium,
@@ -185,7 +185,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// What `read` makes of the left neighbour of the leaf for `route`, if there is one.
+    /// Returns the result of `read` for the left neighbour of the leaf for `route`, if there is one.
     fn find_left<T>(
         &self,
         pm: &impl Medium,

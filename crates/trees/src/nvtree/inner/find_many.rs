@@ -7,7 +7,7 @@ use pmindex_record::Probe;
 use super::parent::{Entry, InnerTree};
 use pmindex_record::Route;
 
-/// How many keys go down together.
+/// The number of keys that descend together.
 pub(in crate::nvtree) const BATCH: usize = 64;
 
 /// One key's way.
@@ -57,7 +57,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         }
     }
 
-    /// Whether the cursor's leaf is still the one for its route.
+    /// Returns `true` if the cursor's leaf is still the one for its route.
     #[inline(always)]
     pub(in crate::nvtree) fn is_valid(&self, pm: &impl Medium, cursor: &Cursor) -> bool {
         self.parents.get(cursor.entry.parent).lock.validate(pm, cursor.version)

@@ -65,30 +65,30 @@ pub(in crate::nvtree) struct Entry {
 }
 
 impl Entry {
-    /// The first of a node; which leaf it is has not been read.
+    /// Returns the first place of a node; its leaf has not been read.
     #[inline(always)]
     pub(super) fn at_first(parent: u32) -> Self {
         Self { parent, at: 0, word: 0 }
     }
-    /// The leaf.
+    /// Returns the leaf.
     #[inline(always)]
     pub(in crate::nvtree) fn leaf(&self) -> u64 {
         self.word & !SEGMENT
     }
-    /// The segment that is appended to: a hint.
+    /// Returns the segment that is appended to: a hint.
     #[inline(always)]
     pub(in crate::nvtree) fn segment(&self) -> usize {
         (self.word & SEGMENT) as usize
     }
-    /// The place among the siblings.
+    /// Returns the place among the siblings.
     pub(super) fn at(&self) -> usize {
         self.at as usize
     }
-    /// The word of a leaf that is appended to in `segment`.
+    /// Returns the word of a leaf that is appended to in `segment`.
     pub(in crate::nvtree) fn word(leaf: u64, segment: usize) -> u64 {
         leaf | (segment as u64 & SEGMENT)
     }
-    /// The leaf of a word.
+    /// Returns the leaf of a word.
     pub(super) fn leaf_of(word: u64) -> u64 {
         word & !SEGMENT
     }
@@ -140,7 +140,7 @@ pub(super) struct Contents {
 impl<K: Key, const F: usize> InnerTree<K, F> {
     pub(super) const ONE_WORD: bool = matches!(K::SHAPE, Shape::Inline(1));
 
-    /// A tree for up to about `leaves` leaves whose only leaf is `head`.
+    /// Returns a tree for up to about `leaves` leaves whose only leaf is `head`.
     pub(in crate::nvtree) fn new(leaves: u64, head: u64) -> Result<Self, PmError> {
         const { assert!(F >= 3, "a parent-to-leaf node has at least 3 separators") };
         // A node that a split leaves behind has at least F / 2 leaves; rebuilding merges small ones.
@@ -163,12 +163,12 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Ok(tree)
     }
 
-    /// The medium that the nodes are in.
+    /// Returns the medium that the nodes are in.
     pub(in crate::nvtree) fn medium(&self) -> &Mapped {
         &self.dram
     }
 
-    /// The leaf that `route` takes. Racing: validate the node.
+    /// Returns the leaf that `route` takes. Racing: validate the node.
     #[inline(always)]
     pub(super) fn leaf_index(&self, index: u32, node: &Parent<F>, route: &Route<'_>) -> usize {
         let at = self.dram.count_less(&node.keys, route.prefix);
@@ -188,7 +188,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Entry { parent: index, at: at as u32, word }
     }
 
-    /// The entry in an entry's place.
+    /// Returns the entry in an entry's place.
     #[inline(always)]
     pub(super) fn reread(&self, &Entry { parent, at, .. }: &Entry) -> Entry {
         self.entry(parent, self.parents.get(parent), at as usize)
@@ -234,13 +234,13 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         ((self.dram.load_word(&node.count) & !DEAD) as usize).clamp(1, F + 1)
     }
 
-    /// The neighbours.
+    /// Returns the neighbours.
     #[inline(always)]
     pub(super) fn links(&self, node: &Parent<F>) -> Links {
         Links::from_word(self.dram.load_word(&node.links))
     }
 
-    /// The node to go to instead of this one, if the keys of `route` are not here: the left one, if
+    /// Returns the node to go to instead of this one, if the keys of `route` are not here: the left one, if
     /// this was taken out, or the right one. Racing: validate the node.
     #[inline(always)]
     pub(super) fn aside(&self, index: u32, node: &Parent<F>, route: &Route<'_>) -> Option<u32> {
@@ -294,7 +294,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Separator { prefix, tail: self.tail(|tree| &tree.parent_tails.get(index).tails[at]) }
     }
 
-    /// The separator behind a node's last leaf.
+    /// Returns the separator behind a node's last leaf.
     pub(super) fn high(&self, index: u32) -> Separator {
         let prefix = self.dram.load_word(&self.parents.get(index).high);
         Separator { prefix, tail: self.tail(|tree| &tree.parent_tails.get(index).high) }
@@ -409,7 +409,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         self.dram.store_word(&node.count, DEAD | self.count(node) as u64);
     }
 
-    /// Whether a node was taken out. For the holder of `writer`.
+    /// Returns `true` if a node was taken out. For the holder of `writer`.
     pub(super) fn is_dead(&self, index: u32) -> bool {
         self.dram.load_word(&self.parents.get(index).count) & DEAD != 0
     }

@@ -31,8 +31,8 @@ pub(super) struct Rebuild {
 }
 
 impl<K: Key, const F: usize> InnerTree<K, F> {
-    /// Whether this many nodes without a place in the top, or a path of this many links, call for a rebuild.
-    /// A rebuild visits every parent, so it waits until a share of them is new.
+    /// Returns `true` if a rebuild is due: for this number of nodes without a place in the top, or a path of this
+    /// number of links. A rebuild visits every parent, so it waits until a share of them is new.
     pub(super) fn is_rebuild_due(&self, unnamed: u64, hops: u32) -> bool {
         hops >= MOST_HOPS || unnamed > 4 + self.parents.len() as u64 / 32
     }
@@ -63,7 +63,7 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         let _ = self.step(pm, &mut writer);
     }
 
-    /// A step of background work, if there is any; whether there was.
+    /// Does a step of background work; returns whether there was any.
     pub(in crate::nvtree) fn maintain(&self, pm: &impl Medium) -> Result<bool, PmError> {
         let mut writer = pm.lock(&self.writer);
         if writer.rebuild.is_none() {
@@ -77,13 +77,13 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         Ok(true)
     }
 
-    /// A whole rebuild, at once.
+    /// Does a whole rebuild at once.
     pub(super) fn rebuild_now(&self, pm: &impl Medium) -> Result<(), PmError> {
         let mut writer = pm.lock(&self.writer);
         self.finish_rebuild(pm, &mut writer)
     }
 
-    /// Two whole rebuilds, after which everything that was taken out is free.
+    /// Does two whole rebuilds, after which everything that was taken out is free.
     pub(super) fn rebuild_twice(
         &self,
         pm: &impl Medium,
@@ -136,13 +136,13 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
         self.prefetch_links(self.parents.get(node.saturating_add(AHEAD).min(last)));
     }
 
-    /// The node after `last`, which may have been taken out meanwhile.
+    /// Returns the node after `last`, which may have been taken out meanwhile.
     fn next_of(&self, last: Option<u32>) -> Option<u32> {
         let Some(last) = last else { return Some(FIRST) };
         self.links(self.parents.get(self.heir_of(last))).right
     }
 
-    /// The node itself, or where the one that was taken out sends readers.
+    /// Returns the node itself, or where the one that was taken out sends readers.
     fn heir_of(&self, mut node: u32) -> u32 {
         while self.is_dead(node) {
             node = self.links(self.parents.get(node)).left.unwrap_or(FIRST);
@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// A tree of leaves at multiples of 64; leaf `n` has the keys from `10 n + 1` to `10 n + 10`.
+    /// Returns a tree of leaves at multiples of 64; leaf `n` has the keys from `10 n + 1` to `10 n + 10`.
     fn of_leaves(count: u64) -> InnerTree<u64, 3> {
         let tree = InnerTree::<u64, 3>::new(count, 64).expect("memory");
         for number in 1..count {

@@ -82,7 +82,7 @@ impl Top {
         Ok(Self { lock: VersionLock::new(), buffers, starts, one_word })
     }
 
-    /// The first place whose key is not less than `prefix`. Racing: validate the version.
+    /// Returns the first place whose key is not less than `prefix`. Racing: validate the version.
     #[inline(always)]
     pub(super) fn lower_bound(&self, dram: &Mapped, version: u64, prefix: u64) -> Found {
         let buffer = in_use(version);
@@ -105,20 +105,20 @@ impl Top {
         Found { buffer, at: (node * FANOUT as u64 + at).min(len - 1), len }
     }
 
-    /// The parent at a place. Racing: validate the version.
+    /// Returns the parent at a place. Racing: validate the version.
     #[inline(always)]
     pub(super) fn parent(&self, dram: &Mapped, found: Found) -> u32 {
         let (node, at) = place(found.at);
         dram.load_word(&self.buffers[found.buffer].parents.get(node)[at]) as u32
     }
 
-    /// The parent at place `at` of those named at `version`. Racing: validate the version.
+    /// Returns the parent at place `at` of those named at `version`. Racing: validate the version.
     pub(super) fn parent_at(&self, dram: &Mapped, version: u64, at: u64) -> u32 {
         let len = self.len(version);
         self.parent(dram, Found { buffer: in_use(version), at: at.min(len.saturating_sub(1)), len })
     }
 
-    /// The tail of the key at place `at`. Racing: validate the version.
+    /// Returns the tail of the key at place `at`. Racing: validate the version.
     pub(super) fn tail(&self, dram: &Mapped, found: Found, at: u64) -> Tail {
         let (node, at) = place(at);
         Tail::from_word(dram.load_word(&self.buffers[found.buffer].tails.get(node)[at]))
@@ -217,7 +217,7 @@ fn in_use(version: u64) -> usize {
     (version >> 1 & 1) as usize
 }
 
-/// The node of a place of level 0, and the place in it.
+/// Returns the node of a place of level 0, and the place in it.
 #[inline(always)]
 fn place(at: u64) -> (u32, usize) {
     ((at / FANOUT as u64) as u32, at as usize % FANOUT)
