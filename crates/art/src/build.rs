@@ -14,7 +14,7 @@ const ROW: u32 = 64;
 pub trait Sorted {
     /// Returns the number of leaves.
     fn len(&self) -> usize;
-    /// Whether there are no leaves.
+    /// Returns `true` if there are no leaves.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

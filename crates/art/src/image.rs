@@ -376,7 +376,7 @@ impl Share<'_, '_> {
         }
     }
 
-    /// Whether the word is a leaf or empty.
+    /// Returns `true` if the word is a leaf or empty.
     #[inline(always)]
     fn is_end(word: u64) -> bool {
         word == 0 || word & 7 == 7
@@ -454,7 +454,7 @@ mod tests {
 
     const KEYS: u64 = 3000;
 
-    /// The two bytes with the fewest values come first, so that there are nodes of all sizes.
+    /// Returns a key: the two bytes with the fewest values come first, so that there are nodes of all sizes.
     fn key(n: u64) -> [u8; 3] {
         [(n % 7) as u8, (n / 7 % [256, 40, 10, 4, 3, 2, 1][(n % 7) as usize]) as u8, (n / 91) as u8]
     }

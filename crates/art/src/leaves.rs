@@ -86,7 +86,7 @@ pub trait Leaves {
     /// The errors of reading it; the tree's operation returns them, and changes nothing.
     fn load_key(&self, leaf: u64, key: &mut KeyBuf) -> Result<(), PmError>;
 
-    /// Whether the key of `leaf` is `key`.
+    /// Returns `true` if the key of `leaf` is `key`.
     ///
     /// # Errors
     /// As [`load_key`](Self::load_key).

@@ -104,7 +104,7 @@ impl Meta {
     pub(crate) fn prefix_len(self) -> usize {
         (self.0 >> 48 & 0xff) as usize
     }
-    /// Whether this is the meta word of a [`Node4`] without a prefix, with a child.
+    /// Returns `true` if this is the meta word of a [`Node4`] without a prefix, with a child.
     #[inline(always)]
     pub(crate) fn is_bare(self) -> bool {
         ((self.0 >> 32) as u32).wrapping_sub(1) < 4
@@ -299,7 +299,7 @@ impl Nodes {
         }
     }
 
-    /// Whether the node has a child for `byte`. Racing: validate.
+    /// Returns `true` if the node has a child for `byte`. Racing: validate.
     #[inline(always)]
     pub(crate) fn has_child(&self, node: Node<'_>, byte: u8) -> bool {
         let cell = self.find(node, self.meta(node), byte);

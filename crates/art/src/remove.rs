@@ -177,7 +177,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// Whether a key ends at the node.
+    /// Returns `true` if a key ends at the node.
     #[inline(always)]
     fn ends(&self, node: Node<'_>) -> bool {
         !self.nodes.dram.load(&node.head().end).is_nothing()

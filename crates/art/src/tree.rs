@@ -47,7 +47,7 @@ pub struct Place<'t> {
 }
 
 impl Place<'_> {
-    /// Whether the leaf has been linked here continuously until now. Then everything read of the leaf before
+    /// Returns `true` if the leaf has been linked here continuously until now. Then everything read of the leaf before
     /// this call belongs to it, and not to a later use of its memory.
     #[inline(always)]
     #[must_use]
@@ -117,7 +117,7 @@ impl Nodes {
         (At { lock, version, depth: 0 }, self.dram.load(&root.child))
     }
 
-    /// Whether a node that a search reaches may be part of a chain. Racing: a hint.
+    /// Returns `true` if a node that a search reaches may be part of a chain. Racing: a hint.
     #[inline(always)]
     pub(crate) fn is_chain(
         &self,
@@ -338,7 +338,7 @@ impl<'t, L: Leaves> Tree<'t, L> {
         }
     }
 
-    /// Whether the tree has no leaf.
+    /// Returns `true` if the tree has no leaf.
     pub fn is_empty(&self, pm: &impl Medium) -> bool {
         loop {
             let (at, child) = self.start(pm);

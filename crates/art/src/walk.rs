@@ -246,9 +246,9 @@ struct Walk<'t, 'b, L> {
 
 /// The outcome of replacing a node by its children.
 struct Expanded {
-    /// Whether the first child is on the bound's own path.
+    /// `true` if the first child is on the bound's own path.
     edge: bool,
-    /// Whether children are left out.
+    /// `true` if children are left out.
     cut: bool,
 }
 
@@ -258,7 +258,7 @@ struct Inside {
     depth: usize,
     /// The byte from which on they are inside; `None` if none are.
     from: Option<u8>,
-    /// Whether the leaf that ends here is inside.
+    /// `true` if the leaf that ends here is inside.
     leaf: bool,
     /// The byte of the bound's own path, whose child may be the first.
     edge: Option<u8>,
@@ -444,7 +444,7 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
         }
     }
 
-    /// Whether a leaf on the bound's own path is on the right side of the bound.
+    /// Returns `true` if a leaf on the bound's own path is on the right side of the bound.
     fn is_inside(&self, leaf: u64) -> Result<bool, PmError> {
         let mut key = KeyBuf::new();
         self.tree.leaves.load_key(leaf, &mut key)?;

@@ -93,7 +93,7 @@ fn listed() -> Listed<fn() -> String> {
     }
 }
 
-/// The name of the index under the buffers of a logged one.
+/// Returns the name of the index under the buffers of a logged one.
 fn base_name(name: &str) -> String {
     format!("{name}.base")
 }

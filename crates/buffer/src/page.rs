@@ -89,7 +89,7 @@ const fn mix(at: u64, word: u64) -> u64 {
 }
 
 impl Layout {
-    /// The layout of pages of this number of words, of the buffer with this identity.
+    /// Returns the layout of pages of this number of words, of the buffer with this identity.
     #[must_use]
     pub fn new(words: usize, sums: Sums, identity: u64) -> Self {
         let partitions = sums.partitions();

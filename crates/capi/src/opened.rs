@@ -212,7 +212,7 @@ impl<K: FromC, V: FromC> Opened<K, V> for MapOf<K, V> {
         as_type::<Map<u64, u64>>(&self.map).map(|map| map as _)
     }
 
-    /// The store keeps its index open until the store itself is closed.
+    /// Does nothing: the store keeps its index open until the store itself is closed.
     fn close(self) -> Result<(), Fault> {
         Ok(())
     }

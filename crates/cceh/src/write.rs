@@ -23,8 +23,8 @@ use crate::index::Cceh;
 use crate::layout::{Cover, Sought, has_block};
 use crate::segment::{Found, Segment, value_of};
 
-/// A removal checks whether a segment has few records after this many changes under a lock: a prime, which no
-/// pattern of writes avoids; in tiny segments each time.
+/// Returns the number of changes under a lock after which a removal checks whether a segment has few records: a
+/// prime, which no pattern of writes avoids; in tiny segments every change.
 const fn look(lines: usize) -> u64 {
     if lines < 31 { 1 } else { 31 }
 }

@@ -102,7 +102,7 @@ pub(crate) fn find_sized(name: &str, records: usize) -> Result<&'static Entry, C
     Err(CliError::Option { what })
 }
 
-/// The entry of an index that lives in a pool.
+/// Returns the entry of an index that lives in a pool.
 const fn in_pool<I: PmIndex<u64, u64, Mapped> + 'static>() -> Entry {
     let bytes = Some(pool_makers::<Vec<u8>, Vec<u8>, AnyKind>());
     Entry { name: I::NAME, integers: pool_makers::<u64, u64, Typed<I>>(), bytes }
@@ -119,12 +119,12 @@ where
     Entry { name, integers: pool_makers::<u64, u64, N>(), bytes }
 }
 
-/// The entry of an index with nodes of another size, for integers.
+/// Returns the entry of an index with nodes of another size, for integers.
 const fn sized<I: PmIndex<u64, u64, Mapped> + 'static>(name: &'static str) -> Entry {
     Entry { name, integers: pool_makers::<u64, u64, Typed<I>>(), bytes: None }
 }
 
-/// The entry of an index in volatile memory: nothing is flushed, nothing survives.
+/// Returns the entry of an index in volatile memory: nothing is flushed, nothing survives.
 const fn in_memory<I: PmIndex<u64, u64, Mapped> + 'static>(name: &'static str) -> Entry {
     Entry { name, integers: in_memory_makers::<u64, u64, Typed<I>>(), bytes: None }
 }
@@ -136,7 +136,7 @@ const BWTREE: Entry =
 const YARDSTICK: Entry =
     Entry { name: Yardstick::NAME, integers: yardstick_makers(), bytes: Some(yardstick_makers()) };
 
-/// The peers of this program.
+/// Returns the peers of this program.
 fn peers() -> &'static [Entry] {
     static PEERS: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         let entry = |peer: &Peer| Entry { name: peer.name, integers: peer::makers(), bytes: None };

@@ -30,7 +30,7 @@ impl At<'_> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
 {
-    /// The leaf for `key`, unlocked at the version returned.
+    /// Returns the leaf for `key`, unlocked at the version returned.
     #[inline(always)]
     pub(crate) fn locate(&self, key: &Sought<'_>) -> Result<At<'_>, PmError> {
         self.locate_as(key, false)
@@ -106,7 +106,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Err(PmError::Corrupt { what: "the list of leaves has no end", offset: at.leaf })
     }
 
-    /// The next leaf, if the key belongs to it or to a later one. Racing: validate `at`.
+    /// Returns the next leaf, if the key belongs to it or to a later one. Racing: validate `at`.
     fn step_right<'t>(&'t self, at: &At<'t>, key: &Sought<'_>) -> Result<Option<At<'t>>, PmError> {
         let pm = self.pm();
         let next = self.leaf(at.leaf)?.next(pm);
@@ -120,12 +120,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(beyond.then_some(At { leaf: next, lock, version, hint: Hint::default() }))
     }
 
-    /// The low of a leaf that is not the first. Racing: validate.
+    /// Returns the low of a leaf that is not the first. Racing: validate.
     pub(crate) fn low_of(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<Sought<'static>, PmError> {
         self.low_from(leaf.low(self.pm()))
     }
 
-    /// The low that a leaf's word stands for.
+    /// Returns the low that a leaf's word stands for.
     pub(crate) fn low_from(&self, word: u64) -> Result<Sought<'static>, PmError> {
         if Form::<K, V>::WORD_KEY {
             return Ok(Sought::of_word(word));
@@ -143,7 +143,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The value of `key`. No flush, no fence.
+    /// Returns the value of `key`. No flush, no fence.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.get_inner(key).noted(&self.pool)
@@ -162,7 +162,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(self.look_up(key, read).noted(&self.pool)?.is_some())
     }
 
-    /// Whether `key` is present.
+    /// Returns `true` if `key` is present.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         self.contains_key_inner(key).noted(&self.pool)
@@ -223,7 +223,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Err(PmError::Corrupt { what: "the list of leaves has no end", offset: next })
     }
 
-    /// The places of a leaf's records: neither transient duplicates nor what belongs to the next
+    /// Returns the places of a leaf's records: neither transient duplicates nor what belongs to the next
     /// leaf. Racing: validate.
     pub(crate) fn records_of(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<Vec<usize>, PmError> {
         let image = leaf.image(self.pm());
@@ -241,7 +241,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(records)
     }
 
-    /// The blocks of a leaf's records, and of its low.
+    /// Returns the blocks of a leaf's records, and of its low.
     pub(crate) fn blocks_of(&self, leaf: &Leaf<'_, K, V, LEAF>, records: &[usize]) -> Vec<u64> {
         let pm = self.pm();
         let mut blocks = Vec::new();

@@ -259,7 +259,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(entry)
     }
 
-    /// The place among `leaves` of the leaf, which is locked at the version at which it was located.
+    /// Returns the place among `leaves` of the leaf, which is locked at the version at which it was located.
     fn hold(&mut self, at: &At<'t>) -> Option<usize> {
         let pm = self.tree.pm();
         let leaf = self.tree.leaf(at.leaf).ok()?;
@@ -306,7 +306,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// All but the end of [`commit`](Self::commit).
+    /// Does all but the end of [`commit`](Self::commit).
     fn persist(&mut self) -> Result<(), PmError> {
         let pm = self.tree.pm();
         match self.op.take() {

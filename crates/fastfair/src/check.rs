@@ -59,7 +59,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(records)
     }
 
-    /// The low as the separator on the leaf's left must be; `None` for the first leaf.
+    /// Returns the low as the separator on the leaf's left must be; `None` for the first leaf.
     fn check_low(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<Option<Separator>, PmError> {
         let pm = self.pm();
         if pm.load(&self.root()?.head).offset() == leaf.offset() {
@@ -106,7 +106,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// A leaf that says so has no dead entries but free ones.
+    /// Checks that a leaf marked as whole has no dead entries but free ones.
     fn check_whole(&self, leaf: &Leaf<'_, K, V, LEAF>, entries: &[usize]) -> Result<(), PmError> {
         let pm = self.pm();
         let image = leaf.image(pm);
@@ -125,7 +125,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The offsets of all blocks of a quiescent index: root, nodes, lows, record blocks.
+    /// Returns the offsets of all blocks of a quiescent index: root, nodes, lows, record blocks.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         let mut blocks = vec![self.entry.root::<Root>().offset()];
         self.visit_nodes(&mut |node| {

@@ -22,7 +22,7 @@ pub(crate) struct Sought<'k> {
 
 static GREATEST: [u8; MAX_KEY_BYTES + 1] = [0xff; MAX_KEY_BYTES + 1];
 
-/// The first 8 bytes as a number that orders byte strings, ties excepted.
+/// Returns the first 8 bytes as a number that orders byte strings, ties excepted.
 fn prefix_of(bytes: &[u8]) -> u64 {
     let mut first = [0; 8];
     let n = bytes.len().min(8);
@@ -61,19 +61,19 @@ impl<'k> Sought<'k> {
         }
     }
 
-    /// A key of one word.
+    /// Returns a key of one word.
     #[inline(always)]
     pub(crate) fn of_word(word: u64) -> Self {
         Self { word, bytes: Cow::Borrowed(&[]) }
     }
 
-    /// A key's bytes, or a separator's.
+    /// Returns a key's bytes, or a separator's.
     pub(crate) fn of_bytes(bytes: impl Into<Cow<'k, [u8]>>) -> Self {
         let bytes = bytes.into();
         Self { word: prefix_of(&bytes), bytes }
     }
 
-    /// The least key that is greater.
+    /// Returns the least key that is greater.
     pub(crate) fn successor<K: Key>(&self) -> Sought<'static> {
         match K::SHAPE {
             Shape::Inline(1) => Sought::of_word(self.word.saturating_add(1)),
@@ -87,12 +87,12 @@ impl<'k> Sought<'k> {
 }
 
 impl<K: Key, V: Value> Form<K, V> {
-    /// The offset of an entry's block.
+    /// Returns the offset of an entry's block.
     pub(crate) const fn block(entry: Entry) -> u64 {
         entry[Self::BLOCK_WORD]
     }
 
-    /// The entry of a record; `block` counts only where there is one.
+    /// Returns the entry of a record; `block` counts only where there is one.
     #[inline(always)]
     pub(crate) fn entry(key: &Sought<'_>, datum: &PairValue<'_>, block: u64) -> Entry {
         match (Self::WORD_KEY, Self::HAS_BLOCK) {
@@ -197,7 +197,7 @@ impl<K: Key, V: Value> Form<K, V> {
         Pair::<K, V>::value_into(pool, Self::block(entry), value)
     }
 
-    /// The record of an entry, for a scan.
+    /// Returns the record of an entry, for a scan.
     pub(crate) fn readable<M: Medium>(pool: &Pool<M>, entry: Entry) -> InEntry<'_, M> {
         InEntry { pool, entry }
     }

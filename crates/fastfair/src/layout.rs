@@ -115,7 +115,7 @@ impl LeafState {
     pub(crate) const fn is_of(self, era: u64) -> bool {
         self.0 >> 1 == era
     }
-    /// Whether no process has written it up to `era`: the root's era, or this word, is damaged.
+    /// Returns `true` if no process has written it up to `era`: the root's era, or this word, is damaged.
     pub(crate) const fn is_after(self, era: u64) -> bool {
         self.0 >> 1 > era
     }
@@ -126,7 +126,7 @@ impl LeafState {
     pub(crate) const fn with_zero(self, zero: bool) -> Self {
         Self(self.0 & !Self::ZERO | zero as u64)
     }
-    /// The same leaf, whole in `era`.
+    /// Returns the same leaf, whole in `era`.
     pub(crate) const fn in_era(self, era: u64) -> Self {
         Self(era << 1 | self.0 & Self::ZERO)
     }
@@ -154,9 +154,9 @@ impl Child {
 pub(crate) struct Form<K, V>(PhantomData<fn() -> (K, V)>);
 
 impl<K: Key, V: Value> Form<K, V> {
-    /// Whether the key is the id.
+    /// `true` if the key is the id.
     pub(crate) const WORD_KEY: bool = Pair::<K, V>::WORD_KEY;
-    /// Whether records have a block out of line.
+    /// `true` if records have a block out of line.
     pub(crate) const HAS_BLOCK: bool = Pair::<K, V>::HAS_BLOCK;
     /// The word of an entry that points to the block.
     pub(crate) const BLOCK_WORD: usize = Self::WORD_KEY as usize;
@@ -188,13 +188,13 @@ impl<K: Key, V: Value, const LEAF: usize, const F: usize> Geometry<K, V, LEAF, F
         assert!(F >= 3 && F <= 1024, "an inner node has 3 to 1024 separators");
     };
 
-    /// The hash that stands for this layout in the pool's directory.
+    /// Returns the hash of this layout for the pool's directory.
     pub(crate) fn id() -> u64 {
         let () = Self::VALID;
         Self::id_of(&K::type_name(), &V::type_name())
     }
 
-    /// The same for types of these names.
+    /// Returns the hash of the layout for types with these names.
     pub(crate) fn id_of(key: &str, value: &str) -> u64 {
         hash_bytes(format!("{FORMAT} {key} {value} {LEAF} {F}").as_bytes())
     }

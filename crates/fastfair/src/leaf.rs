@@ -26,7 +26,7 @@ impl<K, V, const LEAF: usize> Clone for Leaf<'_, K, V, LEAF> {
 }
 impl<K, V, const LEAF: usize> Copy for Leaf<'_, K, V, LEAF> {}
 
-/// The word of entry `i`'s id; the other follows.
+/// Returns the word of entry `i`'s id; the other follows.
 #[inline(always)]
 pub(crate) const fn id_word(i: usize) -> usize {
     HEADER_WORDS + 2 * i
@@ -39,7 +39,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// An empty leaf.
+    /// Returns an empty leaf.
     pub(crate) fn new(state: LeafState, next: u64, low: u64) -> Self {
         let mut words = [0; MAX_LEAF_WORDS];
         words[..3].copy_from_slice(&[state.into_word(), next, low]);
@@ -62,13 +62,13 @@ impl Image {
         self.words[id_word(i)..][..2].copy_from_slice(&entry);
     }
 
-    /// Whether entry `i`, in an image without duplicates, is dead by its id.
+    /// Returns `true` if entry `i`, in an image without duplicates, is dead by its id.
     #[inline(always)]
     pub(crate) fn is_free(&self, i: usize) -> bool {
         self.words[id_word(i)] == 0 && !(i == 0 && self.state().has_zero())
     }
 
-    /// The entries of a leaf of `leaf` entries, in an image without duplicates, that are dead by their
+    /// Returns the entries of a leaf of `leaf` entries, in an image without duplicates, that are dead by their
     /// ids, as bits.
     #[inline(always)]
     pub(crate) fn free(&self, leaf: usize) -> u64 {
@@ -89,7 +89,7 @@ impl Image {
         Gap { after: after.checked_ilog2().map(|after| after as usize), before }
     }
 
-    /// The entries of a leaf of `leaf` entries that are not dead by their ids: transient duplicates
+    /// Returns the entries of a leaf of `leaf` entries that are not dead by their ids: transient duplicates
     /// are left out.
     #[inline(always)]
     pub(crate) fn records(&self, leaf: usize) -> impl Iterator<Item = usize> + '_ {
@@ -107,7 +107,7 @@ impl Image {
 }
 
 impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
-    /// The leaf at `offset`.
+    /// Returns the leaf at `offset`.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the pool has no room for a leaf there.
@@ -122,7 +122,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         self.offset
     }
 
-    /// All its words.
+    /// Returns all its words.
     pub(crate) fn words(&self) -> &'p [PmU64] {
         self.words
     }
@@ -141,30 +141,30 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         &self.words[1]
     }
 
-    /// The next leaf's offset, or 0.
+    /// Returns the next leaf's offset, or 0.
     #[inline(always)]
     pub(crate) fn next(&self, pm: &impl Medium) -> u64 {
         pm.load_word(self.next_cell())
     }
 
-    /// The low's word.
+    /// Returns the low's word.
     pub(crate) fn low(&self, pm: &impl Medium) -> u64 {
         pm.load_word(&self.words[2])
     }
 
-    /// The cell of entry `i`'s id.
+    /// Returns the cell of entry `i`'s id.
     #[inline(always)]
     pub(crate) fn id_cell(&self, i: usize) -> &'p PmU64 {
         &self.words[id_word(i)]
     }
 
-    /// The cell of entry `i`'s other word.
+    /// Returns the cell of entry `i`'s other word.
     #[inline(always)]
     pub(crate) fn other_cell(&self, i: usize) -> &'p PmU64 {
         &self.words[id_word(i) + 1]
     }
 
-    /// The cell that points to the block of entry `i`.
+    /// Returns the cell that points to the block of entry `i`.
     pub(crate) fn block_cell(&self, i: usize) -> &'p PmU64 {
         &self.words[id_word(i) + Form::<K, V>::BLOCK_WORD]
     }
@@ -177,7 +177,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         Image { words }
     }
 
-    /// Whether no entry is a record.
+    /// Returns `true` if no entry is a record.
     #[inline(always)]
     pub(crate) fn is_empty(&self, pm: &impl Medium) -> bool {
         let entries = &self.words[HEADER_WORDS..HEADER_WORDS + 2 * LEAF];
@@ -194,7 +194,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Leaf<'p, K, V, LEAF> {
         LEAF - free + usize::from(self.state(pm).has_zero())
     }
 
-    /// The entry of a key: of transient duplicates the first. Racing: validate.
+    /// Returns the entry of a key: of transient duplicates the first. Racing: validate.
     #[inline(always)]
     pub(crate) fn find<M: Medium>(
         &self,

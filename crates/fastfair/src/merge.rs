@@ -41,7 +41,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Two leaves with at most this many records together become one.
     const MERGED: usize = LEAF * 3 / 4;
 
-    /// Whether a leaf from which a record was removed looks for a neighbour to merge with: not every time,
+    /// Returns `true` if a leaf from which a record was removed looks for a neighbour to merge with: not every time,
     /// since that takes about as long as the removal.
     #[inline(always)]
     pub(crate) const fn is_time_to_look(left: usize) -> bool {
@@ -194,7 +194,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         link(pool, op, left.next_cell(), copy.next(pm))
     }
 
-    /// The records of a leaf, which move to another.
+    /// Returns the records of a leaf, which move to another.
     fn entries_of(
         &self,
         leaf: &Leaf<'_, K, V, LEAF>,

@@ -152,7 +152,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     Leaves<'t, K, V, M, LEAF, INNER>
 {
-    /// The leaf to read next at the front, or `None` after the last.
+    /// Returns the leaf to read next at the front, or `None` after the last.
     fn front_leaf(&self, lower: &Bound<K>) -> Result<Option<At<'t>>, PmError> {
         let (tree, pm) = (self.tree, self.tree.pm());
         if let Front::After(last) = &self.front {
@@ -181,7 +181,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Some(at))
     }
 
-    /// The leaf to read next at the back.
+    /// Returns the leaf to read next at the back.
     fn back_leaf(&self, upper: &Bound<K>) -> Result<At<'t>, PmError> {
         match (&self.back, upper) {
             (Back::Below(low), _) => self.tree.locate(low),

@@ -140,7 +140,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(tree)
     }
 
-    /// The era of this opening, and the number of records if it is known.
+    /// Returns the era of this opening, and the number of records if it is known.
     fn next_era(pool: &Pool<M>, root: &Root) -> (u64, Option<u64>) {
         let pm = pool.pm();
         let (closed, mut era) = (pm.load(&root.closed), pm.load(&root.era));
@@ -153,7 +153,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         (era, closed.checked_sub(1))
     }
 
-    /// The first leaf; makes it where a crash in `create` left none.
+    /// Returns the first leaf; makes it where a crash in `create` left none.
     fn head(pool: &Pool<M>, root: &Root, era: u64) -> Result<(), PmError> {
         let pm = pool.pm();
         if !pm.load(&root.head).is_null() {

@@ -56,7 +56,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.make_durable(leaf)
     }
 
-    /// The end of a repair. Even if nothing was to be done: a split that failed in this process may
+    /// Ends a repair. Even if nothing was to be done: a split that failed in this process may
     /// have done it, and not made it durable.
     fn make_durable(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
         let repaired = self.pm().flush_words(leaf.words());

@@ -44,7 +44,7 @@ enum Shift {
 }
 
 impl Gap {
-    /// The shortest shift in a leaf of `leaf` entries; `None` if all are taken.
+    /// Returns the shortest shift in a leaf of `leaf` entries; `None` if all are taken.
     #[inline(always)]
     fn shift(self, image: &Image, leaf: usize, is_zero: bool) -> Option<Shift> {
         let start = self.after.map_or(0, |after| after + 1);

@@ -117,7 +117,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Linked { leaf, low, separator })
     }
 
-    /// A block with the low of a new leaf, which starts between two keys of bytes; its offset. Durable
+    /// Returns a block with the low of a new leaf, which starts between two keys of bytes; its offset. Durable
     /// before any leaf points to it.
     pub(crate) fn write_low(
         &self,

@@ -54,7 +54,7 @@ pub struct FastFair<K, V, M: Medium = Mapped, const LEAF: usize = 30, const INNE
     pub(crate) locks: VersionTable,
     /// The record counts of the leaves of each lock, changed under it.
     pub(crate) tally: Tally,
-    /// Whether a leaf of this era may not be whole: a change of it failed or panicked.
+    /// `true` if a leaf of this era may not be whole: a change of it failed or panicked.
     pub(crate) unfinished: AtomicBool,
     pub(crate) report: RecoveryReport,
     pub(crate) value: std::marker::PhantomData<fn() -> (K, V)>,
@@ -78,13 +78,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.pool.pm()
     }
 
-    /// The leaf at `offset`.
+    /// Returns the leaf at `offset`.
     #[inline(always)]
     pub(crate) fn leaf(&self, offset: u64) -> Result<Leaf<'_, K, V, LEAF>, PmError> {
         Leaf::at(&self.pool, offset)
     }
 
-    /// The lock of the leaf at `offset`.
+    /// Returns the lock of the leaf at `offset`.
     #[inline(always)]
     pub(crate) fn lock_of(&self, offset: u64) -> &VersionLock {
         self.locks.of(offset)

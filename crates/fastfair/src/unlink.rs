@@ -45,7 +45,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The low of a leaf, `None` inside if it is the first; `None` if the leaf has changed.
+    /// Returns the low of a leaf, `None` inside if it is the first; `None` if the leaf has changed.
     #[allow(clippy::option_option, clippy::type_complexity, reason = "two kinds of nothing")]
     pub(crate) fn low_at(&self, at: &At<'_>) -> Option<Result<Option<Sought<'static>>, PmError>> {
         let pm = self.pm();

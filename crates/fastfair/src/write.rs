@@ -74,7 +74,7 @@ pub(crate) struct Held<'t, K, V, M: Medium, const LEAF: usize> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
 {
-    /// The change of a leaf whose lock is held.
+    /// Returns the change of a leaf whose lock is held.
     #[inline(always)]
     pub(crate) fn change<'t>(
         &'t self,

@@ -12,7 +12,7 @@ use crate::tree::Hart;
 impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     Hart<K, V, M, CHUNK, PREFIX>
 {
-    /// The record of the probe's key, linked when it was found.
+    /// Returns the record of the probe's key, linked when it was found.
     ///
     /// # Errors
     /// [`PmError::Corrupt`]: damage keeps the search from telling whether the key is there.
@@ -118,7 +118,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
     }
 
-    /// The value of `key`. No flush, no fence.
+    /// Returns the value of `key`. No flush, no fence.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.get_inner(key).noted(&self.pool)
@@ -191,7 +191,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         })
     }
 
-    /// Whether `key` is present.
+    /// Returns `true` if `key` is present.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
         self.contains_key_inner(key).noted(&self.pool)

@@ -104,7 +104,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
     }
 
-    /// The offsets of all blocks of a quiescent index: root, table, chunks.
+    /// Returns the offsets of all blocks of a quiescent index: root, table, chunks.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         let mut blocks = vec![self.entry.root::<Root>().offset()];
         // As the medium has them, not as DRAM believes.

@@ -52,7 +52,7 @@ impl<const PREFIX: usize> Directory<PREFIX> {
     /// The number of entries.
     pub(crate) const ENTRIES: usize = prefixes(PREFIX);
 
-    /// An empty directory.
+    /// Returns an empty directory.
     pub(crate) fn new() -> Result<Self, PmError> {
         const { assert!(PREFIX <= MAX_PREFIX, "a prefix has at most 3 bytes") };
         let words = Self::ENTRIES.div_ceil(64);
@@ -87,7 +87,7 @@ impl<const PREFIX: usize> Directory<PREFIX> {
         &key[PREFIX.min(key.len())..]
     }
 
-    /// The root of an entry's tree.
+    /// Returns the root of an entry's tree.
     #[inline(always)]
     pub(crate) fn root(&self, entry: usize) -> &TreeRoot {
         self.roots.get(entry as u32)
@@ -104,7 +104,7 @@ impl<const PREFIX: usize> Directory<PREFIX> {
         }
     }
 
-    /// The first used entry from `from` on, or the last one up to it.
+    /// Returns the first used entry from `from` on, or the last one up to it.
     pub(crate) fn next(&self, from: usize, up: bool) -> Option<usize> {
         let word = |at: usize| self.dram.load(self.used.get(at as u32));
         if let Some(found) = in_word(word(from / 64), from % 64, up) {
@@ -141,7 +141,7 @@ impl<const PREFIX: usize> Directory<PREFIX> {
         }
     }
 
-    /// The entry after one, or before it.
+    /// Returns the entry after one, or before it.
     pub(crate) fn step(entry: usize, up: bool) -> Option<usize> {
         if up { Some(entry + 1).filter(|&e| e < Self::ENTRIES) } else { entry.checked_sub(1) }
     }
@@ -152,7 +152,7 @@ impl<const PREFIX: usize> Directory<PREFIX> {
     }
 }
 
-/// The first bit set of `word` from bit `from` on, or the last one up to it.
+/// Returns the first bit set of `word` from bit `from` on, or the last one up to it.
 fn in_word(word: u64, from: usize, up: bool) -> Option<usize> {
     let bits = if up { word & (u64::MAX << from) } else { word & (u64::MAX >> (63 - from)) };
     match (bits, up) {

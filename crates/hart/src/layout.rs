@@ -167,12 +167,12 @@ impl LineWord {
 /// Words of a line that records can take.
 const LINE_ROOM: usize = LINE / 8 - 1;
 
-/// The number of records of `words` words in a line.
+/// Returns the number of records of `words` words in a line.
 pub(crate) const fn per_line(words: usize) -> usize {
     LINE_ROOM / words
 }
 
-/// The offset of slot `slot` from the beginning of a chunk of records of `words` words.
+/// Returns the offset of slot `slot` from the beginning of a chunk of records of `words` words.
 #[inline(always)]
 pub(crate) const fn record_at(words: usize, slot: usize) -> u64 {
     let per_line = per_line(words);
@@ -224,7 +224,7 @@ impl ChunkShape {
     pub(crate) const fn lines(self) -> usize {
         self.slots().div_ceil(per_line(self.slot_words()))
     }
-    /// The bits of line `line` of a chunk of records.
+    /// Returns the bits of line `line` of a chunk of records.
     pub(crate) const fn line_all(self, line: usize) -> u64 {
         let (all, per_line) = (self.all(), per_line(self.slot_words()));
         all >> (line * per_line) & ((1 << per_line) - 1)
@@ -273,12 +273,12 @@ impl SlotRef {
     pub(crate) const fn slot(self) -> usize {
         (self.0 & 63) as usize
     }
-    /// The offset of an object's chunk, if its slots have `slot_words` words. Any reference is allowed.
+    /// Returns the offset of an object's chunk, if its slots have `slot_words` words. Any reference is allowed.
     #[inline(always)]
     pub(crate) const fn object_chunk(self, slot_words: usize) -> u64 {
         self.offset().wrapping_sub(LINE as u64 + 8 * (self.slot() * slot_words) as u64)
     }
-    /// The offset of the chunk of a record of `words` words. Any reference is allowed.
+    /// Returns the offset of the chunk of a record of `words` words. Any reference is allowed.
     #[inline(always)]
     pub(crate) const fn record_chunk(self, words: usize) -> u64 {
         self.offset().wrapping_sub(record_at(words, self.slot()))
@@ -288,7 +288,7 @@ impl SlotRef {
     pub(crate) const fn line(self) -> u64 {
         self.offset() & !(LINE as u64 - 1)
     }
-    /// The bit in its line of a record of `words` words.
+    /// Returns the bit in its line of a record of `words` words.
     #[inline(always)]
     pub(crate) const fn line_bit(self, words: usize) -> u64 {
         1 << (self.slot() % per_line(words))
@@ -340,7 +340,7 @@ impl Word for ValueWord {
 }
 
 impl ValueWord {
-    /// A short string; `None` if it is too long.
+    /// Returns a short string; `None` if it is too long.
     pub(crate) fn short(value: &[u8]) -> Option<Self> {
         let mut bytes = [0; 7];
         bytes.get_mut(..value.len())?.copy_from_slice(value);
@@ -406,13 +406,13 @@ pub(crate) const fn size_class(words: usize) -> Option<usize> {
 /// More than there are size classes.
 pub(crate) const CLASSES: usize = 8 + 4 * 5 + 1;
 
-/// The hash that stands for this layout in the pool's directory.
+/// Returns the hash of this layout for the pool's directory.
 pub(crate) fn layout_id<K: Key, V: Value, const CHUNK: usize>() -> u64 {
     const { assert!(CHUNK >= 1 && CHUNK <= MAX_CHUNK, "a chunk has 1 to 56 slots") };
     layout_id_of::<CHUNK>(&K::type_name(), &V::type_name())
 }
 
-/// The same for types of these names.
+/// Returns the hash of the layout for types with these names.
 pub(crate) fn layout_id_of<const CHUNK: usize>(key: &str, value: &str) -> u64 {
     hash_bytes(format!("{FORMAT} {key} {value} {CHUNK}").as_bytes())
 }

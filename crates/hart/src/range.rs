@@ -67,7 +67,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Scan::new(batches, bounds)
     }
 
-    /// The directory entry of a key, and the rest of it.
+    /// Returns the directory entry of a key, and the rest of it.
     fn home_of(key: &K) -> (usize, KeyBuf) {
         let probe = Probe::of_stored(key);
         let bytes = KeyBytes::of(&probe);

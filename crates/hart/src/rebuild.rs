@@ -38,7 +38,7 @@ struct Cut {
     origin: u64,
     shift: u32,
     bins: usize,
-    /// Whether each bin has whole directory entries.
+    /// `true` if each bin has whole directory entries.
     whole: bool,
 }
 
@@ -209,7 +209,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok((filled, records))
     }
 
-    /// The records of a chunk that these bits say.
+    /// Returns the records of a chunk that these bits say.
     fn slots_of(chunk: ChunkPtr, mut left: u64) -> impl Iterator<Item = SlotRef> {
         std::iter::from_fn(move || {
             let slot = left.trailing_zeros() as usize;

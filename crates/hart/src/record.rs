@@ -72,13 +72,13 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         self.pool.pm()
     }
 
-    /// The words of a record.
+    /// Returns the words of a record.
     #[inline(always)]
     pub(crate) fn words(&self, slot: SlotRef) -> Result<&[PmU64], PmError> {
         self.pool.words(slot.offset(), record_words::<K>())
     }
 
-    /// The word of a record that is or leads to its value.
+    /// Returns the word of a record that is or leads to its value.
     #[inline(always)]
     pub(crate) fn value_cell(&self, slot: SlotRef) -> Result<&PmU64, PmError> {
         Ok(&self.words(slot)?[key_words::<K>()])
@@ -115,7 +115,7 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         }
     }
 
-    /// The words and length of an object.
+    /// Returns the words and length of an object.
     #[inline]
     fn object(&self, at: SlotRef, max: usize) -> Result<Object<'_>, PmError> {
         let len = self.pm().load_word(&self.pool.words(at.offset(), 1)?[0]);
@@ -126,7 +126,7 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         Ok((self.pool.words(at.offset() + 8, len.div_ceil(8))?, len))
     }
 
-    /// The bytes of an object's slot, found by its length.
+    /// Returns the bytes of an object's slot, found by its length.
     pub(crate) fn object_slot_words(&self, at: SlotRef) -> Result<usize, PmError> {
         Ok(object_words(self.object(at, MAX_VALUE_BYTES.max(MAX_KEY_BYTES))?.1))
     }
@@ -140,13 +140,13 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         Ok(())
     }
 
-    /// The words of an object of `len` bytes.
+    /// Returns the words of an object of `len` bytes.
     #[inline(always)]
     pub(crate) fn written_words(&self, at: SlotRef, len: usize) -> Result<&[PmU64], PmError> {
         self.pool.words(at.offset(), 1 + len.div_ceil(8))
     }
 
-    /// Whether the record has the probe's key.
+    /// Returns `true` if the record has the probe's key.
     #[inline(always)]
     pub(crate) fn key_is(&self, slot: SlotRef, probe: &Probe<'_, K>) -> Result<bool, PmError> {
         let (pm, words) = (self.pm(), self.words(slot)?);
@@ -167,7 +167,7 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         }
     }
 
-    /// Whether the record has a key that begins with the first `known` bytes of `key`; or is all of
+    /// Returns `true` if the record has a key that begins with the first `known` bytes of `key`; or is all of
     /// it, if these are more than it has.
     pub(crate) fn begins(&self, slot: SlotRef, key: &[u8], known: usize) -> Result<bool, PmError> {
         let common = &key[..known.min(key.len())];
@@ -184,7 +184,7 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         }
     }
 
-    /// The object of a long key.
+    /// Returns the object of a long key.
     fn key_object(&self, words: &[PmU64], slot: SlotRef) -> Result<SlotRef, PmError> {
         match ValueWord::from_word(self.pm().load_word(&words[1])) {
             ValueWord::Object(at) => Ok(at),
@@ -231,7 +231,7 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         Ok(())
     }
 
-    /// The words of an inline key, most significant byte first.
+    /// Returns the words of an inline key, most significant byte first.
     #[inline(always)]
     pub(crate) fn key_words(&self, slot: SlotRef) -> Result<[[u8; 8]; 4], PmError> {
         let words = self.words(slot)?;
@@ -411,7 +411,7 @@ impl<'v> Outgoing<'v> {
         }
     }
 
-    /// The bytes, if they go out of line.
+    /// Returns the bytes, if they go out of line.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Word(_) => None,

@@ -197,7 +197,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         pool.max_size() / LINE as u64 * per_line(record_words::<K>()) as u64
     }
 
-    /// The chunks at these places, which are known from now on.
+    /// Returns the chunks at these places, which are known from now on.
     fn read_heads(
         &self,
         places: &[ChunkPtr],

@@ -90,7 +90,7 @@ impl Sum {
     }
 }
 
-/// The checksum of a piece.
+/// Returns the checksum of a piece.
 pub(crate) fn checksum(position: u64, total: u64, title: Title, words: &[u64]) -> u64 {
     let mut sum = Sum::new([position, total], title);
     let (chunks, rest) = words.as_chunks();
@@ -313,7 +313,7 @@ fn small<const N: usize>(numbers: [u64; N]) -> Option<[u32; N]> {
     Some(small)
 }
 
-/// The pieces of an image that is complete.
+/// Returns the pieces of an image that is complete.
 fn list<M: Medium>(pool: &Pool<M>, root: &Root) -> Option<Vec<PPtr<ImagePiece>>> {
     let pm = pool.pm();
     let mut pieces = Vec::new();
@@ -378,7 +378,7 @@ fn read_whole<M: Medium>(
     Ok(whole.then_some((place, title)))
 }
 
-/// The position and the total of the piece at `at`, if there is one that can stand behind `before`; of
+/// Returns the position and the total of the piece at `at`, if there is one that can stand behind `before`; of
 /// the first one (`before` is `None`) whatever it is. Its words may be damaged.
 fn place_of<M: Medium>(
     pool: &Pool<M>,

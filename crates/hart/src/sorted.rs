@@ -16,14 +16,14 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// The first bytes as a number that orders keys, ties excepted.
+    /// Returns the first bytes as a number that orders keys, ties excepted.
     #[inline(always)]
     pub(crate) fn word(&self) -> u64 {
         u64::from_be_bytes(self.first)
     }
 }
 
-/// Whether the first 8 bytes are the whole key.
+/// Returns `true` if the first 8 bytes are the whole key.
 pub(crate) const fn is_whole<K: Key>() -> bool {
     matches!(K::SHAPE, Shape::Inline(1))
 }
@@ -41,7 +41,7 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         }
     }
 
-    /// The record as an item.
+    /// Returns the record as an item.
     #[inline(always)]
     pub(crate) fn item(&self, slot: SlotRef) -> Result<Item, PmError> {
         let mut first = [0; 8];
@@ -57,7 +57,7 @@ impl<K: Key, V: Value, M: Medium, const PREFIX: usize> Records<K, V, M, PREFIX> 
         Ok(Item { first, slot })
     }
 
-    /// The directory entry of an item.
+    /// Returns the directory entry of an item.
     #[inline(always)]
     pub(crate) fn entry_of(&self, item: &Item) -> Result<usize, PmError> {
         if matches!(K::SHAPE, Shape::Inline(_)) {

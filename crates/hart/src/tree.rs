@@ -77,13 +77,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         self.pool.pm()
     }
 
-    /// The lock of the key with this hash.
+    /// Returns the lock of the key with this hash.
     #[inline(always)]
     pub(crate) fn lock_of(&self, hash: u64) -> &VersionLock {
         self.locks.of(hash)
     }
 
-    /// The tree of a directory entry.
+    /// Returns the tree of a directory entry.
     #[inline(always)]
     pub(crate) fn tree(&self, entry: usize) -> Tree<'_, Records<K, V, M, PREFIX>> {
         Tree::new(&self.nodes, self.directory.root(entry), &self.records)

@@ -30,7 +30,7 @@ pub(crate) struct Incoming<'r, K, V> {
 }
 
 impl<K: Key, V: Value> Incoming<'_, K, V> {
-    /// The key, if it goes out of line.
+    /// Returns the key, if it goes out of line.
     #[inline(always)]
     fn long_key(&self) -> Option<&[u8]> {
         let long = K::SHAPE.is_bytes() && self.probe.bytes().len() > SHORT_KEY;
@@ -276,7 +276,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(ObjectSlot { at, words })
     }
 
-    /// The objects of a record.
+    /// Returns the objects of a record.
     pub(crate) fn objects_of(&self, slot: SlotRef) -> Result<Objects, PmError> {
         let word = self.pm().load_word(self.records.value_cell(slot)?);
         Ok(Objects {
@@ -285,7 +285,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         })
     }
 
-    /// The slot of an object that is durable.
+    /// Returns the slot of an object that is durable.
     #[inline(always)]
     fn object_slot(&self, at: Option<SlotRef>) -> Result<Option<ObjectSlot>, PmError> {
         let Some(at) = at else { return Ok(None) };
@@ -325,13 +325,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(self.pm().flush_words(words_of(self.line_cell(slot)?)))
     }
 
-    /// A record's bit in the commit word of its line.
+    /// Returns a record's bit in the commit word of its line.
     #[inline(always)]
     pub(crate) const fn bit_of(slot: SlotRef) -> u64 {
         slot.line_bit(record_words::<K>())
     }
 
-    /// The commit word of a record's line.
+    /// Returns the commit word of a record's line.
     #[inline(always)]
     pub(crate) fn line_cell(&self, slot: SlotRef) -> Result<&PmU64, PmError> {
         Ok(&self.pool.words(slot.line(), 1)?[0])
@@ -343,7 +343,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(LineWord::new(self.pm().load_word(self.line_cell(slot)?)))
     }
 
-    /// Whether a record's bit is set.
+    /// Returns `true` if a record's bit is set.
     pub(crate) fn is_live(&self, slot: SlotRef) -> Result<bool, PmError> {
         Ok(self.line_word(slot)?.live() & Self::bit_of(slot) != 0)
     }
@@ -411,7 +411,7 @@ pub(crate) struct Pending<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, c
     tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
     pub(crate) slot: SlotRef,
     objects: Objects,
-    /// Whether its `live` bit may be set.
+    /// `true` if its `live` bit may be set.
     pub(crate) live: bool,
 }
 
@@ -469,7 +469,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(Some(self.tree.pm().flush_together(&mut self.words_of_objects(record)?)))
     }
 
-    /// The words of the objects that [`write`](Self::write) has written, of the key's and of the
+    /// Returns the words of the objects that [`write`](Self::write) has written, of the key's and of the
     /// value's. Several records are written before the first one is flushed: slots are handed out
     /// under locks, and a locked instruction waits for every flush before it.
     #[inline(always)]

@@ -52,7 +52,7 @@ impl KeySpace {
     }
 }
 
-/// A bijection of `u64` in which every input bit changes every output bit with probability 1/2:
+/// Permutes `u64` so that every input bit changes every output bit with probability 1/2:
 /// the multiplicative finalizer of `SplitMix64` (Steele, Lea, Flood 2014).
 pub(crate) const fn scatter(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

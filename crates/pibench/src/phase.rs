@@ -132,7 +132,7 @@ impl Step {
         Self { name: phase.name().into(), shares: vec![(phase, 100)] }
     }
 
-    /// A mix: one of [`MIXES`] by name, or operations with their shares, `get:50,update:50`.
+    /// Parses a mix: one of [`MIXES`] by name, or operations with their shares, `get:50,update:50`.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -159,26 +159,26 @@ impl Step {
         Ok(Self { name: text.into(), shares })
     }
 
-    /// Its name in tables and JSON.
+    /// Returns its name in tables and JSON.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The phase, if it is operations of one kind.
+    /// Returns the phase, if it is operations of one kind.
     #[must_use]
     pub fn phase(&self) -> Option<Phase> {
         let &[(phase, _)] = self.shares.as_slice() else { return None };
         (phase.name() == self.name).then_some(phase)
     }
 
-    /// Its operations with their shares.
+    /// Returns its operations with their shares.
     #[must_use]
     pub fn shares(&self) -> &[(Phase, u32)] {
         &self.shares
     }
 
-    /// The share of an operation, between 0 and 1.
+    /// Returns the share of an operation, between 0 and 1.
     #[must_use]
     pub fn share(&self, phase: Phase) -> f64 {
         let all: u32 = self.shares.iter().map(|(_, share)| share).sum();

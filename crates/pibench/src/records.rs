@@ -137,7 +137,7 @@ impl Texts {
         text
     }
 
-    /// A bijection of the domain: multiplies by a number that is coprime to its size.
+    /// Permutes the domain: multiplies by a number that is coprime to its size.
     fn scattered(&self, number: u64) -> u64 {
         let modulus = u128::from(self.domain);
         let golden = modulus * 61_803_398_875 / 100_000_000_000;

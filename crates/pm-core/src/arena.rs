@@ -221,7 +221,7 @@ impl<T: PmType> Arena<T> {
         (self.used.load(Acquire) as usize).saturating_sub(free)
     }
 
-    /// Whether no element is in use.
+    /// Returns `true` if no element is in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -46,7 +46,7 @@ pub struct PmCell<W = u64> {
 pub type PmU64 = PmCell<u64>;
 
 impl<W> PmCell<W> {
-    /// The same word without its typed meaning.
+    /// Returns the same word without its typed meaning.
     #[inline(always)]
     pub fn as_word(&self) -> &PmU64 {
         // SAFETY: `PmCell<W>` and `PmCell<u64>` are both `repr(transparent)` over one `AtomicU64`
@@ -54,7 +54,7 @@ impl<W> PmCell<W> {
         unsafe { &*core::ptr::from_ref(self).cast::<PmU64>() }
     }
 
-    /// A cell outside any pool, for tests of this crate.
+    /// Returns a cell outside any pool, for tests of this crate.
     #[cfg(test)]
     pub(crate) const fn new(word: u64) -> Self {
         Self { word: AtomicU64::new(word), meaning: PhantomData }
@@ -93,7 +93,7 @@ pub unsafe trait PmType: Sized + Send + Sync + 'static {
     /// have been written.
     #[doc(hidden)]
     const WORDS: usize;
-    /// Whether the words are the type's first bytes, without padding between them.
+    /// `true` if the words are the type's first bytes, without padding between them.
     #[doc(hidden)]
     const TOGETHER: bool = true;
 }

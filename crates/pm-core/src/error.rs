@@ -191,7 +191,7 @@ error_enum! {
 }
 
 impl PmError {
-    /// Whether the error is a lack of room: the pool may not grow ([`Full`](Self::Full)), or its device is
+    /// Returns `true` if the error is a lack of room: the pool may not grow ([`Full`](Self::Full)), or its device is
     /// full ([`NoSpace`](Self::NoSpace)). Operations that need no room still succeed then.
     #[must_use]
     pub const fn is_full(&self) -> bool {

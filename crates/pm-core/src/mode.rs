@@ -25,13 +25,13 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// Whether acknowledged writes survive power failure (on real, not emulated, media).
+    /// Returns `true` if acknowledged writes survive power failure (on real, not emulated, media).
     #[must_use]
     pub fn survives_power_failure(self) -> bool {
         self >= Self::Msync
     }
 
-    /// Whether this mode provides at least what `required` does. `Msync` and `Journal` are equivalent, and so
+    /// Returns `true` if this mode provides at least what `required` does. `Msync` and `Journal` are equivalent, and so
     /// are `Fence` and `Flush`.
     #[must_use]
     pub fn satisfies(self, required: Self) -> bool {

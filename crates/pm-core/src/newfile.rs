@@ -89,7 +89,7 @@ impl Drop for NewFile {
     }
 }
 
-/// The folder of `path`.
+/// Returns the folder of `path`.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

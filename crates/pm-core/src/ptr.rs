@@ -32,7 +32,7 @@ impl<T> PPtr<T> {
         self.offset
     }
 
-    /// Whether this is the null pointer.
+    /// Returns `true` if this is the null pointer.
     #[inline(always)]
     #[must_use]
     pub const fn is_null(self) -> bool {

@@ -34,7 +34,7 @@ pub(crate) fn key(item: &Item) -> TokenStream {
     implemented(item, &format_ident!("Key"), &TokenStream::new())
 }
 
-/// The implementation of a trait whose bounds the type parameters have, and the fields.
+/// Returns the implementation of a trait; the type parameters and the fields have it as their bound.
 ///
 /// A bound for each field makes one that is not met one error, which points at the field.
 fn implemented(item: &Item, name: &Ident, body: &TokenStream) -> TokenStream {

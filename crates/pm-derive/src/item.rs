@@ -88,7 +88,7 @@ impl Item {
         Ok(Self { ident: input.ident, generics: input.generics, pmindex, kind })
     }
 
-    /// The types of all fields.
+    /// Returns the types of all fields.
     pub(crate) fn types(&self) -> Vec<&Type> {
         let fields: Vec<&Fields> = match &self.kind {
             Kind::Struct(fields) => vec![fields],
@@ -98,7 +98,7 @@ impl Item {
     }
 }
 
-/// The variants in the order of their discriminants, which are those that Rust gives them.
+/// Returns the variants in the order of their discriminants, which are those that Rust gives them.
 fn numbered(variants: impl IntoIterator<Item = syn::Variant>) -> syn::Result<Vec<Variant>> {
     let mut sorted = BTreeMap::new();
     let mut next = Some(0);

@@ -137,7 +137,7 @@ macro_rules! error_enum {
 /// A path as a text shows it.
 #[doc(hidden)]
 pub trait ShownAsPath {
-    /// The path.
+    /// Returns the path.
     fn shown(&self) -> Display<'_>;
 }
 
@@ -151,7 +151,7 @@ impl ShownAsPath for PathBuf {
 /// the other trait first.
 #[doc(hidden)]
 pub trait ShownAsIs {
-    /// The field.
+    /// Returns the field.
     fn shown(&self) -> &Self {
         self
     }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use crate::key::{Key, MAX_INLINE_WORDS, Shape, Storable, Words};
 use crate::parts;
 
-/// The shape of an array of bytes: in the node up to 32, a byte string beyond.
+/// Returns the shape of an array of bytes: in the node up to 32, a byte string beyond.
 const fn shape_of_bytes(len: usize) -> Shape {
     match len.div_ceil(8) {
         0 => Shape::Inline(1),
@@ -15,13 +15,13 @@ const fn shape_of_bytes(len: usize) -> Shape {
     }
 }
 
-/// The array as bytes, if it is of bytes: decided when it is compiled.
+/// Returns the array as bytes, if it is of bytes: decided when it is compiled.
 #[inline(always)]
 fn bytes_of<T: Storable, const N: usize>(array: &[T; N]) -> Option<&[u8; N]> {
     if T::IS_BYTE { (array as &dyn Any).downcast_ref() } else { None }
 }
 
-/// The array of these bytes, if it is of bytes.
+/// Returns the array of these bytes, if it is of bytes.
 #[inline(always)]
 fn array_of<T: Storable, const N: usize>(bytes: [u8; N]) -> Option<[T; N]> {
     let mut array = None;

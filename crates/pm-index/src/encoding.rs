@@ -2,7 +2,7 @@
 
 use crate::key::{Key, Shape, Storable};
 
-/// The bytes of an encoding. Those of keys compare as the keys do.
+/// Returns the bytes of an encoding. Those of keys compare as the keys do.
 #[must_use]
 pub fn encoded<T: Storable>(value: &T::Ref) -> Vec<u8> {
     match T::SHAPE {
@@ -27,7 +27,7 @@ pub fn decoded<T: Storable>(bytes: &[u8]) -> Option<T> {
     }
 }
 
-/// A hash of a key.
+/// Returns a hash of a key.
 #[must_use]
 pub fn hash_of<K: Key>(key: &K::Ref) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};

@@ -70,7 +70,7 @@ macro_rules! impl_index {
                 $crate::Index::clear(self)
             }
 
-            /// The records whose keys begin with `prefix`: [`Index::prefix`]($crate::Index::prefix).
+            /// Returns the records whose keys begin with `prefix`: [`Index::prefix`]($crate::Index::prefix).
             pub fn prefix(&self, prefix: &$key::Ref) -> $crate::RangeIter<'_, $key, $value>
             where
                 $key: $crate::PrefixKey,

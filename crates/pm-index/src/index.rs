@@ -63,9 +63,9 @@ pub struct Stats {
 /// The report of an index's opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Whether the last shutdown was clean.
+    /// `true` if the last shutdown was clean.
     pub clean: bool,
-    /// Whether the parts in DRAM were read from an image that a clean shutdown wrote.
+    /// `true` if the parts in DRAM were read from an image that a clean shutdown wrote.
     pub from_image: bool,
     /// Time until the index was usable.
     pub elapsed: Duration,
@@ -426,7 +426,7 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
 pub trait PmIndex<K: Key, V: Value, M: Medium>: Index<K, V> + Sized {
     /// The name used by tools: `fptree`, `wbtree`, ...
     const NAME: &'static str;
-    /// Whether a crash leaves all of a bulk load or none of it. For tests: an index without an order has no
+    /// `true` if a crash leaves all of a bulk load or none of it. For tests: an index without an order has no
     /// bulk load of its own, and a crash may leave a part.
     #[doc(hidden)]
     const LOADS_AT_ONCE: bool = true;

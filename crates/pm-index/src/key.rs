@@ -37,7 +37,7 @@ impl Shape {
         }
     }
 
-    /// Whether this is [`Shape::Bytes`].
+    /// Returns `true` if this is [`Shape::Bytes`].
     #[must_use]
     pub const fn is_bytes(self) -> bool {
         matches!(self, Self::Bytes)
@@ -171,19 +171,19 @@ pub trait Storable: Clone + Debug + Send + Sync + 'static {
     /// The form in which it is kept.
     const SHAPE: Shape;
 
-    /// Whether this is `u8`, of which an array is a byte string.
+    /// `true` if this is `u8`, of which an array is a byte string.
     #[doc(hidden)]
     const IS_BYTE: bool = false;
 
-    /// A name that identifies the encoding; it is part of an index's recorded layout.
+    /// Returns a name that identifies the encoding; it is part of an index's recorded layout.
     fn type_name() -> String;
     /// Borrows.
     fn borrowed(&self) -> &Self::Ref;
-    /// The words of an inline value.
+    /// Returns the words of an inline value.
     fn to_words(value: &Self::Ref) -> Words;
     /// Back from the words; every bit pattern must give some value.
     fn from_words(words: &[u64]) -> Self;
-    /// The bytes of a byte-string value.
+    /// Returns the bytes of a byte-string value.
     fn to_bytes(value: &Self::Ref) -> Cow<'_, [u8]>;
     /// Back from the bytes; `None` if they are no encoding of a value.
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
@@ -227,7 +227,7 @@ pub trait Storable: Clone + Debug + Send + Sync + 'static {
         }
     }
 
-    /// The owned form of a borrowed value.
+    /// Returns the owned form of a borrowed value.
     ///
     /// # Panics
     /// If `from_bytes` refuses what `to_bytes` gave.
@@ -260,7 +260,7 @@ pub trait Value: Storable + PartialEq {}
 
 impl<T: Storable + PartialEq> Value for T {}
 
-/// Whether two values are encoded alike. (What `==` says of them is the user's affair: it may deny
+/// Returns `true` if two values are encoded alike. (What `==` says of them is the user's affair: it may deny
 /// that a value is itself.)
 #[doc(hidden)]
 pub fn same_encoding<T: Storable>(one: &T::Ref, other: &T::Ref) -> bool {

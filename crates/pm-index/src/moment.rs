@@ -11,13 +11,13 @@ pub(crate) const LAST_NANO: u32 = 999_999_999;
 /// The name of a moment: seconds since 1970 in UTC, rounded down, and nanoseconds.
 pub(crate) const MOMENT: &str = "moment";
 
-/// The words of a moment.
+/// Returns the words of a moment.
 #[inline]
 pub(crate) const fn put_moment(seconds: i64, nanos: u32) -> [u64; 2] {
     [signed(seconds), nanos as u64]
 }
 
-/// A moment's seconds and nanoseconds.
+/// Returns a moment's seconds and nanoseconds.
 #[inline]
 pub(crate) fn take_moment(words: &[u64]) -> (i64, u32) {
     (unsigned(words[0]), nanos(words[1], LAST_NANO))
@@ -51,7 +51,7 @@ fn since_epoch(time: SystemTime) -> [u64; 2] {
     }
 }
 
-/// A time that this system cannot represent becomes its epoch.
+/// Returns the time; one that this system cannot represent becomes its epoch.
 fn from_epoch(words: &[u64]) -> SystemTime {
     let (seconds, nanos) = take_moment(words);
     let whole = Duration::from_secs(seconds.unsigned_abs());

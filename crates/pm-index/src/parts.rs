@@ -18,7 +18,7 @@ pub const fn shape(parts: &[Shape]) -> Shape {
     }
 }
 
-/// The shape of one row of parts out of several, with the number that says which; or
+/// Returns the shape of one row of parts out of several, with the number that says which; or
 /// [`Shape::Bytes`] in any case.
 #[must_use]
 pub const fn choice(as_bytes: bool, variants: &[&[Shape]]) -> Shape {
@@ -34,7 +34,7 @@ pub const fn choice(as_bytes: bool, variants: &[&[Shape]]) -> Shape {
     if as_bytes || 1 + most > MAX_INLINE_WORDS { Shape::Bytes } else { Shape::Inline(1 + most) }
 }
 
-/// The words of parts in a row; `None` if one of them is a byte string.
+/// Returns the words of parts in a row; `None` if one of them is a byte string.
 const fn words(parts: &[Shape]) -> Option<usize> {
     let (mut words, mut at) = (0, 0);
     while at < parts.len() {
@@ -47,13 +47,13 @@ const fn words(parts: &[Shape]) -> Option<usize> {
     Some(words)
 }
 
-/// The name of a struct, which is that of the tuple of its fields.
+/// Returns the name of a struct, which is that of the tuple of its fields.
 #[must_use]
 pub fn struct_name(parts: &[String]) -> String {
     format!("({})", parts.join(", "))
 }
 
-/// The name of an enum: of its shape, and of the variants with their numbers.
+/// Returns the name of an enum: of its shape, and of the variants with their numbers.
 #[must_use]
 pub fn enum_name(shape: Shape, variants: &[(u16, &str, &[String])]) -> String {
     let shape = match shape {
@@ -97,7 +97,7 @@ pub fn take_number_bytes(bytes: &[u8]) -> Option<(u16, &[u8])> {
     Some((u16::from_be_bytes(*number), rest))
 }
 
-/// The value, if all bytes are taken.
+/// Returns the value, if all bytes are taken.
 #[inline]
 pub fn whole<T>(rest: &[u8], value: T) -> Option<T> {
     rest.is_empty().then_some(value)
@@ -174,7 +174,7 @@ pub fn take_bytes<T: Storable>(rest: &mut &[u8]) -> Option<T> {
     }
 }
 
-/// All parts of a byte string.
+/// Returns all parts of a byte string.
 pub fn bytes(fill: impl FnOnce(&mut Vec<u8>)) -> Cow<'static, [u8]> {
     let mut bytes = Vec::with_capacity(64);
     fill(&mut bytes);

@@ -9,7 +9,7 @@ use crate::key::{Key, Storable};
 /// A range of keys: `..`, `3..9`, `"a".."b"`, `&from..=&to`, or a pair of [`Bound`]s, of keys or of
 /// their borrowed form.
 pub trait KeyRange<K: Key> {
-    /// The bounds.
+    /// Returns the bounds.
     fn bounds(&self) -> (Bound<&K::Ref>, Bound<&K::Ref>);
 }
 
@@ -46,7 +46,7 @@ pub trait PrefixKey: Key {
     fn after_prefix(prefix: &Self::Ref) -> Bound<Self>;
 }
 
-/// The least byte string above those that begin with `prefix`.
+/// Returns the least byte string above those that begin with `prefix`.
 fn bytes_after(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
     let mut after = prefix[..=last].to_vec();
@@ -54,7 +54,7 @@ fn bytes_after(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(after)
 }
 
-/// The least text above those that begin with `prefix`: UTF-8 orders text by its characters.
+/// Returns the least text above those that begin with `prefix`: UTF-8 orders text by its characters.
 fn text_after(prefix: &str) -> Option<String> {
     let (last, char) = prefix.char_indices().rfind(|(_, char)| *char < char::MAX)?;
     let next = (char..=char::MAX).nth(1)?;

@@ -60,7 +60,7 @@ impl<K, V> Records<K, V> {
         self.len = self.len.min(len);
     }
 
-    /// The records.
+    /// Returns the records.
     #[doc(hidden)]
     pub fn as_mut_slice(&mut self) -> &mut [(K, V)] {
         &mut self.slots[..self.len]

@@ -55,7 +55,7 @@ pub fn typed<K: Key, V: Value, A: Kept, B: Kept, M: Medium>(
     Box::new(Shaped { index: *index, pool, pages: Mutex::default(), types: PhantomData })
 }
 
-/// The error for bytes that are no encoding, of keys or of values.
+/// Returns the error for bytes that are no encoding, of keys or of values.
 #[cold]
 fn no_encoding(what: &'static str) -> IndexError {
     PmError::Corrupt { what, offset: 0 }.into()

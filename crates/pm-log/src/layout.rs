@@ -99,7 +99,7 @@ impl Location {
         self.0 & 0xffff
     }
 
-    /// Whether this is no entry.
+    /// Returns `true` if this is no entry.
     #[inline]
     #[must_use]
     pub const fn is_none(self) -> bool {

@@ -158,7 +158,7 @@ impl<'p> RecordBlock<'p> {
         pm.cmp_bytes(self.key_part(), self.lengths.key, probe)
     }
 
-    /// Whether the stored key is `probe`.
+    /// Returns `true` if the stored key is `probe`.
     #[inline]
     pub fn key_is<M: Medium>(&self, pm: &M, probe: &[u8]) -> bool {
         self.lengths.key == probe.len() && self.cmp_key(pm, probe).is_eq()

@@ -18,7 +18,7 @@ use pmindex_index::{IndexError, Key, MAX_VALUE_BYTES, Shape, Value, Words};
 
 use crate::block::RecordBlock;
 
-/// The bytes of a key, which order keys: those of its words, most significant first, or of the string.
+/// Returns the bytes of a key, which order keys: those of its words, most significant first, or of the string.
 #[inline(always)]
 pub fn ordered_bytes<K: Key>(key: &K::Ref) -> Cow<'_, [u8]> {
     match K::SHAPE {
@@ -44,11 +44,11 @@ pub struct PairValue<'v> {
 }
 
 impl<K: Key, V: Value> Pair<K, V> {
-    /// Whether the key is one word.
+    /// `true` if the key is one word.
     pub const WORD_KEY: bool = matches!(K::SHAPE, Shape::Inline(1));
-    /// Whether the value is one word.
+    /// `true` if the value is one word.
     pub const WORD_VALUE: bool = matches!(V::SHAPE, Shape::Inline(1));
-    /// Whether records have a block out of line.
+    /// `true` if records have a block out of line.
     pub const HAS_BLOCK: bool = !(Self::WORD_KEY && Self::WORD_VALUE);
 
     /// Encodes a value.

@@ -43,7 +43,7 @@ impl Pending {
     pub const fn slot(self) -> Option<usize> {
         if self.0 & Self::ARMED == 0 { None } else { Some((self.0 & 63) as usize) }
     }
-    /// Whether the record is complete, by the slot's first key word.
+    /// Returns `true` if the record is complete, by the slot's first key word.
     #[inline(always)]
     #[must_use]
     pub const fn is_there(self, key: u64) -> bool {

@@ -73,7 +73,7 @@ impl<'k> Route<'k> {
         OwnedRoute { words: *self.words, bytes: self.bytes.to_vec() }
     }
 
-    /// The part of a byte string behind the prefix.
+    /// Returns the part of a byte string behind the prefix.
     fn rest(&self) -> &'k [u8] {
         self.bytes.get(8..).unwrap_or(&[])
     }

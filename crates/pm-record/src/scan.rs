@@ -89,7 +89,7 @@ impl<K: Key> Bounds<K> {
 }
 
 impl<B: Ord> Bounds<B> {
-    /// Whether `key` lies below the lower bound.
+    /// Returns `true` if `key` lies below the lower bound.
     #[inline(always)]
     pub fn is_below(&self, key: &B) -> bool {
         match &self.lower {
@@ -99,7 +99,7 @@ impl<B: Ord> Bounds<B> {
         }
     }
 
-    /// Whether `key` lies above the upper bound.
+    /// Returns `true` if `key` lies above the upper bound.
     #[inline(always)]
     pub fn is_above(&self, key: &B) -> bool {
         match &self.upper {
@@ -109,7 +109,7 @@ impl<B: Ord> Bounds<B> {
         }
     }
 
-    /// Whether no key can lie between the bounds, which may have met.
+    /// Returns `true` if no key can lie between the bounds, which may have met.
     pub fn have_met(&self) -> bool {
         match (&self.lower, &self.upper) {
             (Bound::Included(s), Bound::Included(e)) => s > e,
@@ -194,7 +194,7 @@ pub trait LeafSource {
     /// The form in which the bounds are kept.
     type Bound;
 
-    /// The pool to which a scan reports damage.
+    /// Returns the pool to which a scan reports damage.
     fn pool(&self) -> &Pool<Self::Medium>;
 
     /// Reads at the front. Records beyond `most` are held for later, so a source that can stop there saves
@@ -234,7 +234,7 @@ type Record<S> = (<S as LeafSource>::Key, <S as LeafSource>::Value);
 pub struct Scan<S: LeafSource> {
     source: S,
     bounds: Bounds<S::Bound>,
-    /// Whether nothing is left between the bounds.
+    /// `true` if nothing is left between the bounds.
     done: bool,
     /// The records that the front has copied, ascending.
     front: VecDeque<Record<S>>,

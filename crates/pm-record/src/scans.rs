@@ -90,7 +90,7 @@ macro_rules! scans {
                 self.iter().greatest().noted(&self.pool)
             }
 
-            /// Whether the index has no records. Costs as much as [`first_key_value`](Self::first_key_value).
+            /// Returns `true` if the index has no records. Costs as much as [`first_key_value`](Self::first_key_value).
             pub fn is_empty(&self) -> Result<bool, pmindex_index::IndexError> {
                 Ok(self.first_key_value()?.is_none())
             }

@@ -22,7 +22,7 @@ pub type Slot<K, V> = RawSlot<K, V, false>;
 pub type PrefixedSlot<K, V> = RawSlot<K, V, true>;
 
 impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
-    /// Whether the first word of a slot is a byte-string key's prefix.
+    /// `true` if the first word of a slot is a byte-string key's prefix.
     pub const HAS_PREFIX: bool = PREFIX && K::SHAPE.is_bytes();
     /// Words of the key part: the key, or the pointer to the record block, with the prefix if there is one.
     pub const KEY_WORDS: usize = match K::SHAPE {
@@ -37,14 +37,14 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
     };
     /// Words of a slot.
     pub const WORDS: usize = Self::KEY_WORDS + Self::VALUE_WORDS;
-    /// Whether records have a block out of line.
+    /// `true` if records have a block out of line.
     pub const HAS_BLOCK: bool = K::SHAPE.is_bytes() || V::SHAPE.is_bytes();
     /// The word of a slot that points to the block, if there is one.
     pub const BLOCK_WORD: usize =
         if K::SHAPE.is_bytes() { Self::HAS_PREFIX as usize } else { Self::KEY_WORDS };
-    /// Whether no slot of an array that begins at a line crosses the end of a line.
+    /// `true` if no slot of an array that begins at a line crosses the end of a line.
     pub const IN_LINE: bool = (LINE / 8).is_multiple_of(Self::WORDS);
-    /// Whether a value is replaced by one 8-byte store: the value itself, or the pointer to the
+    /// `true` if a value is replaced by one 8-byte store: the value itself, or the pointer to the
     /// block.
     pub const ONE_WORD_UPDATE: bool = V::SHAPE.is_bytes() || V::SHAPE.words() == 1;
 
@@ -154,7 +154,7 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         values.copy_from_slice(&datum.words()[..words]);
     }
 
-    /// Whether the slot's key is the probe's.
+    /// Returns `true` if the slot's key is the probe's.
     #[inline(always)]
     pub fn key_is<M: Medium>(
         pool: &Pool<M>,

@@ -43,7 +43,7 @@ impl<N, T> std::fmt::Debug for Fixture<N, T> {
     }
 }
 
-/// The options of the pool of an image.
+/// Returns the options of the pool of an image.
 pub fn options() -> PoolOptions {
     let options = PoolOptions::new().size(192 << 10).zone_bytes(64 << 10).slots(2).slot_bytes(1024);
     options.uuid(0x0123_4567_89ab_cdef_0011_2233_4455_6677).grow(false).write_back(false)

@@ -88,7 +88,7 @@ impl<K: Key, V: Value, I: HashIndex<K, V>> Index<K, V> for Unordered<I> {
         self.0.is_empty()
     }
 
-    /// The records of a load in one batch; a failed load leaves none.
+    /// Returns the records of a load in one batch; a failed load leaves none.
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
         let records = sorted(records)?;
         if !self.0.is_empty()? {

@@ -12,7 +12,7 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// Returns the bytes of the disk.
     fn len(&self) -> u64;
 
-    /// Whether the disk has no bytes.
+    /// Returns `true` if the disk has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

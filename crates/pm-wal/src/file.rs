@@ -106,7 +106,7 @@ impl FileDisk {
         }
     }
 
-    /// Whether writes bypass the page cache.
+    /// Returns `true` if writes bypass the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.direct

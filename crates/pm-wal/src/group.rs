@@ -40,7 +40,7 @@ struct State<T, R, E> {
     expected: usize,
     /// The time that the last round took.
     took: Duration,
-    /// Whether a round is in progress.
+    /// `true` if a round is in progress.
     led: bool,
 }
 

@@ -176,7 +176,7 @@ impl Head {
         put(block, HEAD - 8, sum);
     }
 
-    /// Whether these numbers are in range.
+    /// Returns `true` if these numbers are in range.
     pub(crate) fn is_possible(&self) -> bool {
         let Self { id, shape: Shape { block, capacity }, horizon, .. } = *self;
         let whole = |bytes: u64| bytes < MOST && bytes.is_multiple_of(block);
@@ -255,7 +255,7 @@ impl BatchHeader {
         })
     }
 
-    /// Whether the batch, up to the end of its records, was sealed with this header.
+    /// Returns `true` if the batch, up to the end of its records, was sealed with this header.
     pub(crate) fn is_sealed(&self, id: &LogId, batch: &[u8]) -> bool {
         get(batch, 40) == self.checksum(id, batch)
     }

@@ -294,7 +294,7 @@ impl Log {
         state.tail - state.horizon
     }
 
-    /// Whether a write or a sync has failed.
+    /// Returns `true` if a write or a sync has failed.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Acquire)

@@ -46,7 +46,7 @@ struct Inner {
 #[derive(Clone, Debug)]
 struct Version {
     bytes: Sector,
-    /// Whether a sync failed meanwhile: no later one makes it durable.
+    /// `true` if a sync failed meanwhile: no later one makes it durable.
     forgotten: bool,
 }
 
@@ -126,7 +126,7 @@ impl SimDisk {
         self.inner.lock()
     }
 
-    /// Whether the power has failed.
+    /// Returns `true` if the power has failed.
     #[must_use]
     pub fn is_down(&self) -> bool {
         self.inner.lock().down

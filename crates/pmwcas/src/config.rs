@@ -10,7 +10,7 @@ pub struct Config {
     pub partitions: u32,
     /// Descriptors of each partition (4 to 256). More of them make larger batches, and fewer flushes.
     pub per_partition: u32,
-    /// The most words and blocks of one operation (2 to 32).
+    /// The maximum number of words and blocks of one operation (2 to 32).
     pub words: u32,
 }
 
@@ -50,7 +50,7 @@ impl Config {
         self == self.clamped() && self.slots() <= MAX_SLOTS
     }
 
-    /// The number of descriptors.
+    /// Returns the number of descriptors.
     pub(crate) fn slots(self) -> u32 {
         self.partitions * self.per_partition
     }

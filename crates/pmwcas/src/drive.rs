@@ -25,7 +25,7 @@ pub(crate) struct Action<'a> {
     pub(crate) entries: &'a [Entry],
     pub(crate) carried: Option<Carried>,
     pub(crate) claimed: Claimed,
-    /// Whether the thread that owns the descriptor drives it.
+    /// `true` if the thread that owns the descriptor drives it.
     pub(crate) own: bool,
 }
 
@@ -49,14 +49,14 @@ impl<'a> Action<'a> {
 pub(crate) struct Driver {
     /// The thread's partition.
     pub(crate) installer: u32,
-    /// Whether no other thread can have seen the operation yet.
+    /// `true` if no other thread can have seen the operation yet.
     pub(crate) private: bool,
     /// S1 is due; these are its lines.
     pub(crate) settling: Option<Settling>,
     pub(crate) lines: Vec<u64>,
     /// S1 is complete for the partition's own operations up to this stamp.
     pub(crate) settled: u64,
-    /// Whether other partitions had settled something after the horizon when last looked at.
+    /// `true` if other partitions had settled something after the horizon when last looked at.
     pub(crate) others_go_on: bool,
     /// S2 is due: S1 is complete up to this stamp.
     pub(crate) horizon: Option<u64>,
@@ -82,7 +82,7 @@ pub(crate) enum Progress<'a> {
 }
 
 impl<M: Medium> Mwcas<M> {
-    /// The target word of an entry.
+    /// Returns the target word of an entry.
     #[inline]
     pub(crate) fn word_at(&self, offset: u64) -> Result<&PmU64, PmError> {
         Ok(&self.pool.words(offset, 1)?[0])
@@ -193,7 +193,7 @@ impl<M: Medium> Mwcas<M> {
         })
     }
 
-    /// Whether every word has its expected value now.
+    /// Returns `true` if every word has its expected value now.
     pub(crate) fn is_as_expected(&self, entries: &[Entry]) -> Result<bool, PmError> {
         for entry in entries.iter().take_while(|e| e.target != 0) {
             if self.read(self.word_at(entry.target)?)? != entry.old {

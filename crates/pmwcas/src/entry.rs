@@ -48,7 +48,7 @@ pub(crate) struct Entry {
     /// The new value, or (without a target) a block to free on failure.
     pub(crate) new: u64,
     pub(crate) policy: Policy,
-    /// Whether another word of this operation covers the word: no operation changes it without the claim of
+    /// `true` if another word of this operation covers the word: no operation changes it without the claim of
     /// that other word.
     pub(crate) covered: bool,
 }
@@ -63,12 +63,12 @@ impl Entry {
     pub(crate) const EMPTY: Self =
         Self { target: 0, old: 0, new: 0, policy: Policy::None, covered: false };
 
-    /// The sort key of the order of installation: ascending targets, then the entries without one.
+    /// Returns the sort key of the order of installation: ascending targets, then the entries without one.
     pub(crate) const fn order(&self) -> u64 {
         self.target.wrapping_sub(1)
     }
 
-    /// The entry's first word on the medium:
+    /// Returns the entry's first word on the medium:
     /// `| 63..59: 0 | 58 covered | 57..50 incarnation | 49..48 policy | 47..0 offset |`.
     pub(crate) const fn pack_target(&self, seq: u64) -> u64 {
         let covered = if self.covered { COVERED } else { 0 };
@@ -88,13 +88,13 @@ impl Entry {
         (entry, target >> LOW_SHIFT & 0xff)
     }
 
-    /// The block to free if the operation succeeded.
+    /// Returns the block to free if the operation succeeded.
     pub(crate) fn freed_by_success(&self) -> Option<u64> {
         (self.policy.frees_old() && self.old != 0 && (self.old != self.new || self.target == 0))
             .then_some(self.old)
     }
 
-    /// The block to free if the operation failed.
+    /// Returns the block to free if the operation failed.
     pub(crate) fn freed_by_failure(&self) -> Option<u64> {
         (self.policy.frees_new() && self.new != 0).then_some(self.new)
     }

@@ -191,7 +191,7 @@ impl<M: Medium> Mwcas<M> {
         }
     }
 
-    /// Whether the operation is in this state.
+    /// Returns `true` if the operation is in this state.
     pub(crate) fn is_in(&self, action: &Action<'_>, state: State) -> bool {
         let status = action.slot.load_status(self.pool.pm());
         status.state == state && status.is_of(action.seq)

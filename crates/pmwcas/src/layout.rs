@@ -153,7 +153,7 @@ impl Heading {
 pub(crate) struct Table {
     base: u64,
     config: Config,
-    /// Whether the horizon has a check.
+    /// `true` if the horizon has a check.
     checked: bool,
 }
 
@@ -383,7 +383,7 @@ impl<'p> Slot<'p> {
         }
     }
 
-    /// Whether a descriptor with this number of entries is one line, whose words reach the medium in the
+    /// Returns `true` if a descriptor with this number of entries is one line, whose words reach the medium in the
     /// order in which they were stored.
     pub(crate) const fn is_one_line(count: usize) -> bool {
         Self::entry_at(count) * 8 <= LINE

@@ -31,7 +31,7 @@ pub(crate) enum Outcome {
 }
 
 impl Decided {
-    /// Whether the descriptor may be reused: recovery skips it (the durable horizon is past it), and no other
+    /// Returns `true` if the descriptor may be reused: recovery skips it (the durable horizon is past it), and no other
     /// thread is in it.
     pub(crate) fn is_reusable(&self, horizon: u64, protected: &[u64]) -> bool {
         let over = match self.outcome {

@@ -29,7 +29,7 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) state: State,
-    /// Whether the descriptor owns blocks.
+    /// `true` if the descriptor owns blocks.
     pub(crate) owns: bool,
     /// The low bits of the incarnation.
     pub(crate) low: u64,
@@ -96,7 +96,7 @@ impl Status {
         }
     }
 
-    /// Whether an operation can have left this word on the medium when the horizon is `horizon`.
+    /// Returns `true` if an operation can have left this word on the medium when the horizon is `horizon`.
     pub(crate) const fn is_possible(word: u64, horizon: u64) -> bool {
         let status = Self::unpack(word);
         let is_state = word & STATE_MASK <= State::Failed as u64;
@@ -114,12 +114,12 @@ impl Status {
         self.state as u64 | owns | self.low << LOW_SHIFT | self.stamp << STAMP_SHIFT
     }
 
-    /// Whether the status belongs to incarnation `seq`.
+    /// Returns `true` if the status belongs to incarnation `seq`.
     pub(crate) const fn is_of(self, seq: u64) -> bool {
         self.low == low_of(seq)
     }
 
-    /// Whether the operation succeeded (durably or not yet).
+    /// Returns `true` if the operation succeeded (durably or not yet).
     pub(crate) const fn took_place(self) -> bool {
         matches!(self.state, State::Succeeded | State::Committed)
     }

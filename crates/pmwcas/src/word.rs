@@ -88,7 +88,7 @@ impl Pointer {
         ((self.0 >> INSTALLER_BITS) & (MAX_WORDS as u64 - 1)) as usize
     }
 
-    /// Whether this names entry `entry` of that incarnation, tentatively or fully.
+    /// Returns `true` if this names entry `entry` of that incarnation, tentatively or fully.
     pub(crate) const fn names(self, slot: u32, seq: u64, entry: usize) -> bool {
         self.slot() == slot && self.seq() == seq & SEQ_MASK && self.entry() == entry
     }

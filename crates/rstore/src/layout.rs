@@ -71,24 +71,24 @@ pm_struct! {
     }
 }
 
-/// A checksum of words, different for everything that has one.
+/// Returns a checksum of words, different for everything that has one.
 pub(crate) fn checksum(of: [u8; 4], words: &[u64]) -> u64 {
     let mut sum = Checksum::new(u64::from(u32::from_le_bytes(of)), 1);
     sum.add(words);
     sum.finish()
 }
 
-/// The checksum of a root.
+/// Returns the checksum of a root.
 pub(crate) fn root_checksum(words: &[u64; 5]) -> u64 {
     checksum(*b"root", &[words[0], words[1], words[2], words[3], words[4], FORMAT])
 }
 
-/// The checksum of a block's generation.
+/// Returns the checksum of a block's generation.
 pub(crate) fn header_checksum(identity: u64, offset: u64, generation: u64, of: [u8; 4]) -> u64 {
     checksum(of, &[identity, offset, generation])
 }
 
-/// The word that says that so many words of a data block are durable; of 0 words: that it is free, and
+/// Returns the word that says that so many words of a data block are durable; of 0 words: that it is free, and
 /// whatever its generation is.
 pub(crate) fn length_word(identity: u64, offset: u64, generation: u64, words: u32) -> u64 {
     let generation = if words == 0 { 0 } else { generation };

@@ -44,7 +44,7 @@ pub(crate) const LINE_WORDS: usize = LINE / 8;
 pub(crate) const LINE_PAIRS: usize = 3;
 /// The word of the next node.
 pub(crate) const NEXT: usize = 7;
-/// The most lines of a node.
+/// The maximum number of lines of a node.
 pub(crate) const MAX_LINES: usize = 16;
 /// The number of lines in which a record may be.
 pub(crate) const WINDOW: usize = 4;

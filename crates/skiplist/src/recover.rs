@@ -28,7 +28,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         format!("skiplist<{}, {}, {LINES}>", K::type_name(), V::type_name())
     }
 
-    /// The entry of such an index in the directory.
+    /// Returns the entry of such an index in the directory.
     pub(crate) fn listed() -> Listed<fn() -> String> {
         Listed {
             kind: KIND,

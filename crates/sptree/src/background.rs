@@ -35,7 +35,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(self.step_buffers(buffers)? || more)
     }
 
-    /// A step of the buffers' work; returns whether there was any.
+    /// Does a step of the buffers' work; returns whether there was any.
     fn step_buffers(
         &self,
         buffers: &WriteBuffers<K, V, M, LEAF, BUFFER>,
@@ -118,7 +118,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
-    /// Whether a worker that sleeps now would fall behind.
+    /// Returns `true` if a worker that sleeps now would fall behind.
     pub(crate) fn needs_worker(&self) -> bool {
         self.buffers().is_some_and(|buffers| buffers.is_worker_needed(self.pm()))
     }

@@ -81,7 +81,7 @@ impl<M: Medium> Backup<M> {
         Ok(Self { tree, queue: Mutex::default(), waiting: AtomicUsize::new(0) })
     }
 
-    /// Whether the backup is missing because there was no room.
+    /// Returns `true` if the backup is missing because there was no room.
     pub(crate) fn is_missing(&self) -> bool {
         self.tree.is_none()
     }
@@ -98,7 +98,7 @@ impl<M: Medium> Backup<M> {
         self.waiting.store(queue.waiting.len(), Relaxed);
     }
 
-    /// The number of entries that wait.
+    /// Returns the number of entries that wait.
     #[inline(always)]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)

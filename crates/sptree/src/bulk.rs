@@ -191,7 +191,7 @@ struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: us
     last_mnode: u32,
     /// The tags of the first Bnode.
     head_tags: [u64; MAX_LEAF / 8],
-    /// Whether the mark is being cleared: from then on the mark says whether the load has happened.
+    /// `true` if the mark is being cleared: from then on the mark says whether the load has happened.
     unmarking: bool,
     loaded: u64,
 }

@@ -216,7 +216,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(Outside { below: start > 0, above: end < count, cut })
     }
 
-    /// The place in the order of the first record whose key is not `before` `bound`.
+    /// Returns the place in the order of the first record whose key is not `before` `bound`.
     fn first_from(
         &self,
         bnode: &Bnode<'_, K, V, LEAF>,

@@ -65,7 +65,7 @@ pub(crate) struct Guide {
 }
 
 impl Guide {
-    /// An empty guide to at most `leaves` Mnodes.
+    /// Returns an empty guide to at most `leaves` Mnodes.
     pub(crate) fn new(leaves: u64) -> Result<Self, PmError> {
         let lines = (2 * PLACES * leaves.max(WORTH)).div_ceil(PER_LINE) + 1; // twice after growing
         Ok(Self {
@@ -81,7 +81,7 @@ impl Guide {
         })
     }
 
-    /// The place of a key; `count` or more: the key has none.
+    /// Returns the place of a key; `count` or more: the key has none.
     #[inline(always)]
     fn place(&self, prefix: u64) -> u64 {
         let way = u128::from(prefix.wrapping_sub(self.base.load(Relaxed)));
@@ -236,7 +236,7 @@ impl Guide {
 mod tests {
     use super::*;
 
-    /// A guide to leaves at these low keys, with numbers from 1 on.
+    /// Returns a guide to leaves at these low keys, with numbers from 1 on.
     fn guide(lows: &[u64]) -> Guide {
         let guide = Guide::new(lows.len() as u64).expect("memory");
         for &low in lows {

@@ -34,7 +34,7 @@ impl<K: Key, V: Value, const LEAF: usize> Image<K, V, LEAF> {
         Ok(())
     }
 
-    /// The tags.
+    /// Returns the tags.
     pub(crate) fn tags(&self) -> [u64; MAX_LEAF / 8] {
         let mut tags = [0; MAX_LEAF / 8];
         tags.copy_from_slice(&self.words[Geometry::<K, V, LEAF>::TAGS..][..MAX_LEAF / 8]);

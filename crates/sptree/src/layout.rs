@@ -90,7 +90,7 @@ impl Taken {
     pub(crate) const fn of(slots: u64) -> Self {
         Self(slots)
     }
-    /// The slots, as bits.
+    /// Returns the slots, as bits.
     #[inline(always)]
     pub(crate) const fn slots(self) -> u64 {
         self.0
@@ -107,11 +107,11 @@ impl Taken {
     pub(crate) const fn without(self, slot: usize) -> Self {
         Self(self.0 & !(1 << slot))
     }
-    /// Whether only bits of a Bnode of `leaf` slots are set.
+    /// Returns `true` if only bits of a Bnode of `leaf` slots are set.
     pub(crate) const fn is_valid(self, leaf: usize) -> bool {
         self.0 & !slots_of(leaf) == 0
     }
-    /// The first free slot of `leaf`: records that arrive one after the other share lines, and the units in
+    /// Returns the first free slot of `leaf`: records that arrive one after the other share lines, and the units in
     /// which the medium writes.
     #[inline(always)]
     pub(crate) const fn free_slot(self, leaf: usize) -> Option<usize> {
@@ -120,7 +120,7 @@ impl Taken {
     }
 }
 
-/// The bits of `leaf` slots.
+/// Returns the bits of `leaf` slots.
 #[inline(always)]
 pub(crate) const fn slots_of(leaf: usize) -> u64 {
     u64::MAX >> (MAX_LEAF - leaf)
@@ -150,7 +150,7 @@ impl Next {
     pub(crate) const fn to(offset: u64) -> Self {
         Self(offset & Self::OFFSET)
     }
-    /// The same link, with the bit: records of the next Bnode may be here too.
+    /// Returns the same link, with the bit: records of the next Bnode may be here too.
     pub(crate) const fn with_ghosts(self) -> Self {
         Self(self.0 | Self::GHOSTS)
     }
@@ -162,13 +162,13 @@ impl Next {
     pub(crate) const fn ghosts(self) -> bool {
         self.0 & Self::GHOSTS != 0
     }
-    /// Whether no bits are set but these.
+    /// Returns `true` if no bits are set but these.
     pub(crate) const fn is_valid(self) -> bool {
         self.0 & !Self::OFFSET & !Self::GHOSTS == 0
     }
 }
 
-/// The tag of a key: never 0, which says in DRAM that a slot is free.
+/// Returns the tag of a key: never 0, which says in DRAM that a slot is free.
 #[inline(always)]
 pub(crate) fn tag_of<K: Key>(probe: &Probe<'_, K>) -> u8 {
     probe.fingerprint().max(1)
@@ -204,13 +204,13 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
         "a Bnode has 2 to 64 slots: the bits of one word"
     );
 
-    /// The hash that stands for this layout in the pool's directory.
+    /// Returns the hash of this layout for the pool's directory.
     pub(crate) fn id(buffer: usize) -> u64 {
         let () = Self::VALID;
         Self::id_of(buffer, &K::type_name(), &V::type_name())
     }
 
-    /// The same for types of these names.
+    /// Returns the hash of the layout for types with these names.
     pub(crate) fn id_of(buffer: usize, key: &str, value: &str) -> u64 {
         let name = match buffer {
             0 => format!("{FORMAT} {key} {value} {LEAF} 0"),

@@ -61,7 +61,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         self.offset
     }
 
-    /// All of it, for bulk copies.
+    /// Returns all of it, for bulk copies.
     pub(crate) fn words(&self) -> &'p [PmU64] {
         self.words
     }
@@ -71,13 +71,13 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         &self.words[..HEADER_WORDS]
     }
 
-    /// The commit word.
+    /// Returns the commit word.
     #[inline(always)]
     pub(crate) fn bitmap_cell(&self) -> &'p PmU64 {
         &self.words[0]
     }
 
-    /// The commit word's value.
+    /// Returns the commit word's value.
     #[inline(always)]
     pub(crate) fn taken(&self, pm: &impl Medium) -> Taken {
         Taken::from_word(pm.load_word(self.bitmap_cell()))
@@ -87,26 +87,26 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         &self.words[Geometry::<K, V, LEAF>::PENDING]
     }
 
-    /// The slot of the last insert with one fence.
+    /// Returns the slot of the last insert with one fence.
     pub(crate) fn last_inserted(&self, pm: &impl Medium) -> Option<usize> {
         Pending::of_word(pm.load_word(self.pending_cell())).slot().filter(|&i| i < LEAF)
     }
 
-    /// The last insert with one fence: its slot, and whether its record is in it.
+    /// Returns the last insert with one fence: its slot, and whether its record is in it.
     fn pending(&self, pm: &impl Medium) -> Option<(usize, bool)> {
         let pending = Pending::of_word(pm.load_word(self.pending_cell()));
         let slot = pending.slot().filter(|&i| i < LEAF)?;
         Some((slot, pending.is_there(pm.load_word(&self.slot(slot)[0]))))
     }
 
-    /// The slot of the last insert with one fence, if the bitmap has it and the record is in it. Before
+    /// Returns the slot of the last insert with one fence, if the bitmap has it and the record is in it. Before
     /// recovery its tag may be missing.
     pub(crate) fn pending_slot(&self, pm: &impl Medium) -> Option<usize> {
         let (slot, there) = self.pending(pm)?;
         (there && self.taken(pm).slots() >> slot & 1 == 1).then_some(slot)
     }
 
-    /// The bitmap without an insert with one fence whose record a crash has lost. For use before recovery.
+    /// Returns the bitmap without an insert with one fence whose record a crash has lost. For use before recovery.
     pub(crate) fn taken_without_lost(&self, pm: &impl Medium) -> Taken {
         // In this order: recovery changes the bitmap, and only later writes clear `pending`.
         let pending = self.pending(pm);
@@ -124,31 +124,31 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         &self.words[Geometry::<K, V, LEAF>::SLOTS + i * words..][..words]
     }
 
-    /// All slots.
+    /// Returns all slots.
     #[inline(always)]
     pub(crate) fn slots(&self) -> &'p [PmU64] {
         &self.words[Geometry::<K, V, LEAF>::SLOTS..][..LEAF * Slot::<K, V>::WORDS]
     }
 
-    /// The cell of the link to the next Bnode.
+    /// Returns the cell of the link to the next Bnode.
     #[inline(always)]
     pub(crate) fn next_cell(&self) -> &'p PmU64 {
         &self.words[1]
     }
 
-    /// The next Bnode.
+    /// Returns the next Bnode.
     #[inline(always)]
     pub(crate) fn next(&self, pm: &impl Medium) -> Next {
         Next::from_word(pm.load_word(self.next_cell()))
     }
 
-    /// The cell that says which log entries this Bnode has absorbed.
+    /// Returns the cell that says which log entries this Bnode has absorbed.
     #[inline(always)]
     pub(crate) fn applied_cell(&self) -> &'p PmU64 {
         &self.words[Geometry::<K, V, LEAF>::APPLIED]
     }
 
-    /// The sequence number up to which this Bnode has absorbed its chain.
+    /// Returns the sequence number up to which this Bnode has absorbed its chain.
     pub(crate) fn applied(&self, pm: &impl Medium) -> Result<u64, PmError> {
         let applied = pm.load_word(self.applied_cell());
         if applied > SEQ_MAX {
@@ -158,12 +158,12 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         Ok(applied)
     }
 
-    /// The cells of the low key.
+    /// Returns the cells of the low key.
     pub(crate) fn low_cells(&self) -> &'p [PmU64] {
         &self.words[Geometry::<K, V, LEAF>::LOW..][..Geometry::<K, V, LEAF>::LOW_WORDS]
     }
 
-    /// The cells of the tags.
+    /// Returns the cells of the tags.
     #[inline(always)]
     pub(crate) fn tag_cells(&self) -> &'p [PmU64] {
         &self.words[Geometry::<K, V, LEAF>::TAGS..][..MAX_LEAF / 8]
@@ -193,7 +193,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         }
     }
 
-    /// The slot of the probe's key, by the tags in PM: for reads without an Mnode.
+    /// Returns the slot of the probe's key, by the tags in PM: for reads without an Mnode.
     pub(crate) fn find<M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -207,7 +207,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         self.find_among(pool, tagged | pending, probe)
     }
 
-    /// The one of the slots that has the probe's key. Racing: validate.
+    /// Returns the slot with the probe's key, among these. Racing: validate.
     #[inline(always)]
     pub(crate) fn find_among<M: Medium>(
         &self,
@@ -268,7 +268,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         pm.flush_words(self.slot(i)).and(self.write_tag(pm, i, tag))
     }
 
-    /// The tag of slot `i`.
+    /// Returns the tag of slot `i`.
     pub(crate) fn tag(&self, pm: &impl Medium, i: usize) -> u8 {
         pm.load_word(&self.tag_cells()[i / 8]).to_le_bytes()[i % 8]
     }

@@ -29,7 +29,7 @@ pub(crate) struct Leaves<K, V, M: Medium, const LEAF: usize> {
     pub(crate) middle: Middle<K>,
     /// Records gained, by Mnode.
     counters: Box<[Counter]>,
-    /// Whether a write that was interrupted has left words in a free slot that may not be durable.
+    /// `true` if a write that was interrupted has left words in a free slot that may not be durable.
     dirty_slots: AtomicBool,
     value: std::marker::PhantomData<fn() -> V>,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Held<'t, K, V, const LEAF: usize> {
 }
 
 impl<K, V, const LEAF: usize> Held<'_, K, V, LEAF> {
-    /// Whether the key is present.
+    /// Returns `true` if the key is present.
     pub(crate) fn is_present(&self) -> bool {
         self.hit.map_or(self.slot.is_some(), |hit| !hit.deleted)
     }
@@ -113,7 +113,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
         self.bnode(self.middle.dram.load(&node.bnode))
     }
 
-    /// The slots of an Mnode that hold records. Racing: validate.
+    /// Returns the slots of an Mnode that hold records. Racing: validate.
     #[inline(always)]
     pub(crate) fn taken(&self, node: &Mnode) -> Taken {
         self.middle.taken(node, LEAF)
@@ -125,7 +125,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
         self.counters[index as usize % COUNTERS].0.fetch_add(change, Relaxed);
     }
 
-    /// The number of records. Exact when no write is in progress.
+    /// Returns the number of records. Exact when no write is in progress.
     pub(crate) fn records(&self) -> u64 {
         self.counters.iter().fold(0, |sum, counter| sum.wrapping_add(counter.0.load(Relaxed)))
     }
@@ -135,7 +135,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
         size_of_val(&*self.counters) as u64
     }
 
-    /// Whether every free slot holds what a crash leaves there: then an insert may take one fence.
+    /// Returns `true` if every free slot holds what a crash leaves there: then an insert may take one fence.
     #[inline(always)]
     pub(crate) fn has_clean_slots(&self) -> bool {
         !self.dirty_slots.load(Relaxed)
@@ -148,18 +148,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
         self.dirty_slots.store(true, Relaxed);
     }
 
-    /// The greatest number of Bnodes in a pool of this size: the limit of walks along the list.
+    /// Returns the greatest number of Bnodes in a pool of this size: the limit of walks along the list.
     pub(crate) fn limit(pool: &Pool<M>) -> u64 {
         pool.len() / Geometry::<K, V, LEAF>::BYTES + 1
     }
 
-    /// The greatest number of Bnodes when the pool has grown as far as it may: the layers in DRAM
+    /// Returns the greatest number of Bnodes when the pool has grown as far as it may: the layers in DRAM
     /// reserve address space for that many.
     pub(crate) fn capacity(pool: &Pool<M>) -> u64 {
         pool.max_size() / Geometry::<K, V, LEAF>::BYTES + 1
     }
 
-    /// The offset in a Bnode of a slot's (first) line.
+    /// Returns the offset in a Bnode of a slot's (first) line.
     #[inline(always)]
     pub(crate) fn line_of_slot(slot: usize) -> u64 {
         let word = Geometry::<K, V, LEAF>::SLOTS + slot * Slot::<K, V>::WORDS;
@@ -172,7 +172,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
         self.pool.prefetch(BnodePtr::new(bnode.wrapping_add(Self::line_of_slot(slot))));
     }
 
-    /// The low key of a locked Mnode, if its Bnode is nearly empty and not the first.
+    /// Returns the low key of a locked Mnode, if its Bnode is nearly empty and not the first.
     pub(crate) fn low_if_nearly_empty(&self, node: &Mnode) -> Option<OwnedRoute> {
         let small = self.taken(node).len() <= LEAF / 4;
         let inner = self.middle.prev(node) != NONE;

@@ -14,7 +14,7 @@ pub(crate) struct Low {
 }
 
 impl Low {
-    /// The low key of a Bnode between these two: the right one's least key if keys are inline, else
+    /// Returns the low key of a Bnode between these two: the right one's least key if keys are inline, else
     /// the shortest beginning of it that is greater than `left`.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Low {
         }
     }
 
-    /// The route to it.
+    /// Returns the route to it.
     pub(crate) fn route<K: Key>(&self) -> Route<'_> {
         match K::SHAPE {
             Shape::Inline(_) => Route::to_words(&self.words),

@@ -41,14 +41,14 @@ type Moves = Vec<(usize, usize)>;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Whether a Bnode whose last removal left `len` records looks for a neighbour to merge with: not after
+    /// Returns `true` if a Bnode whose last removal left `len` records looks for a neighbour to merge with: not after
     /// every removal.
     #[inline(always)]
     pub(crate) const fn may_merge(len: usize) -> bool {
         len <= LEAF / 4 && len.is_multiple_of(if LEAF < 32 { 1 } else { LEAF / 16 })
     }
 
-    /// Whether two neighbours with `left` and `right` records merge.
+    /// Returns `true` if two neighbours with `left` and `right` records merge.
     const fn should_merge(left: usize, right: usize) -> bool {
         right == 0 || left + right <= LEAF / 2
     }
@@ -122,7 +122,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(true)
     }
 
-    /// The persistent part. At its end the right Bnode's block is free; its chain is over before that.
+    /// Returns the persistent part. At its end the right Bnode's block is free; its chain is over before that.
     fn merge_bnodes(
         &self,
         pair: &Pair<'_, K, V, LEAF>,

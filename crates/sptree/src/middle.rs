@@ -67,7 +67,7 @@ impl Word for Right {
 }
 
 impl Right {
-    /// The right neighbour; [`NONE`] in the last.
+    /// Returns the right neighbour; [`NONE`] in the last.
     #[inline(always)]
     pub(crate) fn next(self) -> u32 {
         self.0 as u32
@@ -75,7 +75,7 @@ impl Right {
     pub(crate) fn with_next(self, next: u32) -> Self {
         Self(self.0 & !0xffff_ffff | u64::from(next))
     }
-    /// The write buffer.
+    /// Returns the write buffer.
     #[inline(always)]
     pub(crate) fn buffer(self) -> Option<u32> {
         if self.0 >> 63 == 1 { None } else { ((self.0 >> 32) as u32).checked_sub(1) }
@@ -176,17 +176,17 @@ impl<K: Key> Middle<K> {
         self.dram.store(&node.high_tail, high.tail);
     }
 
-    /// The low key as it is stored.
+    /// Returns the low key as it is stored.
     pub(crate) fn low_of(&self, node: &Mnode) -> Separator {
         Separator { prefix: self.dram.load(&node.low), tail: self.dram.load(&node.low_tail) }
     }
 
-    /// The high key as it is stored.
+    /// Returns the high key as it is stored.
     pub(crate) fn high_of(&self, node: &Mnode) -> Separator {
         Separator { prefix: self.dram.load(&node.high), tail: self.dram.load(&node.high_tail) }
     }
 
-    /// The low key. Racing: validate.
+    /// Returns the low key. Racing: validate.
     pub(crate) fn low_route(&self, node: &Mnode) -> OwnedRoute {
         self.tails.load::<K>(&self.dram, self.low_of(node))
     }
@@ -209,7 +209,7 @@ impl<K: Key> Middle<K> {
         self.order(self.dram.load(&node.low), &node.low_tail, route)
     }
 
-    /// The side of an Mnode's range on which the route is; `None`: the Mnode has ended. Racing: validate.
+    /// Returns the side of an Mnode's range on which the route is; `None`: the Mnode has ended. Racing: validate.
     #[inline(always)]
     pub(crate) fn side(&self, node: &Mnode, route: &Route<'_>) -> Option<Ordering> {
         let dram = &self.dram;
@@ -231,7 +231,7 @@ impl<K: Key> Middle<K> {
         self.dram.load(&node.right).next()
     }
 
-    /// The write buffer. Racing: validate.
+    /// Returns the write buffer. Racing: validate.
     #[inline(always)]
     pub(crate) fn buffer(&self, node: &Mnode) -> Option<u32> {
         self.dram.load(&node.right).buffer()
@@ -255,7 +255,7 @@ impl<K: Key> Middle<K> {
         writes
     }
 
-    /// The writes of an Mnode without a buffer in the round of the last one. Racing.
+    /// Returns the writes of an Mnode without a buffer in the round of the last one. Racing.
     pub(crate) fn unbuffered(&self, node: &Mnode) -> u32 {
         self.dram.load(&node.right).unbuffered().0
     }
@@ -265,19 +265,19 @@ impl<K: Key> Middle<K> {
         self.dram.load(&node.prev) as u32
     }
 
-    /// The slots with the tag. Racing: validate.
+    /// Returns the slots with the tag. Racing: validate.
     #[inline(always)]
     pub(crate) fn matches(&self, node: &Mnode, tag: u8, leaf: usize) -> u64 {
         self.dram.match_byte(&node.tags, tag) & slots_of(leaf)
     }
 
-    /// The slots that hold records. Racing: validate.
+    /// Returns the slots that hold records. Racing: validate.
     #[inline(always)]
     pub(crate) fn taken(&self, node: &Mnode, leaf: usize) -> Taken {
         Taken::of(!self.dram.match_byte(&node.tags, 0) & slots_of(leaf))
     }
 
-    /// The tag of slot `i`.
+    /// Returns the tag of slot `i`.
     pub(crate) fn tag(&self, node: &Mnode, i: usize) -> u8 {
         self.dram.load(&node.tags[i / 8]).to_le_bytes()[i % 8]
     }
@@ -291,14 +291,14 @@ impl<K: Key> Middle<K> {
         self.dram.store(cell, rest | u64::from(tag) << shift);
     }
 
-    /// The number of Mnodes, and their bytes of DRAM.
+    /// Returns the number of Mnodes, and their bytes of DRAM.
     pub(crate) fn size(&self) -> (u64, u64) {
         let bytes = self.nodes.bytes() + self.tails.bytes();
         (self.nodes.len() as u64 - 1, bytes as u64)
     }
 }
 
-/// The tags, those of free slots cleared.
+/// Returns the tags, those of free slots cleared.
 pub(crate) fn exact(mut tags: [u64; MAX_LEAF / 8], taken: Taken) -> [u64; MAX_LEAF / 8] {
     for (i, word) in tags.iter_mut().enumerate() {
         let bits = taken.slots() >> (8 * i) & 0xff;

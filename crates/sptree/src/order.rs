@@ -24,7 +24,7 @@ pub(crate) struct Order<'p> {
 }
 
 impl<'p> Order<'p> {
-    /// The order of some slots. Racing: validate.
+    /// Returns the order of some slots. Racing: validate.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] for a slot that points to no block.
@@ -70,22 +70,22 @@ impl<'p> Order<'p> {
         Ok(order)
     }
 
-    /// The number of records.
+    /// Returns the number of records.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The slot of the `at`th record.
+    /// Returns the slot of the `at`th record.
     pub(crate) fn slot(&self, at: usize) -> usize {
         usize::from(self.slots[usize::from(self.ranks[at])])
     }
 
-    /// The slots, in order.
+    /// Returns the slots, in order.
     pub(crate) fn slots(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator {
         (0..self.len).map(|at| self.slot(at))
     }
 
-    /// The block of the `at`th record, if keys are byte strings.
+    /// Returns the block of the `at`th record, if keys are byte strings.
     pub(crate) fn block(&self, at: usize) -> &RecordBlock<'p> {
         &self.blocks[usize::from(self.ranks[at])]
     }

@@ -62,7 +62,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         format!("sptree<{}, {}, {LEAF}, {BUFFER}>", K::type_name(), V::type_name())
     }
 
-    /// The index's type in the pool's directory.
+    /// Returns the index's type in the pool's directory.
     pub(crate) fn listed() -> Listed<fn() -> String> {
         Listed {
             kind: Self::kind(),
@@ -165,7 +165,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(Self::new(Leaves::new(pool)?, entry, backup, buffers, rebuild)?)
     }
 
-    /// The first Bnode; makes it where a crash in `create` left none.
+    /// Returns the first Bnode; makes it where a crash in `create` left none.
     fn make_head(pool: &Pool<M>, root: &Root) -> Result<u64, PmError> {
         let pm = pool.pm();
         let head = pm.load(&root.head);
@@ -352,7 +352,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 }
 
-/// The slots whose tags are not 0.
+/// Returns the slots whose tags are not 0.
 fn slots_of_tags(tags: &[u64; MAX_LEAF / 8]) -> Taken {
     let bytes = tags.iter().flat_map(|word| word.to_le_bytes()).enumerate();
     Taken::of(bytes.fold(0, |slots, (i, tag)| slots | u64::from(tag != 0) << i))

@@ -168,13 +168,13 @@ fn apply_chain<K: Key, V: Value, M: Medium, const LEAF: usize>(
     read
 }
 
-/// Whether a key is less than a Bnode's low key.
+/// Returns `true` if a key is less than a Bnode's low key.
 fn is_below<K: Key>(key: &K, low: &[u8]) -> bool {
     let probe = Probe::of_stored(key);
     Route::to(&probe).encoded::<K>(&mut [0; 32]) < low
 }
 
-/// The records with the right tags, and the number of the others; a Bnode with an impossible bitmap or
+/// Returns the records with the right tags, and the number of the others; a Bnode with an impossible bitmap or
 /// link counts as one other.
 fn read<K: Key, V: Value, M: Medium, const LEAF: usize>(
     pool: &Pool<M>,

@@ -99,7 +99,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(Plan { moved, kept, low })
     }
 
-    /// The persistent part.
+    /// Returns the persistent part.
     fn split_bnode(&self, held: &Held<'_, K, V, LEAF>, plan: &Plan) -> Result<Right, PmError> {
         let (pool, pm, left) = (&*self.pool, self.pm(), &held.bnode);
         let mut image = Image::<K, V, LEAF>::new();
@@ -150,7 +150,7 @@ struct Splitting<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFE
     before: u64,
     /// The new Bnode, if the split has happened and is durable.
     right: Option<Right>,
-    /// Whether its entry is queued for the backup.
+    /// `true` if its entry is queued for the backup.
     noted: bool,
     complete: bool,
 }

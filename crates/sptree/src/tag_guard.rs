@@ -25,7 +25,7 @@ pub(crate) struct TagGuard<'t, K: Key, V: Value, M: Medium, const LEAF: usize> {
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
-    /// A guard of an Mnode's tags, not armed yet.
+    /// Returns a guard of an Mnode's tags, not armed yet.
     #[inline(always)]
     pub(crate) fn tag_guard<'t>(
         &'t self,

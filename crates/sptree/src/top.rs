@@ -111,7 +111,7 @@ impl Top {
         self.tree(&Lows(middle)).height(pm)
     }
 
-    /// The number of nodes, and their bytes of DRAM.
+    /// Returns the number of nodes, and their bytes of DRAM.
     pub(crate) fn size(&self) -> (u64, u64) {
         (self.nodes.counts().iter().sum::<usize>() as u64, self.nodes.bytes() as u64)
     }

@@ -58,7 +58,7 @@ pub struct SpTree<K, V, M: Medium = Mapped, const LEAF: usize = 64, const BUFFER
     buffers: Option<Box<WriteBuffers<K, V, M, LEAF, BUFFER>>>,
     /// The first Mnode.
     pub(crate) head: u32,
-    /// Whether the layers in DRAM are complete.
+    /// `true` if the layers in DRAM are complete.
     pub(crate) ready: AtomicBool,
     pub(crate) rebuild: Mutex<Rebuild>,
     /// Last: another opening of the index may begin when this is dropped.
@@ -116,13 +116,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.pool.pm()
     }
 
-    /// The write buffers, if records of these types are buffered.
+    /// Returns the write buffers, if records of these types are buffered.
     #[inline(always)]
     pub(crate) fn buffers(&self) -> Option<&WriteBuffers<K, V, M, LEAF, BUFFER>> {
         if WriteBuffers::<K, V, M, LEAF, BUFFER>::ENABLED { self.buffers.as_deref() } else { None }
     }
 
-    /// The write buffers of an index that closes.
+    /// Returns the write buffers of an index that closes.
     pub(crate) fn buffers_mut(&mut self) -> Option<&mut WriteBuffers<K, V, M, LEAF, BUFFER>> {
         self.buffers.as_deref_mut()
     }
@@ -131,7 +131,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.pool.get(self.entry.root::<Root>())
     }
 
-    /// Whether the layers in DRAM are complete: else only the backup knows the way.
+    /// Returns `true` if the layers in DRAM are complete: else only the backup knows the way.
     #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Acquire)

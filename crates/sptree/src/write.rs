@@ -140,7 +140,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.put_inner(key, value, |_, _| Ok(())).noted(&self.pool).map(|old| old.is_none())
     }
 
-    /// The value of a key that is present, in its Bnode or in its buffer.
+    /// Returns the value of a key that is present, in its Bnode or in its buffer.
     #[inline(always)]
     fn value_held(&self, held: &Held<'_, K, V, LEAF>, probe: &Probe<'_, K>) -> Result<V, PmError> {
         let buffered = held.hit.and_then(|_| self.buffered(held.node, probe)).flatten();

@@ -45,7 +45,7 @@ use pmindex_record::hash_bytes;
 /// Version of the layout on this page.
 const FORMAT: u64 = 1;
 
-/// The type of an index in the pool's directory.
+/// Returns the type of an index in the pool's directory.
 pub(crate) const fn kind(cow: bool) -> [u8; 8] {
     if cow { *b"artcow\0\0" } else { *b"woart\0\0\0" }
 }

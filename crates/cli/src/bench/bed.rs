@@ -229,7 +229,7 @@ impl<K: Key, V: Value> Maker<K, V> for AnyKind {
     }
 }
 
-/// The makers of an index that lives in a pool.
+/// Returns the makers of an index that lives in a pool.
 pub(crate) const fn pool_makers<K: Generated, V: Generated, T: Maker<K, V>>() -> Makers<K, V> {
     Makers {
         make: |setup| Ok(Box::new(InPool::<K, V, T>::create(setup)?)),
@@ -241,7 +241,7 @@ pub(crate) const fn pool_makers<K: Generated, V: Generated, T: Maker<K, V>>() ->
     }
 }
 
-/// The makers of an index in volatile memory.
+/// Returns the makers of an index in volatile memory.
 pub(crate) const fn in_memory_makers<K: Key, V: Value, T: Maker<K, V>>() -> Makers<K, V> {
     Makers {
         make: |setup| {
@@ -257,7 +257,7 @@ pub(crate) const fn in_memory_makers<K: Key, V: Value, T: Maker<K, V>>() -> Make
     }
 }
 
-/// The makers of `BTreeMap`, the yardstick.
+/// Returns the makers of `BTreeMap`, the yardstick.
 pub(crate) const fn yardstick_makers<K: Generated + Ord, V: Generated>() -> Makers<K, V> {
     Makers {
         make: |_| Ok(Box::new(InMemory(Yardstick::subject()))),
@@ -266,7 +266,7 @@ pub(crate) const fn yardstick_makers<K: Generated + Ord, V: Generated>() -> Make
     }
 }
 
-/// The makers of a map in volatile memory, which is no index.
+/// Returns the makers of a map in volatile memory, which is no index.
 pub(crate) const fn bwtree_makers<K: Generated + Ord, V: Generated>() -> Makers<K, V> {
     Makers {
         make: |setup| Ok(Box::new(InMemory(Measurable::new(setup.name, Delta::default())))),

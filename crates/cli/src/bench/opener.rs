@@ -22,7 +22,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     write_latency: u64,
 
-    /// Whether to verify the structure, and to close index and pool
+    /// `true` to verify the structure, and to close index and pool
     #[arg(long)]
     verify: bool,
 }

@@ -22,7 +22,7 @@ pub(crate) fn all() -> &'static [Peer] {
     PEERS.get().copied().unwrap_or_default()
 }
 
-/// The makers of any peer.
+/// Returns the makers of any peer.
 pub(crate) const fn makers() -> Makers<u64, u64> {
     Makers { make: |setup| Ok(Box::new(Store::create(setup)?)), counting: None, subprocess: None }
 }

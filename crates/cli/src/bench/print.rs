@@ -49,7 +49,7 @@ fn name(run: &Run) -> String {
     }
 }
 
-/// The names of all phases and mixes, in the order they ran.
+/// Returns the names of all phases and mixes, in the order they ran.
 fn rows(runs: &[Run]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for row in runs.iter().flat_map(|run| &run.phases) {

@@ -16,7 +16,7 @@ pub(crate) struct Target<'a> {
     pub(crate) index: &'a str,
     /// Its file.
     pub(crate) pool: &'a Path,
-    /// Whether its keys are byte strings.
+    /// `true` if its keys are byte strings.
     pub(crate) bytes: bool,
     /// How to open it.
     pub(crate) medium: MediumArgs,
@@ -46,7 +46,7 @@ pub(super) struct TargetArgs {
     /// Its pool
     pool: PathBuf,
 
-    /// Whether its keys are byte strings
+    /// `true` if its keys are byte strings
     #[arg(long)]
     bytes: bool,
 

@@ -26,7 +26,7 @@ pub(super) struct Draft<'t, M: Medium> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
 {
-    /// The descent, for the holder of `writer`.
+    /// Returns the descent, for the holder of `writer`.
     pub(super) fn path(&self, key: &Sought<'_>) -> Result<(Path, Child), PmError> {
         let mut path = Vec::with_capacity(8);
         let mut child = self.top()?;
@@ -124,7 +124,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(child)
     }
 
-    /// The rest of P1, and P2: `path` leads to the node above the copies.
+    /// Does the rest of P1, and P2: `path` leads to the node above the copies.
     pub(super) fn put_in_place(
         &self,
         draft: Draft<'_, M>,
@@ -157,7 +157,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// The cells of a node's children, for freeing the inner nodes.
+    /// Returns the cells of a node's children, for freeing the inner nodes.
     pub(crate) fn child_cells(
         &self,
         child: Child,

@@ -19,13 +19,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.known_leaves_of(self.top()?, visit).map(|_| ())
     }
 
-    /// The leaves that the inner nodes know, in order, each but the first with the separator on its
+    /// Returns the leaves that the inner nodes know, in order, each but the first with the separator on its
     /// left.
     pub(crate) fn known_leaves(&self) -> Result<Vec<(Option<Separator>, u64)>, PmError> {
         self.known_leaves_of(self.top()?, &mut |_| Ok(()))
     }
 
-    /// The prefixes that no separator has are not less than any key's, as searches count on.
+    /// Checks that unused prefixes are not less than any key's; searches rely on it.
     pub(crate) fn check_padding(&self, child: Child) -> Result<(), PmError> {
         let node = self.node(child)?;
         let rest = &node[self.children(node) - 1..INNER];

@@ -17,7 +17,7 @@ pub(crate) struct Hint {
 }
 
 impl Hint {
-    /// The place of the right neighbour.
+    /// Returns the place of the right neighbour.
     pub(crate) fn next(self) -> Self {
         Self { at: self.at + 1, ..self }
     }
@@ -41,7 +41,7 @@ pub(crate) struct Cursor {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
 {
-    /// The topmost node: a leaf's word, if there are no inner nodes.
+    /// Returns the topmost node: a leaf's word, if there are no inner nodes.
     #[inline(always)]
     pub(crate) fn top(&self) -> Result<Child, PmError> {
         let root = self.root()?;
@@ -52,7 +52,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if top.level() > MAX_LEVEL { Err(no_tree(top)) } else { Ok(top) }
     }
 
-    /// The leaf for `key`, by the inner nodes.
+    /// Returns the leaf for `key`, by the inner nodes.
     #[inline(always)]
     pub(crate) fn descend(&self, key: &Sought<'_>) -> Result<Descent, PmError> {
         let pm = self.pm();
@@ -104,7 +104,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// The leaf `distance` to the right, if it has the same parent. A hint: nothing is validated.
+    /// Returns the leaf `distance` to the right, if it has the same parent. A hint: nothing is validated.
     #[inline(always)]
     pub(crate) fn sibling(&self, hint: Hint, distance: usize) -> Option<u64> {
         if hint.parent.level() != 1 {

@@ -39,7 +39,7 @@ impl Contents {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     FastFair<K, V, M, LEAF, INNER>
 {
-    /// The words of the node that a child word names.
+    /// Returns the words of the node that a child word names.
     #[inline(always)]
     pub(super) fn node(&self, child: Child) -> Result<&[PmU64], PmError> {
         self.pool.words(child.offset(), Geometry::<K, V, LEAF, INNER>::INNER_WORDS)
@@ -51,13 +51,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         (self.pm().load_word(&node[INNER]) as usize).clamp(1, INNER + 1)
     }
 
-    /// The cell of a node's child `at`.
+    /// Returns the cell of a node's child `at`.
     #[inline(always)]
     pub(super) fn child_cell(node: &[PmU64], at: usize) -> &PmU64 {
         &node[Geometry::<K, V, LEAF, INNER>::CHILDREN + at.min(INNER)]
     }
 
-    /// The child that `key` takes. Racing: validate.
+    /// Returns the child that `key` takes. Racing: validate.
     #[inline(always)]
     pub(super) fn child_index(&self, node: &[PmU64], key: &Sought<'_>) -> Result<usize, PmError> {
         let at = self.pm().count_less(&node[..INNER], key.word);
@@ -109,7 +109,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Contents { separators, children })
     }
 
-    /// The words of a node.
+    /// Returns the words of a node.
     pub(super) fn node_words(contents: &Contents) -> Vec<u64> {
         let mut words = vec![0; Geometry::<K, V, LEAF, INNER>::INNER_WORDS];
         words[..INNER].fill(u64::MAX);
@@ -127,7 +127,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
-/// The inner nodes form no tree.
+/// Returns the error that the inner nodes form no tree.
 #[cold]
 pub(super) fn no_tree(child: Child) -> PmError {
     PmError::Corrupt { what: "the inner nodes form no tree", offset: child.offset() }

@@ -82,7 +82,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.put_in_place(draft, &path, new, false)
     }
 
-    /// The parent, if more than one of its child words changes with a node below.
+    /// Returns the parent, if more than one of its child words changes with a node below.
     fn change_above(
         &self,
         draft: &mut Draft<'_, M>,

@@ -74,7 +74,7 @@ impl Chunks {
         })
     }
 
-    /// The rack of a shape, if its chunks have one.
+    /// Returns the rack of a shape, if its chunks have one.
     fn room_for(&self, shape: ChunkShape) -> Option<&Mutex<Shelf>> {
         if shape.is_objects() {
             self.shelves.get(1 + size_class(shape.slot_words())?)
@@ -256,7 +256,7 @@ impl Chunks {
         self.states.dram.store(&state.taken, 0);
     }
 
-    /// The number of the chunk that a record is in, as its line says it.
+    /// Returns the number of the chunk that a record is in, as its line says it.
     #[inline(always)]
     pub(crate) fn number_of_record(
         &self,
@@ -277,7 +277,7 @@ impl Chunks {
         Err(corrupt("a record that is in no chunk", at.offset()))
     }
 
-    /// The number of the chunk of an object's slot of `slot_words` words.
+    /// Returns the number of the chunk of an object's slot of `slot_words` words.
     pub(crate) fn number_of<M: Medium>(
         &self,
         pool: &Pool<M>,
@@ -489,7 +489,7 @@ impl Chunks {
         Ok(freed)
     }
 
-    /// The chunks, with their shapes and the slots that are live or handed out.
+    /// Returns the chunks, with their shapes and the slots that are live or handed out.
     pub(crate) fn each(
         &self,
         pm: &impl Medium,
@@ -514,7 +514,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// The offsets of the table's segments.
+    /// Returns the offsets of the table's segments.
     pub(crate) fn segments(&self, pm: &impl Medium) -> Vec<u64> {
         pm.lock(&self.table).segments.iter().map(|segment| segment.offset()).collect()
     }

@@ -17,7 +17,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The place of a number, which is below `next`.
+    /// Returns the place of a number, which is below `next`.
     pub(super) fn place<'p, M: Medium>(
         &self,
         pool: &'p Pool<M>,
@@ -28,7 +28,7 @@ impl Table {
         Ok(&segment.chunks[(number % PLACES) as usize])
     }
 
-    /// A number for a new chunk; makes a segment if all are full.
+    /// Returns a number for a new chunk; makes a segment if all are full.
     pub(super) fn take<M: Medium>(&mut self, pool: &Pool<M>, root: &Root) -> Result<u32, PmError> {
         if let Some(number) = self.free.pop() {
             return Ok(number);
@@ -102,7 +102,7 @@ pub(crate) fn free_chunk<M: Medium>(
     link(pool, op, place.as_word(), 0)
 }
 
-/// The end of every operation that one word commits: stores and flushes it, seals and fences.
+/// Commits an operation by one word: stores and flushes it, seals and fences.
 pub(crate) fn link<M: Medium>(
     pool: &Pool<M>,
     mut op: Op<'_, M>,

@@ -36,7 +36,7 @@ pub(crate) struct Heap {
     zones: Table<Zone>,
     slabs: Table<Slab>,
     pub(super) shared: Mutex<Shared>,
-    /// Whether `Shared::empties` has any slab.
+    /// `true` if `Shared::empties` has any slab.
     pub(super) has_empties: AtomicBool,
     pub(super) slots: Table<Slot>,
     /// All slots that were ever claimed are below this number.
@@ -44,7 +44,7 @@ pub(crate) struct Heap {
     pub(super) limbo: Limbo,
     /// The number of reservations that still succeed; `u64::MAX` means all. For tests.
     reservations_left: AtomicU64,
-    /// Whether the next refusal reports a full device. For tests.
+    /// `true` if the next refusal reports a full device. For tests.
     device_refuses: AtomicBool,
 }
 
@@ -80,7 +80,7 @@ pub(super) enum Block {
     Extent { offset: u64, pages: u32 },
 }
 
-/// A corrupt-pool error.
+/// Returns a corrupt-pool error.
 #[inline]
 pub(super) fn corrupt(what: &'static str, offset: u64) -> PmError {
     PmError::Corrupt { what, offset }
@@ -135,7 +135,7 @@ impl Heap {
         if self.limits_reservations() { self.count_reservation(wanted) } else { None }
     }
 
-    /// Whether a limit on reservations is set.
+    /// Returns `true` if a limit on reservations is set.
     #[inline(always)]
     pub(super) fn limits_reservations(&self) -> bool {
         self.reservations_left.load(Relaxed) != u64::MAX
@@ -358,7 +358,7 @@ impl<M: Medium> Pool<M> {
         1 + (page + 1..end).take_while(is_inside).count() as u32
     }
 
-    /// Whether a located block is live on the medium.
+    /// Returns `true` if a located block is live on the medium.
     pub(super) fn is_live(&self, block: Block) -> bool {
         match block {
             Block::Slab { slab, bit } => {

@@ -165,7 +165,7 @@ impl<M: Medium> Pool<M> {
         self.heap.limbo.reuse_stamp()
     }
 
-    /// Whether no retired block can have been reused since [`reuse_stamp`](Self::reuse_stamp) returned
+    /// Returns `true` if no retired block can have been reused since [`reuse_stamp`](Self::reuse_stamp) returned
     /// `stamp`.
     #[inline(always)]
     #[must_use]

@@ -167,7 +167,7 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// Whether the slab exists; if it began with this block, the live block decides that.
+    /// Returns `true` if the slab exists; if it began with this block, the live block decides that.
     fn decide_slab(
         &self,
         base: u64,

@@ -59,7 +59,7 @@ pub(super) struct Slab {
     class: AtomicU32,
     blocks: AtomicU32,
     phase: AtomicU8,
-    /// Whether its page-table word is not written yet: the slab starts to exist with its first block.
+    /// `true` if its page-table word is not written yet: the slab starts to exist with its first block.
     fresh: AtomicBool,
     /// Its place in its class's list.
     place: AtomicU32,

@@ -56,7 +56,7 @@ pub(super) struct Slot {
     lines: AtomicU32,
     /// Counts finished operations.
     round: AtomicU32,
-    /// Whether the micro-log holds the notes of an interrupted operation.
+    /// `true` if the micro-log holds the notes of an interrupted operation.
     pub(super) log_held: AtomicBool,
     /// Held by the operation that has the slot.
     pub(super) state: Claim<SlotState>,
@@ -88,7 +88,7 @@ pub(super) struct SlotState {
     pub(super) settled: Vec<(u32, u32)>,
     /// Lines to flush.
     pub(super) touched: Vec<u64>,
-    /// Whether the pool lost its durability in the middle of an operation: its tickets stay.
+    /// `true` if the pool lost its durability in the middle of an operation: its tickets stay.
     pub(super) abandoned: bool,
 }
 
@@ -112,7 +112,7 @@ pub(super) struct Entry {
     pub(super) offset: u64,
     pub(super) role: Role,
     pub(super) condition: super::ticket::Condition,
-    /// Whether the block is live: decided when the operation is sealed.
+    /// `true` if the block is live: decided when the operation is sealed.
     pub(super) live: bool,
 }
 
@@ -172,7 +172,7 @@ impl Slot {
         self.round.load(Acquire)
     }
 
-    /// Whether an unsettled ticket may name one of `names`, or a word in one of `pages`.
+    /// Returns `true` if an unsettled ticket may name one of `names`, or a word in one of `pages`.
     #[inline]
     pub(super) fn meets(&self, names: u64, pages: u64) -> bool {
         self.names.load(Acquire) & names != 0 || self.pages.load(Acquire) & pages != 0
@@ -252,7 +252,7 @@ impl<M: Medium> Pool<M> {
         if pool == self.heap.limbo.pool_id() { self.heap.slots.get(slot) } else { None }
     }
 
-    /// Whether the micro-log of a slot still waits for recovery.
+    /// Returns `true` if the micro-log of a slot still waits for recovery.
     #[inline]
     fn log_is_held(&self, slot: &Slot, index: usize) -> Result<bool, PmError> {
         if !slot.log_held.load(Acquire) {

@@ -38,7 +38,7 @@ pub(super) enum TicketBlock {
         class: usize,
         /// The slab's offset.
         base: u64,
-        /// Whether the slab starts to exist with this block.
+        /// `true` if the slab starts to exist with this block.
         fresh: bool,
     },
     /// An extent.

@@ -171,7 +171,7 @@ impl FreePages {
         None
     }
 
-    /// Whether all of these pages are free.
+    /// Returns `true` if all of these pages are free.
     pub(super) fn has(&self, first: usize, pages: usize) -> bool {
         self.next(first, false).unwrap_or(self.bits.len() * 64) >= first + pages
     }

@@ -82,7 +82,7 @@ pub(crate) fn cmp_bytes(level: Level, src: &[PmU64], len: usize, probe: &[u8]) -
     cmp_prefix(level, src, common).then(len.cmp(&probe.len()))
 }
 
-/// Whether the first `len` stored bytes are `probe`.
+/// Returns `true` if the first `len` stored bytes are `probe`.
 #[inline(always)]
 pub(crate) fn eq_bytes(level: Level, src: &[PmU64], len: usize, probe: &[u8]) -> bool {
     len == probe.len() && len <= 8 * src.len() && cmp_prefix(level, src, probe).is_eq()

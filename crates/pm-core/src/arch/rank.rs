@@ -70,7 +70,7 @@ fn ranks(keys: &[u64; MOST], count: usize) -> [u32; MOST] {
     portable(keys, count)
 }
 
-/// A plain loop that compilers turn into vectors of four or eight.
+/// Ranks in a plain loop that compilers turn into vectors of four or eight.
 pub(super) fn portable(keys: &[u64; MOST], count: usize) -> [u32; MOST] {
     let used = count.next_multiple_of(LANES);
     let prefix = common_prefix(keys[..used].iter().fold(0, |bits, key| bits | (key ^ keys[0])));

@@ -73,7 +73,7 @@ pub(crate) fn best_flush() -> FlushInstruction {
     *BEST.get_or_init(isa::best_flush)
 }
 
-/// Whether this CPU has the flush instruction. The best one is known without asking the CPU.
+/// Returns `true` if this CPU has the flush instruction. The best one is known without asking the CPU.
 pub(crate) fn has_flush(instruction: FlushInstruction) -> bool {
     let is_known = instruction != FlushInstruction::Unknown && instruction == best_flush();
     is_known || isa::has_flush(instruction)
@@ -84,7 +84,7 @@ pub(crate) fn ticks() -> u64 {
     isa::ticks()
 }
 
-/// Whether a single non-temporal word is the fastest way to make it durable on this CPU.
+/// Returns `true` if a single non-temporal word is the fastest way to make it durable on this CPU.
 pub(crate) fn streams_words() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

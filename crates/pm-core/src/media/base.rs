@@ -49,7 +49,7 @@ fn sum(offset: u64, page: &[u8]) -> u64 {
     checksum(offset, words).max(1)
 }
 
-/// Whether a page agrees with its checksum.
+/// Returns `true` if a page agrees with its checksum.
 pub(crate) fn is_right(expected: u64, offset: u64, page: &[u8]) -> bool {
     match expected {
         0 => page.iter().all(|&byte| byte == 0),

@@ -91,7 +91,7 @@ pub(crate) struct Journal {
     /// Held while the file is synchronised: the kernel reports a failed write-back once.
     syncing: Mutex<()>,
     checkpoints: AtomicU64,
-    /// Whether the pool is poisoned and the mapping cut off.
+    /// `true` if the pool is poisoned and the mapping cut off.
     poisoned: AtomicBool,
     why: OnceLock<String>,
     work: Mutex<Work>,
@@ -226,12 +226,12 @@ impl Journal {
         }
     }
 
-    /// Whether a write failed.
+    /// Returns `true` if a write failed.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned.load(Acquire)
     }
 
-    /// Whether this thread may write.
+    /// Returns `true` if this thread may write.
     pub(crate) fn may_write(&self) -> bool {
         !self.is_poisoned() || self.permit.is_taken()
     }

@@ -44,7 +44,7 @@ pub struct Mapped {
     level: Level,
     durability: Durability,
     instruction: FlushInstruction,
-    /// Whether a non-temporal store is the fastest way to make one word durable.
+    /// `true` if a non-temporal store is the fastest way to make one word durable.
     streams_words: bool,
     /// Present in modes `Msync`, `Journal` and `Periodic`, and where writes are refused.
     slow: Option<Box<Slow>>,
@@ -82,7 +82,7 @@ impl Mapped {
         self
     }
 
-    /// The medium of DRAM arenas: never flushed, neither counted nor recorded.
+    /// Returns the medium of DRAM arenas: never flushed, neither counted nor recorded.
     #[must_use]
     pub fn dram() -> Self {
         let instruction = FlushInstruction::Clflush; // never used, and costs no CPUID to find

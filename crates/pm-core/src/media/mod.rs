@@ -62,7 +62,7 @@ pub(crate) mod sealed {
 /// durability fence, in any medium. The caller's location identifies a persistence step to the
 /// crash simulator, so helpers that persist on behalf of others are `#[track_caller]` too.
 pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
-    /// Whether this is [`Mapped`], for which code may be compiled in advance.
+    /// `true` if this is [`Mapped`], for which code may be compiled in advance.
     #[doc(hidden)]
     const IS_MAPPED: bool = false;
 
@@ -154,7 +154,7 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
     #[track_caller]
     fn written_back(&self) {}
 
-    /// Whether nothing in this medium survives the process, so that tickets, logs and other words that only
+    /// Returns `true` if nothing in this medium survives the process, so that tickets, logs and other words that only
     /// recovery reads need not be written.
     #[inline(always)]
     fn is_volatile(&self) -> bool {
@@ -167,12 +167,12 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         self.stream_words(core::slice::from_ref(cell), &[value])
     }
 
-    /// Whether a fence has failed, so that no later one succeeds.
+    /// Returns `true` if a fence has failed, so that no later one succeeds.
     fn is_poisoned(&self) -> bool {
         false
     }
 
-    /// Whether this thread may write: not after a fence failed, unless it [recovers](crate::Pool::recovery).
+    /// Returns `true` if this thread may write: not after a fence failed, unless it [recovers](crate::Pool::recovery).
     #[inline(always)]
     fn may_write(&self) -> bool {
         true
@@ -342,7 +342,7 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
         len.cmp(&probe.len())
     }
 
-    /// Whether the first `len` stored bytes are `probe`, racing like
+    /// Returns `true` if the first `len` stored bytes are `probe`, racing like
     /// [`read_words`](Self::read_words).
     fn eq_bytes(&self, src: &[PmU64], len: usize, probe: &[u8]) -> bool {
         len == probe.len() && len <= size_of_val(src) && self.cmp_bytes(src, len, probe).is_eq()

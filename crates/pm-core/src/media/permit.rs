@@ -41,7 +41,7 @@ impl Permit {
         Permitted { permit: self, here: PhantomData }
     }
 
-    /// Whether this thread may write.
+    /// Returns `true` if this thread may write.
     pub(crate) fn is_taken(self) -> bool {
         // A thread that is ending recovers no pool.
         RECOVERS.try_with(|recovers| recovers.borrow().contains(&self.0)).unwrap_or(false)

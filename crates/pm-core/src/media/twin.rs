@@ -153,13 +153,13 @@ struct State {
     /// The number of copies made, and of those that are durable.
     copied: u64,
     durable: u64,
-    /// Whether fences are logged.
+    /// `true` if fences are logged.
     logs: bool,
-    /// Whether the twin has everything that is durable.
+    /// `true` if the twin has everything that is durable.
     whole: bool,
-    /// Whether the log has room for the pending copies only.
+    /// `true` if the log has room for the pending copies only.
     tight: bool,
-    /// Whether a thread waits, so that the copies must be written now.
+    /// `true` if a thread waits, so that the copies must be written now.
     urgent: bool,
     /// Pages with lines that were fenced since the last checkpoint began, a bit for each.
     dirty: Vec<u64>,
@@ -176,7 +176,7 @@ struct State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TwinState {
-    /// Whether the twin is complete: not while it is being made, at the start.
+    /// `true` if the twin is complete: not while it is being made, at the start.
     pub whole: bool,
     /// The number of lines that were fenced and are not durable yet: a power failure now would lose them.
     pub behind: u64,

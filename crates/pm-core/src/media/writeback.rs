@@ -175,7 +175,7 @@ impl Slow {
         }
     }
 
-    /// Whether this thread may write.
+    /// Returns `true` if this thread may write.
     pub(crate) fn may_write(&self) -> bool {
         match self {
             Self::Msync(writeback) => writeback.may_write(),
@@ -211,7 +211,7 @@ impl Slow {
         }
     }
 
-    /// Whether a fence failed.
+    /// Returns `true` if a fence failed.
     pub(crate) fn is_poisoned(&self) -> bool {
         match self {
             Self::Msync(writeback) => writeback.is_poisoned(),
@@ -223,7 +223,7 @@ impl Slow {
         }
     }
 
-    /// The fence.
+    /// Returns the fence.
     #[cold]
     #[inline(never)]
     pub(crate) fn fence(&self) -> Result<(), DurabilityLost> {
@@ -286,7 +286,7 @@ pub(crate) struct WriteBack {
     permit: Permit,
     undo: Undo,
     tally: Tally,
-    /// Whether a write-back failed and the mapping is cut off. Stored under `state`.
+    /// `true` if a write-back failed and the mapping is cut off. Stored under `state`.
     poisoned: AtomicBool,
     state: Mutex<State>,
     /// Signalled when a round is over.
@@ -351,12 +351,12 @@ impl WriteBack {
         self.state.lock().pretended.as_ref().map(|pretended| pretended.image.clone())
     }
 
-    /// Whether a write-back failed.
+    /// Returns `true` if a write-back failed.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned.load(Acquire)
     }
 
-    /// Whether this thread may write.
+    /// Returns `true` if this thread may write.
     pub(crate) fn may_write(&self) -> bool {
         !self.is_poisoned() || self.permit.is_taken()
     }

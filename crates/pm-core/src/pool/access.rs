@@ -21,7 +21,7 @@ impl<M: Medium> Pool<M> {
         self.region.len() as u64
     }
 
-    /// Whether the pool has no bytes: only in a forked child.
+    /// Returns `true` if the pool has no bytes: only in a forked child.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

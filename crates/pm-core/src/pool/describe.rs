@@ -16,7 +16,7 @@ pub(super) enum Origin {
 }
 
 impl<M: Medium> Pool<M> {
-    /// Whether `path` leads to the pool's own file, by any name: a hard link, a symbolic link.
+    /// Returns `true` if `path` leads to the pool's own file, by any name: a hard link, a symbolic link.
     pub fn is_at(&self, path: &Path) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.is_at(path))
     }

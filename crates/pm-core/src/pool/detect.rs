@@ -32,7 +32,7 @@ pub(super) struct Medium {
     pub(super) what: String,
     /// The reason why it does not provide more durability, as a sentence.
     pub(super) why: &'static str,
-    /// Whether it is mapped persistent memory.
+    /// `true` if it is mapped persistent memory.
     pub(super) dax: bool,
 }
 
@@ -131,7 +131,7 @@ fn device_directory(device: Dev) -> std::path::PathBuf {
     Path::new(SYS).join(format!("dev/char/{}:{}", major(device), minor(device)))
 }
 
-/// Whether a character device is a device-DAX one.
+/// Returns `true` if a character device is a device-DAX one.
 pub(super) fn is_device_dax(device: Dev) -> bool {
     fs::read_link(device_directory(device).join("subsystem"))
         .is_ok_and(|link| link.file_name().is_some_and(|name| name == "dax"))

@@ -53,7 +53,7 @@ const SLICE: usize = 124;
 pub(super) struct Drops {
     /// Held by the thread that frees a slice; locked before the directory's lock.
     one: Mutex<()>,
-    /// Whether an earlier process, or a failure, left blocks to free.
+    /// `true` if an earlier process, or a failure, left blocks to free.
     unfinished: AtomicBool,
 }
 

@@ -103,7 +103,7 @@ impl PoolFile {
         Self { handle, kind, path: path.into(), temporary: None, locked_by: 0 }
     }
 
-    /// Whether `path` names a device-DAX device.
+    /// Returns `true` if `path` names a device-DAX device.
     pub(super) fn is_device(path: &Path) -> bool {
         rustix::fs::stat(path).is_ok_and(|stat| kind_of(&stat) == Ok(FileKind::Device))
     }
@@ -188,7 +188,7 @@ impl PoolFile {
         retry(|| sys::sync(directory.as_fd()))
     }
 
-    /// Whether `path` leads to this file, by any name.
+    /// Returns `true` if `path` leads to this file, by any name.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         let Handle::Os(fd) = &self.handle else { return false };
         match (rustix::fs::fstat(fd), rustix::fs::stat(path)) {
@@ -254,7 +254,7 @@ impl PoolFile {
         }
     }
 
-    /// Whether the file's blocks have fewer bytes than the file is long.
+    /// Returns `true` if the file's blocks have fewer bytes than the file is long.
     pub(super) fn may_have_holes(&self) -> bool {
         self.kind == FileKind::Regular
             && self.blocks().is_some_and(|blocks| self.len().is_ok_and(|len| blocks < len))
@@ -447,7 +447,7 @@ pub(super) fn io_error(path: &Path, what: &'static str, error: Errno) -> OpenErr
     }
 }
 
-/// Whether the error says that the medium or the quota is full.
+/// Returns `true` if the error says that the medium or the quota is full.
 pub(super) fn is_full(error: Errno) -> bool {
     matches!(error, Errno::NOSPC | Errno::DQUOT | Errno::FBIG)
 }

@@ -29,7 +29,7 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Whether the file's blocks have fewer bytes than the file.
+    /// Returns `true` if the file's blocks have fewer bytes than the file.
     pub(crate) fn may_have_holes(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.file.may_have_holes())
     }

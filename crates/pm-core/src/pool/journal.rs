@@ -97,7 +97,7 @@ impl Lock {
         Ok(Self(file))
     }
 
-    /// Whether this locks the file that has the name now.
+    /// Returns `true` if this locks the file that has the name now.
     pub(super) fn is_of(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
         let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());

@@ -53,12 +53,12 @@ impl<M: Medium> Pool<M> {
         self.facts.generation
     }
 
-    /// Whether the pool was closed cleanly before it was opened (true for a new pool).
+    /// Returns `true` if the pool was closed cleanly before it was opened (true for a new pool).
     pub fn was_clean(&self) -> bool {
         self.facts.was_clean
     }
 
-    /// Whether one of the two copies of the superblock was damaged when the pool was opened. The other one
+    /// Returns `true` if one of the two copies of the superblock was damaged when the pool was opened. The other one
     /// holds the same; an opening that may write repairs it, and nothing is lost. A crash while the
     /// superblock is written damages a copy, and so does bit rot.
     pub fn superblock_was_damaged(&self) -> bool {
@@ -91,12 +91,12 @@ impl<M: Medium> Pool<M> {
         }
     }
 
-    /// Whether flushes and fences are executed on a medium that is not persistent memory.
+    /// Returns `true` if flushes and fences are executed on a medium that is not persistent memory.
     pub fn is_emulated(&self) -> bool {
         self.facts.emulated
     }
 
-    /// Whether the pool was opened for reading only.
+    /// Returns `true` if the pool was opened for reading only.
     pub fn is_read_only(&self) -> bool {
         self.facts.read_only
     }
@@ -106,7 +106,7 @@ impl<M: Medium> Pool<M> {
         if self.facts.grow { self.facts.max_size.max(self.len()) } else { self.len() }
     }
 
-    /// Whether this process was forked after the pool was opened.
+    /// Returns `true` if this process was forked after the pool was opened.
     pub(crate) fn is_forked(&self) -> bool {
         self.region.len() == 0
     }

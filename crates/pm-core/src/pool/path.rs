@@ -60,7 +60,7 @@ impl Backing {
         self.twin.as_ref()
     }
 
-    /// Whether `path` leads to the pool's file, by any name.
+    /// Returns `true` if `path` leads to the pool's file, by any name.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         self.file.is_at(path)
     }

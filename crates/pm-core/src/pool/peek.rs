@@ -37,9 +37,9 @@ pub struct Peek {
     pub uuid: u128,
     /// Counts the openings that could write.
     pub generation: u64,
-    /// Whether it was closed, and has not been opened for writing since.
+    /// `true` if it was closed, and has not been opened for writing since.
     pub clean: bool,
-    /// Whether one copy of the superblock is damaged.
+    /// `true` if one copy of the superblock is damaged.
     pub superblock_damaged: bool,
     /// The indexes, without those whose entries are damaged.
     pub indexes: Vec<IndexEntry>,

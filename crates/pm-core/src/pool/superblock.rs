@@ -56,7 +56,7 @@ pub(crate) struct Found {
     pub(crate) superblock: Superblock,
     /// The copy that holds it.
     pub(crate) copy: usize,
-    /// Whether the other copy is damaged.
+    /// `true` if the other copy is damaged.
     pub(crate) damaged: bool,
 }
 

@@ -52,7 +52,7 @@ use super::superblock::Found;
 /// Distinguishes the log of a twin from the journal of a pool.
 const TWIN: u128 = u128::from_le_bytes(*b"pmindex's twin\0\x02");
 
-/// The most threads that copy a base.
+/// The maximum number of threads that copy a base.
 const COPYING: u64 = 8;
 
 /// An existing twin, locked.
@@ -84,7 +84,7 @@ struct Base {
     start: u64,
     /// Its temporary name, and its final one.
     names: Option<(PathBuf, PathBuf)>,
-    /// Whether it has the final name.
+    /// `true` if it has the final name.
     is_named: AtomicBool,
     /// The process that made it: a forked child removes nothing.
     process: u32,

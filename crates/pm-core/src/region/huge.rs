@@ -37,7 +37,7 @@ use super::{MapKind, PAGE, Region};
 /// A huge page.
 pub(super) const HUGE: usize = 2 << 20;
 
-/// Whether huge pages suit a mapping of the file.
+/// Returns `true` if huge pages suit a mapping of the file.
 pub(super) fn suit(fd: BorrowedFd<'_>, kind: MapKind) -> bool {
     kind == MapKind::Sync || is_tmpfs(fd)
 }
@@ -80,7 +80,7 @@ impl Mount {
         Some(Self { device, directory, verdict: OnceLock::new() })
     }
 
-    /// Whether collapsing its pages is not ruled out yet.
+    /// Returns `true` if collapsing its pages is not ruled out yet.
     pub(super) fn is_promising(&self) -> bool {
         self.verdict.get() != Some(&false)
     }
@@ -138,7 +138,7 @@ impl Mount {
     }
 }
 
-/// Whether the kernel gives, or may give, huge pages to files on the mount unasked.
+/// Returns `true` if the kernel gives, or may give, huge pages to files on the mount unasked.
 fn gives_huge_pages_by_itself(device: Dev) -> bool {
     let read = |path| std::fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned());
     let forced = read("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
@@ -177,7 +177,7 @@ fn fill(region: &Region, round: u64) {
     }
 }
 
-/// Whether the mapping shows the words that [`fill`] stored.
+/// Returns `true` if the mapping shows the words that [`fill`] stored.
 fn holds(region: &Region, round: u64) -> bool {
     let pm = Mapped::dram();
     let is_there = |at| match region.words(at as u64, 1) {
@@ -187,7 +187,7 @@ fn holds(region: &Region, round: u64) -> bool {
     marks().all(is_there)
 }
 
-/// Whether the file has the words that [`fill`] stored.
+/// Returns `true` if the file has the words that [`fill`] stored.
 fn file_holds(file: &File, round: u64) -> bool {
     let mut bytes = vec![0; HUGE];
     let read = file.read_exact_at(&mut bytes, 0).is_ok();

@@ -111,7 +111,7 @@ impl Region {
         unsafe { rustix::mm::munmap(mapped, len) }
     }
 
-    /// Whether the addresses up to `end` certainly belong to this region.
+    /// Returns `true` if the addresses up to `end` certainly belong to this region.
     fn owns(&self, end: usize) -> bool {
         match &self.backing {
             Backing::Map { start, len } => {

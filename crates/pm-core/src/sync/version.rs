@@ -72,7 +72,7 @@ impl VersionLock {
         }
     }
 
-    /// Whether no writer has locked since [`begin_read`](Self::begin_read) returned `version`.
+    /// Returns `true` if no writer has locked since [`begin_read`](Self::begin_read) returned `version`.
     #[inline(always)]
     #[must_use]
     pub fn validate(&self, pm: &impl Medium, version: u64) -> bool {
@@ -113,7 +113,7 @@ impl VersionGuard<'_> {
         self.locked.wrapping_add(1)
     }
 
-    /// Whether this guard holds `lock`.
+    /// Returns `true` if this guard holds `lock`.
     #[must_use]
     pub fn is_of(&self, lock: &VersionLock) -> bool {
         core::ptr::eq(self.lock, lock)

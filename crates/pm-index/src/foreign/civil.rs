@@ -15,7 +15,7 @@ pub(super) const SIGNED_DURATION: &str = "signed duration";
 /// Seconds of a day, less one.
 pub(super) const LAST_SECOND: u32 = 86_399;
 
-/// The word of a time of day.
+/// Returns the word of a time of day.
 pub(super) fn put_day_time(seconds: u32, nanos: u32) -> u64 {
     u64::from(seconds) << 32 | u64::from(nanos)
 }
@@ -25,7 +25,7 @@ pub(super) fn take_day_time(word: u64, most: u32) -> (u32, u32) {
     (((word >> 32) as u32).min(LAST_SECOND), nanos(word & u64::from(u32::MAX), most))
 }
 
-/// The word of a time of day in hours, minutes, seconds and nanoseconds.
+/// Returns the word of a time of day in hours, minutes, seconds and nanoseconds.
 #[cfg(any(feature = "jiff", feature = "time"))]
 pub(super) fn put_clock([hours, minutes, seconds]: [u8; 3], nanos: u32) -> u64 {
     put_day_time(3600 * u32::from(hours) + 60 * u32::from(minutes) + u32::from(seconds), nanos)
@@ -38,7 +38,7 @@ pub(super) fn take_clock(word: u64) -> ([u8; 3], u32) {
     ([(seconds / 3600) as u8, (seconds / 60 % 60) as u8, (seconds % 60) as u8], nanos)
 }
 
-/// The words of a signed duration: whole seconds and the rest, both of its sign.
+/// Returns the words of a signed duration: whole seconds and the rest, both of its sign.
 pub(super) fn put_signed(seconds: i64, nanos: i32) -> [u64; 2] {
     [signed(seconds), signed(nanos.into())]
 }

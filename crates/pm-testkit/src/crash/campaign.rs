@@ -22,7 +22,7 @@ pub struct Campaign {
     pub states: u64,
     /// The seed of all choices.
     pub seed: u64,
-    /// Whether mutants are explored too.
+    /// `true` if mutants are explored too.
     pub mutate: bool,
     /// Operation slots of every pool; `None` alternates between the subject's number, one and two.
     pub slots: Option<u64>,
@@ -133,7 +133,7 @@ fn unreached(subject: AnySubject, covered: &BTreeMap<Site, u64>) -> Vec<String> 
 }
 
 impl Findings {
-    /// Whether no state failed, every step was crashed at, and every mutant was caught.
+    /// Returns `true` if no state failed, every step was crashed at, and every mutant was caught.
     #[must_use]
     pub fn hold(&self) -> bool {
         self.failure.is_none()

@@ -36,7 +36,7 @@ pub struct Config {
     pub killed_states: u64,
     /// Accesses after which a run counts as endless.
     pub step_limit: u64,
-    /// Whether a failure is reduced to a minimal sequence.
+    /// `true` if a failure is reduced to a minimal sequence.
     pub shrink: bool,
     /// The mutant to explore instead of the program.
     pub mutation: Option<Mutation>,

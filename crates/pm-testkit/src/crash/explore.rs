@@ -362,7 +362,7 @@ impl AnyExplorer {
         self.subject.geometry().capacity / 8
     }
 
-    /// Whether an event is a step at which no crash was explored yet.
+    /// Returns `true` if an event is a step at which no crash was explored yet.
     fn is_new(&mut self, event: &Event) -> bool {
         let number = self.sites.number(event);
         number.is_some_and(|number| !self.report.has_crashed_at(number))
@@ -407,7 +407,7 @@ impl AnyExplorer {
         step.saturating_sub(self.rng.below(16)).max(ready + 1)
     }
 
-    /// Whether a crash before this event is explored.
+    /// Returns `true` if a crash before this event is explored.
     fn crashes_at(&mut self, walk: &RunPosition<'_>, event: Option<&Event>) -> bool {
         let in_creation = !walk.oracle.is_created();
         if walk.paused || in_creation && self.report.in_creation >= self.creation_budget {
@@ -480,7 +480,7 @@ impl AnyExplorer {
         result
     }
 
-    /// Whether the process also dies alone here.
+    /// Returns `true` if the process also dies alone here.
     fn kills_at(&mut self, walk: &RunPosition<'_>, level: &Level) -> bool {
         let every = self.config.kill_every * if walk.depth == 0 { 1 } else { 16 };
         let pending = !level.memory.dirty.is_empty();
@@ -488,8 +488,8 @@ impl AnyExplorer {
         pending && room && every > 0 && self.rng.one_in(every)
     }
 
-    /// The process dies, its caches survive: another one opens them and continues. Then the power fails, at
-    /// any point of that.
+    /// Explores a death of the process that its caches survive: another one opens them and continues. Then the
+    /// power fails, at any point of that.
     fn kill(
         &mut self,
         walk: &RunPosition<'_>,
@@ -597,7 +597,7 @@ impl AnyExplorer {
         result
     }
 
-    /// Whether the recovery just recorded is to be crashed as well: the first few of each kind, a sample, and
+    /// Returns `true` if the recovery just recorded is to be crashed as well: the first few of each kind, a sample, and
     /// each that executes a step that is new or that a mutant changes.
     fn worth_nesting(&mut self) -> bool {
         let (sites, report, mutation) = (&mut self.sites, &self.report, self.config.mutation);

@@ -55,7 +55,7 @@ pub trait CrashIndex: Send + Sync + 'static {
         PoolOptions::new().size(128 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(1024)
     }
 
-    /// Whether several threads may use it at once.
+    /// Returns `true` if several threads may use it at once.
     #[must_use]
     fn concurrent() -> bool {
         true
@@ -411,7 +411,7 @@ impl<C: CrashIndex> CrashSubject for Indexed<C> {
     }
 }
 
-/// The plans for every index: bulk loads, a node that splits while its neighbour loses its least key, nodes
+/// Returns the plans for every index: bulk loads, a node that splits while its neighbour loses its least key, nodes
 /// that empty one after the other.
 fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
     let inserts = |keys: &[u64]| keys.iter().map(|&k| IndexOp::Insert(k, k + 1)).collect();

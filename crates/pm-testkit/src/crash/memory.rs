@@ -56,7 +56,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Whether a barrier, or another thread's order, lies between this store and a later one.
+    /// Returns `true` if a barrier, or another thread's order, lies between this store and a later one.
     pub(crate) fn is_ordered_before(&self, later: &Self) -> bool {
         (self.thread, self.barriers) != (later.thread, later.barriers)
     }
@@ -66,7 +66,7 @@ impl Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Granule {
     pub(crate) pending: Vec<Pending>,
-    /// Whether it changed since its options were last derived.
+    /// `true` if it changed since its options were last derived.
     pub(crate) stale: bool,
 }
 
@@ -203,7 +203,7 @@ impl Memory {
         space.set_file_len(self.file_len);
     }
 
-    /// Whether a thread's stores to a granule persist in the order in which they were made.
+    /// Returns `true` if a thread's stores to a granule persist in the order in which they were made.
     pub(crate) fn keeps_order(&self) -> bool {
         self.kind != Persistency::Barriers
     }

@@ -76,7 +76,7 @@ impl Mutation {
         self.change == Change::Delay && self.hits(event)
     }
 
-    /// Whether the event is the step.
+    /// Returns `true` if the event is the step.
     pub(crate) fn hits(self, event: &Event) -> bool {
         event.site.line() == self.site.line
             && event.site.column() == self.site.column

@@ -21,14 +21,14 @@ pub(crate) struct AnyOracle {
     subject: AnySubject,
     configs: Vec<Config>,
     in_flight: Vec<Option<AnyOp>>,
-    /// Whether `create` has returned: before that, the structure may be absent.
+    /// `true` if `create` has returned: before that, the structure may be absent.
     created: bool,
 }
 
 /// The states a crash may leave.
 #[derive(Clone, Debug)]
 pub struct Allowed<M> {
-    /// Whether the structure may be absent.
+    /// `true` if the structure may be absent.
     pub absent: bool,
     /// The states it may have.
     pub models: Vec<M>,
@@ -75,7 +75,7 @@ impl AnyOracle {
         self.created = true;
     }
 
-    /// Whether `create` has returned.
+    /// Returns `true` if `create` has returned.
     #[must_use]
     pub(crate) fn is_created(&self) -> bool {
         self.created

@@ -100,7 +100,7 @@ impl Journal<'_> {
 }
 
 impl Recording {
-    /// The event after which crashes are explored.
+    /// Returns the event after which crashes are explored.
     pub(crate) fn ready(&self) -> Option<usize> {
         let ready = self.history.iter().position(|step| matches!(step, Step::Ready))?;
         self.trace.iter().position(|e| e.kind == EventKind::Note && e.value == ready as u64)

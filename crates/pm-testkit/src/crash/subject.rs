@@ -110,13 +110,13 @@ pub trait CrashSubject: Send + Sync + Sized + 'static {
         Vec::new()
     }
 
-    /// Whether several threads may run operations at once.
+    /// Returns `true` if several threads may run operations at once.
     #[must_use]
     fn concurrent() -> bool {
         false
     }
 
-    /// Whether a call site is a persistence step of this program, for coverage and mutation. Steps of the
+    /// Returns `true` if a call site is a persistence step of this program, for coverage and mutation. Steps of the
     /// layers below have subjects of their own.
     #[must_use]
     fn owns(site: &Location<'static>) -> bool {

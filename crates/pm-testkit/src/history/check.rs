@@ -25,7 +25,7 @@ pub struct Violation {
     pub placed: usize,
     /// The calls of which none can come next.
     pub stuck: Vec<Event>,
-    /// Whether the search gave up, so that an order may exist.
+    /// `true` if the search gave up, so that an order may exist.
     pub undecided: bool,
 }
 

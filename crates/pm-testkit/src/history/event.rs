@@ -46,7 +46,7 @@ impl Call {
         }
     }
 
-    /// Whether the call, with this result, changes nothing in any state.
+    /// Returns `true` if the call, with this result, changes nothing in any state.
     pub(super) fn only_reads(self, outcome: Outcome) -> bool {
         match (self, outcome) {
             (Self::Get | Self::Contains, _)

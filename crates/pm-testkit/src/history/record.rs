@@ -144,7 +144,7 @@ impl History {
         self.events.len()
     }
 
-    /// Whether the history has no calls.
+    /// Returns `true` if the history has no calls.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()

@@ -29,7 +29,7 @@ pub fn replay(history: &[Transaction]) -> Result<(), Broken> {
     in_real_time(history, &order)
 }
 
-/// A read-only place comes after the commit of its number.
+/// Returns the order of places: a read-only one comes after the commit of its number.
 fn in_order(place: Place) -> (u64, bool) {
     match place {
         Place::Commit(number) => (number, false),

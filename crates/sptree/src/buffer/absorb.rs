@@ -198,7 +198,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(Absorption { bnode, before, change, guard })
     }
 
-    /// The rest of step P1, and step P2, of Bnodes that share the fences.
+    /// Does the rest of step P1, and step P2, for Bnodes that share the fences.
     fn commit(
         &self,
         leaves: &Leaves<K, V, M, LEAF>,

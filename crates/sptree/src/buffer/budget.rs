@@ -55,7 +55,7 @@ pub(crate) struct Detached {
 }
 
 impl Budget {
-    /// A budget for a buffer of each leaf.
+    /// Returns a budget for a buffer of each leaf.
     pub(super) fn unlimited() -> Self {
         Self {
             most: AtomicU64::new(u64::MAX),
@@ -64,13 +64,13 @@ impl Budget {
         }
     }
 
-    /// The greatest number of buffers.
+    /// Returns the greatest number of buffers.
     #[inline(always)]
     pub(super) fn most(&self) -> u64 {
         self.most.load(Relaxed)
     }
 
-    /// Whether each leaf may have a buffer.
+    /// Returns `true` if each leaf may have a buffer.
     #[inline(always)]
     pub(super) fn is_unlimited(&self) -> bool {
         self.most() == u64::MAX
@@ -87,19 +87,19 @@ impl Budget {
         table.nth(begun(before) as u32)
     }
 
-    /// The rounds that the hand has gone (modulo 2^32).
+    /// Returns the number of rounds of the hand (modulo 2^32).
     fn round(&self) -> u64 {
         self.hand.load(Relaxed) >> 32
     }
 
-    /// Whether there is a candidate.
+    /// Returns `true` if there is a candidate.
     #[inline(always)]
     pub(super) fn is_wanted(&self) -> bool {
         self.candidate.load(Relaxed) != NONE
     }
 }
 
-/// The hand at the beginning of its next round.
+/// Returns the hand at the beginning of its next round.
 fn next_round(hand: u64) -> u64 {
     ((hand >> 32) + 1) << 32
 }

@@ -18,7 +18,7 @@ const MOST: usize = 4096;
 /// The buffers that wait for a worker.
 #[derive(Debug, Default)]
 pub(super) struct Handoff {
-    /// Whether there are workers, and few buffers wait. On a line that is seldom written.
+    /// `true` if there are workers, and few buffers wait. On a line that is seldom written.
     open: AtomicBool,
     queue: Mutex<Queue>,
 }
@@ -47,7 +47,7 @@ impl Handoff {
         }
     }
 
-    /// Whether a worker is running and not far behind.
+    /// Returns `true` if a worker is running and not far behind.
     #[inline(always)]
     pub(super) fn is_open(&self) -> bool {
         self.open.load(Relaxed)
@@ -76,7 +76,7 @@ impl Handoff {
         taken
     }
 
-    /// The number of buffers that wait.
+    /// Returns the number of buffers that wait.
     pub(super) fn waiting(&self, pm: &impl Medium) -> usize {
         pm.lock(&self.queue).waiting.len()
     }

@@ -46,30 +46,30 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// fewer, the smaller the log, and the more lines of Bnodes are written for each record.
     const AGE: u64 = Self::LINES * at_least_one(Self::ROOM * 6 / 7);
 
-    /// Whether the log wants a sweep or a checkpoint that no worker makes.
+    /// Returns `true` if the log wants a sweep or a checkpoint that no worker makes.
     #[inline(always)]
     pub(crate) fn wants_maintenance(&self) -> bool {
         self.log.wants() && !self.worker_keeps_up()
     }
 
-    /// Whether a leaf wants a buffer that no worker gives it.
+    /// Returns `true` if a leaf wants a buffer that no worker gives it.
     #[inline(always)]
     pub(crate) fn wants_reassignment(&self) -> bool {
         self.budget.is_wanted() && !self.worker_keeps_up()
     }
 
-    /// Whether a worker maintains the log, and is not far behind.
+    /// Returns `true` if a worker maintains the log, and is not far behind.
     fn worker_keeps_up(&self) -> bool {
         self.handoff.is_open() && !self.log.is_behind()
     }
 
-    /// Whether a worker takes full buffers.
+    /// Returns `true` if a worker takes full buffers.
     #[cfg(test)]
     pub(crate) fn has_worker(&self) -> bool {
         self.handoff.is_open()
     }
 
-    /// The number of buffers that wait for a worker.
+    /// Returns the number of buffers that wait for a worker.
     #[cfg(test)]
     pub(crate) fn waiting(&self, pm: &M) -> usize {
         self.handoff.waiting(pm)
@@ -85,7 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.handoff.remove_worker(pm);
     }
 
-    /// Whether a worker that sleeps now would fall behind.
+    /// Returns `true` if a worker that sleeps now would fall behind.
     pub(crate) fn is_worker_needed(&self, pm: &M) -> bool {
         self.handoff.waiting(pm) >= TOGETHER as usize || self.log.wants()
     }
@@ -126,14 +126,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.absorb_together(leaves, old, is_old).map(Some)
     }
 
-    /// The numbers of all buffers, in parts that are absorbed together.
+    /// Returns the numbers of all buffers, in parts that are absorbed together.
     pub(crate) fn parts(&self) -> impl Iterator<Item = impl Iterator<Item = u32>> {
         let count = self.table.count();
         let part = move |first| (first..count.min(first + TOGETHER)).map(|n| self.table.nth(n));
         (0..count).step_by(TOGETHER as usize).map(part)
     }
 
-    /// The numbers of all buffers with entries that their Bnodes have not absorbed.
+    /// Returns the numbers of all buffers with entries that their Bnodes have not absorbed.
     pub(crate) fn unabsorbed(&self) -> impl Iterator<Item = u32> {
         self.table.indices().filter(|&buffer| !self.table.is_absorbed(buffer))
     }

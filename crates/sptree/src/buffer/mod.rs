@@ -88,7 +88,7 @@ pub(crate) struct WriteBuffers<K, V, M: Medium, const LEAF: usize, const BUFFER:
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     WriteBuffers<K, V, M, LEAF, BUFFER>
 {
-    /// Whether records of these types are buffered.
+    /// `true` if records of these types are buffered.
     pub(crate) const ENABLED: bool = BUFFER > 0 && !Slot::<K, V>::HAS_BLOCK;
     /// The entries of a buffer.
     pub(crate) const ROOM: usize = BufferTable::<K, V>::room(BUFFER);
@@ -109,7 +109,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         })
     }
 
-    /// The entry of a key in a buffer. Racing: validate.
+    /// Returns the entry of a key in a buffer. Racing: validate.
     #[inline(always)]
     pub(crate) fn find_in(&self, buffer: u32, probe: &Probe<'_, K>) -> Option<Hit> {
         self.table.find(buffer, probe)
@@ -170,7 +170,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.log.bytes()
     }
 
-    /// The offsets of the log's blocks.
+    /// Returns the offsets of the log's blocks.
     pub(crate) fn blocks(&self) -> Result<Vec<u64>, PmError> {
         self.log.blocks()
     }

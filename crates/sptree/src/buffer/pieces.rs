@@ -26,7 +26,7 @@ pm_struct! {
     }
 }
 
-/// The entries of `words` words that a piece has room for.
+/// Returns the number of entries of `words` words that fit a piece.
 pub(super) const fn per_piece(words: usize) -> usize {
     if words > WORDS / 2 { 1 } else { WORDS / words }
 }
@@ -59,7 +59,7 @@ impl Pieces {
         self.arena.free_all(pieces);
     }
 
-    /// The words of an entry, `words` of them. Racing: validate.
+    /// Returns the words of an entry, `words` of them. Racing: validate.
     #[inline(always)]
     pub(super) fn entry(&self, piece: u32, entry: usize, words: usize) -> &[PmU64] {
         let per = per_piece(words);
@@ -77,7 +77,7 @@ impl Pieces {
         self.arena.bytes() as u64
     }
 
-    /// The number of pieces in use.
+    /// Returns the number of pieces in use.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.arena.len() - 1

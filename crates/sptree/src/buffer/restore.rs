@@ -82,7 +82,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(table.gained(buffer))
     }
 
-    /// The number of records of a locked Mnode whose Bnode has `in_bnode`, those in the buffer included;
+    /// Returns the number of records of a locked Mnode whose Bnode has `in_bnode`, those in the buffer included;
     /// exact only if that is nearly empty.
     #[inline(always)]
     pub(crate) fn records_of(
@@ -97,7 +97,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         (in_bnode as u64).wrapping_add(self.gained(leaves, node)) as usize
     }
 
-    /// The records (modulo 2^64) that an Mnode's buffer adds to those of its Bnode.
+    /// Returns the records (modulo 2^64) that an Mnode's buffer adds to those of its Bnode.
     pub(crate) fn gained(&self, leaves: &Leaves<K, V, M, LEAF>, node: &Mnode) -> u64 {
         leaves.middle.buffer(node).map_or(0, |buffer| self.table.gained(buffer))
     }

@@ -103,7 +103,7 @@ impl Word for State {
 }
 
 impl State {
-    /// An empty buffer of this Mnode.
+    /// Returns an empty buffer of this Mnode.
     pub(crate) fn of(node: u32) -> Self {
         Self(u64::from(node) << 32)
     }
@@ -186,7 +186,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         })
     }
 
-    /// The entries of these records that a buffer of `buffer` entries has room for.
+    /// Returns the entries of these records that a buffer of `buffer` entries has room for.
     pub(crate) const fn room(buffer: usize) -> usize {
         let fit = ENTRY_WORDS / Slot::<K, V>::WORDS;
         let most = if fit < ENTRIES { fit } else { ENTRIES };
@@ -220,7 +220,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         }
     }
 
-    /// Whether it is an Mnode's own buffer, with the Mnode's number.
+    /// Returns `true` if it is an Mnode's own buffer, with the Mnode's number.
     pub(crate) fn is_own(&self, index: u32) -> bool {
         index < self.own
     }
@@ -306,7 +306,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         headers + self.pieces.bytes() + passed
     }
 
-    /// The number of [`indices`](Self::indices).
+    /// Returns the number of [`indices`](Self::indices).
     pub(crate) fn count(&self) -> u32 {
         self.own_bound.load(Acquire) + self.shared_bound.load(Acquire)
     }
@@ -317,7 +317,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         if n < own { n } else { self.own + (n - own) }
     }
 
-    /// The numbers of all buffers that were ever in use.
+    /// Returns the numbers of all buffers that were ever in use.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
         let shared = self.own..self.own + self.shared_bound.load(Acquire);
         (0..self.own_bound.load(Acquire)).chain(shared)
@@ -334,14 +334,14 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         self.dram.load(&self.get(index).tally)
     }
 
-    /// The number of entries whose keys the Bnode has not: each takes a slot.
+    /// Returns the number of entries whose keys the Bnode has not: each takes a slot.
     pub(crate) fn new_keys(&self, index: u32) -> usize {
         let state = self.state(index);
         let old = self.tally(index).known() | state.deleted();
         state.len() - (old & ((1 << state.len()) - 1)).count_ones() as usize
     }
 
-    /// The records (modulo 2^64) that the buffer adds to those of its Bnode.
+    /// Returns the records (modulo 2^64) that the buffer adds to those of its Bnode.
     pub(crate) fn gained(&self, index: u32) -> u64 {
         let state = self.state(index);
         let entries = (1 << state.len().min(ENTRIES)) - 1;
@@ -350,7 +350,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         u64::from(there.count_ones()).wrapping_sub(u64::from(known.count_ones()))
     }
 
-    /// Whether the Bnode has the key of an entry.
+    /// Returns `true` if the Bnode has the key of an entry.
     pub(crate) fn is_known(&self, index: u32, entry: usize) -> bool {
         self.tally(index).known() >> entry & 1 == 1
     }
@@ -361,7 +361,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         self.dram.store(&self.get(index).tally, tally);
     }
 
-    /// The chain. Racing: validate.
+    /// Returns the chain. Racing: validate.
     pub(crate) fn chain(&self, index: u32) -> Chain {
         let (buffer, state) = (self.get(index), self.state(index));
         let newest =
@@ -391,21 +391,21 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         self.dram.store(&self.get(index).tally, number.before);
     }
 
-    /// The word with the number of an entry's piece, and the place in it.
+    /// Returns the word with the number of an entry's piece, and the place in it.
     #[inline(always)]
     fn place_of(buffer: &Buffer, entry: usize) -> (&PmU64, u32) {
         let piece = (entry / per_piece(Slot::<K, V>::WORDS)).min(PIECES - 1);
         (&buffer.pieces[piece / 2], 32 * (piece % 2) as u32)
     }
 
-    /// The piece of an entry. Racing: validate.
+    /// Returns the piece of an entry. Racing: validate.
     #[inline(always)]
     fn piece(&self, buffer: &Buffer, entry: usize) -> u32 {
         let (cell, shift) = Self::place_of(buffer, entry);
         (self.dram.load(cell) >> shift) as u32
     }
 
-    /// The pieces, before [`NONE`](pieces::NONE) in place of the others. Racing: validate.
+    /// Returns the pieces, before [`NONE`](pieces::NONE) in place of the others. Racing: validate.
     #[inline(always)]
     fn pieces_of(&self, buffer: &Buffer) -> [u32; PIECES] {
         let cell = |n: usize| self.dram.load(&buffer.pieces[n]);
@@ -445,7 +445,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         self.pieces.entry(piece, entry, Slot::<K, V>::WORDS)
     }
 
-    /// The entry with the probe's key. Racing: validate.
+    /// Returns the entry with the probe's key. Racing: validate.
     #[inline(always)]
     pub(crate) fn find(&self, index: u32, probe: &Probe<'_, K>) -> Option<Hit> {
         let buffer = self.get(index);
@@ -517,7 +517,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         }
     }
 
-    /// The words of an entry, key and value. Racing: validate.
+    /// Returns the words of an entry, key and value. Racing: validate.
     pub(crate) fn words(&self, index: u32, entry: usize) -> [u64; 8] {
         let mut copy = [0; 8];
         let words = self.entry(index, entry);
@@ -525,13 +525,13 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         copy
     }
 
-    /// The tag of an entry's key. Racing: validate.
+    /// Returns the tag of an entry's key. Racing: validate.
     #[inline(always)]
     pub(crate) fn tag(&self, index: u32, entry: usize) -> u8 {
         self.dram.load(&self.get(index).tags[entry / 8]).to_le_bytes()[entry % 8]
     }
 
-    /// The value of an entry. Racing: validate.
+    /// Returns the value of an entry. Racing: validate.
     #[inline(always)]
     pub(crate) fn value(&self, index: u32, entry: usize) -> V {
         let words = self.words(index, entry);
@@ -568,7 +568,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
         self.pieces.leave(some);
     }
 
-    /// Whether the Bnode has absorbed its whole chain.
+    /// Returns `true` if the Bnode has absorbed its whole chain.
     pub(crate) fn is_absorbed(&self, index: u32) -> bool {
         self.tally(index).is_absorbed()
     }

@@ -31,11 +31,11 @@ pub(crate) struct ChainOver(());
 struct Plan {
     buffer: u32,
     entry: usize,
-    /// Whether the Bnode has the key.
+    /// `true` if the Bnode has the key.
     known: bool,
-    /// Whether the Bnode has a slot for each new key, this one included.
+    /// `true` if the Bnode has a slot for each new key, this one included.
     has_slot: bool,
-    /// Whether the buffer is full with it.
+    /// `true` if the buffer is full with it.
     fills: bool,
 }
 
@@ -121,7 +121,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// The place of a write in the Mnode's buffer; `None`: there is no buffer for it.
+    /// Returns the place of a write in the Mnode's buffer; `None`: there is no buffer for it.
     #[inline(always)]
     fn plan(
         &self,
@@ -170,13 +170,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(Staged { batch, appended })
     }
 
-    /// Whether a write for which the log fails with this goes in place: there is no room for another
+    /// Returns `true` if a write for which the log fails with this goes in place: there is no room for another
     /// segment, or no operation slot to make it.
     const fn does_without_log(error: &PmError) -> bool {
         error.is_full() || matches!(error, PmError::TooLarge { .. } | PmError::Busy { .. })
     }
 
-    /// Whether a write of a key that is not in the buffer can join an absorption: one store makes it
+    /// Returns `true` if a write of a key that is not in the buffer can join an absorption: one store makes it
     /// visible after a crash.
     #[inline(always)]
     const fn may_join(slot: Option<usize>, datum: Option<&EncodedValue<'_, V>>) -> bool {
@@ -198,7 +198,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(Written::Retry)
     }
 
-    /// Whether the Bnode and the buffer of an Mnode have room for another record of a new key. Racing:
+    /// Returns `true` if the Bnode and the buffer of an Mnode have room for another record of a new key. Racing:
     /// validate.
     #[inline(always)]
     pub(crate) fn has_room(&self, leaves: &Leaves<K, V, M, LEAF>, buffer: u32) -> bool {
@@ -246,7 +246,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         ChainOver(())
     }
 
-    /// The greatest sequence number that a new Bnode has nothing of.
+    /// Returns the greatest sequence number that a new Bnode has nothing of.
     pub(crate) fn applied_of_new(&self) -> u64 {
         self.log.greatest_seq()
     }
@@ -291,7 +291,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Drop for Counted<'_, K, V, 
     }
 }
 
-/// The payload of an entry: the words of the key, then those of the value.
+/// Returns the payload of an entry: the words of the key, then those of the value.
 pub(super) fn payload<K: Key, V: Value>(
     probe: &Probe<'_, K>,
     datum: Option<&EncodedValue<'_, V>>,

@@ -109,7 +109,7 @@ impl<M: Medium> Log<M> {
             .map(|(&id, &chain)| (id, chain))
     }
 
-    /// The greatest sequence number of any chain when the log was opened, or that was
+    /// Returns the greatest sequence number of any chain when the log was opened, or that was
     /// [forgotten](Self::forget_chain) since. A new chain begins behind it.
     #[must_use]
     pub fn greatest_seq(&self) -> u64 {

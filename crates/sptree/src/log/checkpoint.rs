@@ -119,7 +119,7 @@ impl<M: Medium> Log<M> {
         Ok(true)
     }
 
-    /// The tails of the lanes.
+    /// Returns the tails of the lanes.
     pub(super) fn tails(&self) -> Tails {
         let (made, ended) = (self.made.load(Relaxed), self.ended.load(Relaxed));
         Tails { lanes: self.base.tails(), made, ended }
@@ -223,7 +223,7 @@ impl<M: Medium> Log<M> {
         Ok(())
     }
 
-    /// Whether the log wants maintenance: a checkpoint is due, it is tight, or it has
+    /// Returns `true` if the log wants maintenance: a checkpoint is due, it is tight, or it has
     /// [grown](Self::take_appended). A flag, set by what changes that.
     #[inline(always)]
     #[must_use]
@@ -245,7 +245,7 @@ impl<M: Medium> Log<M> {
         self.note_appended(lines as u32);
     }
 
-    /// Whether there was no maintenance for long.
+    /// Returns `true` if there was no maintenance for long.
     pub(crate) fn is_behind(&self) -> bool {
         let segments = BEHIND.min(self.segments().capacity() / 4);
         self.appended.load(Relaxed) > u64::from(segments * usual_lines(self.pool()))
@@ -256,13 +256,13 @@ impl<M: Medium> Log<M> {
         self.wanting.store(true, Relaxed);
     }
 
-    /// The birth of an entry that opening found, as far as it is known: its segment's.
+    /// Returns the birth of an entry that opening found, as far as it is known: its segment's.
     #[must_use]
     pub fn birth_of(&self, location: Location) -> u64 {
         self.segments().get(location.segment()).map_or(0, |known| known.sequence)
     }
 
-    /// The lines, about, that were appended since a birth.
+    /// Returns the lines, about, that were appended since a birth.
     pub(crate) fn age(&self, birth: u64) -> u64 {
         let made = self.segments().now().saturating_sub(birth);
         made * u64::from(usual_lines(self.pool()))
@@ -287,7 +287,7 @@ impl<M: Medium> Log<M> {
         wanting
     }
 
-    /// Whether a checkpoint is due: opening would have to scan all that was appended since the last one, and
+    /// Returns `true` if a checkpoint is due: opening would have to scan everything since the last one, and
     /// only a checkpoint frees what chains that ended had.
     #[inline]
     #[must_use]
@@ -304,7 +304,7 @@ impl<M: Medium> Log<M> {
         u64::from(made) >= interval.min(u64::from(self.segments().capacity() / 4))
     }
 
-    /// Whether buffers with old entries should be absorbed because the log is nearly full, or larger than what
+    /// Returns `true` if buffers with old entries should be absorbed because the log is nearly full, or larger than what
     /// the pool has left.
     #[must_use]
     pub fn is_tight(&self) -> bool {
@@ -316,7 +316,7 @@ impl<M: Medium> Log<M> {
             || large && bytes > pool.max_size().saturating_sub(pool.used_bytes())
     }
 
-    /// The birth up to which a chain keeps segments of the older half from being freed.
+    /// Returns the birth up to which a chain keeps segments of the older half from being freed.
     #[must_use]
     pub fn older_half(&self) -> u64 {
         let mut sequences: Vec<u64> = self.segments().iter().map(|known| known.sequence).collect();

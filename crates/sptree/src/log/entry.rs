@@ -61,13 +61,13 @@ pub struct Record<'r> {
 }
 
 impl Record<'_> {
-    /// The tag of its entry.
+    /// Returns the tag of its entry.
     #[inline(always)]
     pub(super) const fn tag(&self) -> u64 {
         (self.id / 64) << 8 | self.kind.code()
     }
 
-    /// The words of its entry before the payload.
+    /// Returns the words of its entry before the payload.
     #[inline(always)]
     pub(super) const fn link(&self) -> [u64; LINK] {
         [self.seq, self.next.bits() as u64]
@@ -90,7 +90,7 @@ pub struct Entry<'p> {
     pub(super) lines: u32,
 }
 
-/// The lines of an entry with a payload of `payload` words.
+/// Returns the lines of an entry with a payload of `payload` words.
 pub(crate) const fn lines_for(payload: usize) -> usize {
     pmindex_log::lines_for(LINK + payload)
 }
@@ -98,12 +98,12 @@ pub(crate) const fn lines_for(payload: usize) -> usize {
 /// The greatest sequence number that a file may have. Numbers that follow it do not overflow.
 pub(crate) const SEQ_MAX: u64 = 1 << 48;
 
-/// The location of the entry before the one that begins with `cells`, if this is a whole entry.
+/// Returns the location of the entry before the one that begins with `cells`, if this is a whole entry.
 pub(super) fn next_of<M: Medium>(pm: &M, cells: &[PmU64]) -> Location {
     Location::from_bits(pm.load(&cells[HEADER + 1]) as u32)
 }
 
-/// Whether a line, if an entry begins with it, is of this chain.
+/// Returns `true` if a line, if an entry begins with it, is of this chain.
 #[inline(always)]
 pub(super) fn may_be_of<M: Medium>(pm: &M, line: &[PmU64], id: u64) -> bool {
     tag_of(pm, line) >> 8 == id / 64

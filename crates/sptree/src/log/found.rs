@@ -38,12 +38,12 @@ struct Part {
 }
 
 impl Found {
-    /// The number of words.
+    /// Returns the number of words.
     pub(super) fn words(&self) -> usize {
         self.words
     }
 
-    /// The number of heads.
+    /// Returns the number of heads.
     pub(super) fn heads(&self) -> usize {
         self.words.saturating_sub(LANES) / HEAD_WORDS
     }
@@ -94,7 +94,7 @@ impl<M: Medium> Log<M> {
         }
     }
 
-    /// The tails of the lanes in the checkpoint; none if there is no checkpoint.
+    /// Returns the tails of the lanes in the checkpoint; none if there is no checkpoint.
     pub(super) fn found_tails(&self, found: &Found) -> Vec<Position> {
         let mut words = [0; LANES];
         let words = &mut words[..LANES.min(found.words)];

@@ -58,7 +58,7 @@ impl Head {
         ]
     }
 
-    /// Whether the words name this chain.
+    /// Returns `true` if the words name this chain.
     pub(super) fn may_be_of([first, _]: [u64; HEAD_WORDS], id: u64) -> bool {
         first >> 24 == id / 64
     }
@@ -72,7 +72,7 @@ impl Head {
     }
 }
 
-/// The checksum of a piece.
+/// Returns the checksum of a piece.
 pub(super) fn piece_checksum(next: u64, total: u64, words: &[u64]) -> u64 {
     let mut sum = PieceSum::new(next, total, words.len());
     sum.add(words);

@@ -72,12 +72,12 @@ pub struct Log<M: Medium = Mapped> {
     /// The places to search before they are all found.
     source: Mutex<Option<Arc<recover::Source>>>,
     search: Mutex<recover::Search>,
-    /// Whether every recovered chain is in a buffer or has ended.
+    /// `true` if every recovered chain is in a buffer or has ended.
     restored: AtomicBool,
     /// The greatest sequence number of any chain that has ended.
     greatest: AtomicU64,
     checkpointing: AtomicBool,
-    /// Whether a checkpoint is due, or the log tight, as of the last new segment or checkpoint; or lines
+    /// `true` if a checkpoint is due, or the log tight, as of the last new segment or checkpoint; or lines
     /// were appended that no sweep has taken.
     wanting: AtomicBool,
     /// Lines appended that no sweep has taken, by whole segments.

@@ -150,7 +150,7 @@ impl<M: Medium> Log<M> {
         false
     }
 
-    /// The places to search for the chains; `None`: they are known.
+    /// Returns the places to search for the chains; `None`: they are known.
     pub(super) fn source(&self) -> Option<Arc<Source>> {
         self.source.lock().clone()
     }
@@ -179,7 +179,7 @@ impl<M: Medium> Log<M> {
         newest
     }
 
-    /// Whether a line of a segment looks like the beginning of an entry of the chain.
+    /// Returns `true` if a line of a segment looks like the beginning of an entry of the chain.
     fn may_name(&self, known: &SegmentInfo, from: u32, id: u64) -> bool {
         let pm = self.pool().pm();
         let mut lines = self.base.lines_of(known).chunks_exact(LINE_WORDS).skip(from as usize);

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::cell::PmU64;
 
-/// The lowest `n` bits; `n` is 1 to 64.
+/// Returns the lowest `n` bits; `n` is 1 to 64.
 #[inline(always)]
 const fn ones(n: usize) -> u64 {
     u64::MAX >> (64 - n)

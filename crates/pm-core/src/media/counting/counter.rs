@@ -157,7 +157,7 @@ impl Counter {
         let _ = self.inner.flush_words(words); // the fence comes with a token of its own
     }
 
-    /// The fence.
+    /// Returns the fence.
     pub(crate) fn fence(&self) -> Result<(), DurabilityLost> {
         self.registry.mine(|mine| mine.add(Counts { fences: 1, ..Counts::default() }));
         self.inner.fence(Flushed::new()).map(drop)

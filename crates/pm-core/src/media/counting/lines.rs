@@ -13,7 +13,7 @@ use super::counts::{Counts, ThreadCounts};
 /// The state of a line. A line without an entry was neither stored to nor flushed.
 #[derive(Debug, Default)]
 struct Line {
-    /// Whether a word was stored since the last flush.
+    /// `true` if a word was stored since the last flush.
     is_stored: bool,
     /// The thread that flushed it last, and the number of its fences at that time.
     flush: Option<(Arc<ThreadCounts>, u64)>,

@@ -30,7 +30,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Whether the event changes a word of the pool.
+    /// Returns `true` if the event changes a word of the pool.
     #[must_use]
     pub fn writes(self) -> bool {
         matches!(self, Self::Store | Self::Rmw | Self::Bulk | Self::Stream)

@@ -37,11 +37,11 @@ pub(crate) struct Inner {
     step_limit: AtomicU64,
     /// The number of operation slots of pools created here; 0 leaves it to their options.
     slots: AtomicU64,
-    /// Whether the file fails to grow although its options allow it.
+    /// `true` if the file fails to grow although its options allow it.
     device_full: AtomicBool,
-    /// Whether a file that is synchronised before it has a name stays empty.
+    /// `true` if a file that is synchronised before it has a name stays empty.
     forgets_unnamed: AtomicBool,
-    /// Whether the simulated file has been given its name, which is not stored yet.
+    /// `true` if the simulated file has been given its name, which is not stored yet.
     linked: AtomicBool,
     recorder: Mutex<Recorder>,
 }
@@ -99,7 +99,7 @@ impl Space {
         Region::lent(&self.inner)
     }
 
-    /// Whether a pool still uses this space.
+    /// Returns `true` if a pool still uses this space.
     #[must_use]
     pub fn in_use(&self) -> bool {
         Arc::strong_count(&self.inner) > 1
@@ -299,7 +299,7 @@ impl Inner {
         }
     }
 
-    /// Whether the next fence succeeds.
+    /// Returns `true` if the next fence succeeds.
     pub(super) fn fence_succeeds(&self) -> bool {
         match &mut self.recorder.lock().fences_left {
             None => true,
