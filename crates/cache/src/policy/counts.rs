@@ -1,6 +1,6 @@
 //! Counts of accesses to ids that are not kept: of the most recent ids, and of those that were used often.
 //!
-//! A cell of a line has a count and twelve bits of its id's hash. The paper has a sketch, whose counters are
+//! A cell has a count and twelve bits of its id's hash. The paper has a sketch, whose counters are
 //! shared by ids; here a new id takes the cell with the least count of a few. So a scan takes the cells of ids
 //! that were used once and leaves the others, and a quarter of the memory is as exact.
 
@@ -8,107 +8,97 @@
 pub(super) const MOST: u8 = 15;
 /// The cells for each kept id.
 const FOR_EACH: usize = 4;
-const CELLS: usize = 32;
 /// The cells of which a new id takes one.
 const LOOKED_AT: usize = 8;
 
 /// The bits of a cell: the hash's and the count's. The count of an empty cell is 0.
 const TAG: u16 = 0xfff0;
 const COUNT: u16 = 0x000f;
+/// In the order of cells: the cell of another id.
+const OTHER: u16 = 8;
 
 #[derive(Clone, Debug)]
-#[repr(align(64))]
-struct Line([u16; CELLS]);
+#[repr(align(16))]
+struct Few([u16; LOOKED_AT]);
+
+/// Returns the least of eight, with its position in the lowest three bits, which are 0.
+#[inline]
+pub(super) fn least(of: [u16; 8]) -> u16 {
+    // Loops that a compiler turns into single instructions.
+    let mut eight = [0; 8];
+    for ((n, to), of) in (0..).zip(&mut eight).zip(of) {
+        *to = (of | n).cast_signed();
+    }
+    let [mut four, mut two] = [[0; 4], [0; 4]];
+    for n in 0..4 {
+        four[n] = eight[n].min(eight[n + 4]);
+    }
+    for n in 0..2 {
+        two[n] = four[n].min(four[n + 2]);
+    }
+    two[0].min(two[1]).cast_unsigned()
+}
 
 /// Counts up to [`MOST`], with aging.
 #[derive(Debug)]
-pub(super) struct Counts(Box<[Line]>);
+pub(super) struct Counts(Box<[Few]>);
 
-/// The place of an id's count.
-#[derive(Clone, Copy, Debug)]
-struct At {
-    line: usize,
-    tag: u16,
-    /// The number of the group of cells of which it takes one.
-    few: usize,
-}
-
-impl Line {
-    /// Returns the count of a tag; 0 if the line does not have it.
-    fn count(&self, tag: u16) -> u16 {
-        let count = |&cell: &u16| if cell & TAG == tag { cell & COUNT } else { 0 };
-        // At most one cell has the tag and a count; a sum is computed over several cells at once.
-        self.0.iter().map(count).fold(0, u16::wrapping_add)
-    }
-
-    /// Sets the count of a tag that the line has.
-    fn set(&mut self, tag: u16, count: u16) {
-        for cell in &mut self.0 {
-            // An empty cell may also have the tag, and stays empty.
-            *cell = if *cell & TAG == tag && *cell & COUNT != 0 { tag | count } else { *cell };
+impl Few {
+    /// Changes the count of a tag; that of a new one is `change(0)`, and it gets the cell with the least count,
+    /// unless that is higher. Returns the count.
+    #[inline]
+    fn update(&mut self, tag: u16, change: impl Fn(u16) -> u16) -> u16 {
+        // Without branches, which half of all misses would take: the least of these is the cell with the tag,
+        // or else the one with the least count.
+        let mut order = [0; LOOKED_AT];
+        for (order, &cell) in order.iter_mut().zip(&self.0) {
+            // A cell without a count is of no id.
+            let is_other = cell & TAG != tag || cell & COUNT == 0;
+            *order = ((cell & COUNT) << 4 | OTHER) & if is_other { !0 } else { 0 };
         }
-    }
-
-    /// Gives a new tag the cell with the least count of a few, unless that is higher.
-    fn add(&mut self, at: At, count: u16) {
-        let Some(few) = self.0.as_chunks_mut::<LOOKED_AT>().0.get_mut(at.few) else { return };
-        let mut least = i16::MAX;
-        for (n, cell) in few.iter().enumerate() {
-            least = least.min(((cell & COUNT) << 4 | n as u16).cast_signed());
-        }
-        let (n, least) = (usize::from(least.cast_unsigned() & 15), least.cast_unsigned() >> 4);
-        if least <= count
-            && let Some(cell) = few.get_mut(n)
-        {
-            *cell = at.tag | count;
-        }
+        let least = least(order);
+        let cell = &mut self.0[usize::from(least) % LOOKED_AT];
+        let has_tag = least & OTHER == 0;
+        let before = *cell & COUNT;
+        let count = change(if has_tag { before } else { 0 });
+        *cell = if has_tag || before <= count { tag | count } else { *cell };
+        count
     }
 }
 
 impl Counts {
     /// Creates the table for this many kept ids.
     pub(super) fn new(capacity: usize) -> Self {
-        let lines = capacity.saturating_mul(FOR_EACH).div_ceil(CELLS).max(1);
-        Self(vec![Line([0; CELLS]); lines].into())
+        let few = capacity.saturating_mul(FOR_EACH).div_ceil(LOOKED_AT).max(1);
+        Self(vec![Few([0; LOOKED_AT]); few].into())
     }
 
-    fn at(&self, hash: u64) -> At {
+    /// Returns the cells among which an id has one, and its tag.
+    #[inline]
+    fn at(&mut self, hash: u64) -> (&mut Few, u16) {
         let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let line = ((mixed >> 32) * self.0.len() as u64) >> 32;
-        let few = (mixed >> 28) as usize % (CELLS / LOOKED_AT);
-        At { line: line as usize, tag: (mixed >> 12) as u16 & TAG, few }
+        let at = ((mixed >> 32) * self.0.len() as u64) >> 32;
+        (&mut self.0[at as usize], (mixed >> 12) as u16 & TAG)
     }
 
     /// Counts an access, and returns the count.
     pub(super) fn note(&mut self, hash: u64) -> u8 {
-        let at = self.at(hash);
-        let line = &mut self.0[at.line];
-        let before = line.count(at.tag);
-        let count = (before + 1).min(MOST.into());
-        if before == 0 {
-            line.add(at, count);
-        } else {
-            line.set(at.tag, count);
-        }
-        count as u8
+        let (few, tag) = self.at(hash);
+        few.update(tag, |before| (before + 1).min(MOST.into())) as u8
     }
 
     /// Raises the count to at least this, if there is a cell for it.
     pub(super) fn raise(&mut self, hash: u64, count: u8) {
-        let (at, count) = (self.at(hash), count.min(MOST).into());
-        let line = &mut self.0[at.line];
-        let before = line.count(at.tag);
-        if before == 0 {
-            line.add(at, count);
-        } else if before < count {
-            line.set(at.tag, count);
-        }
+        let (few, tag) = self.at(hash);
+        few.update(tag, |before| before.max(count.min(MOST).into()));
     }
 
-    /// Halves the counts of a line, if this is the first of the kept ids that share it.
+    /// Halves the counts of the cells of a kept id, if this is the first of the ids that share them.
     pub(super) fn halve(&mut self, id: usize) {
-        if id.is_multiple_of(CELLS / FOR_EACH) {
-            for cell in &mut self.0[id / (CELLS / FOR_EACH)].0 {
+        if id.is_multiple_of(LOOKED_AT / FOR_EACH)
+            && let Some(few) = self.0.get_mut(id / (LOOKED_AT / FOR_EACH))
+        {
+            for cell in &mut few.0 {
                 *cell = (*cell & TAG) | ((*cell & COUNT) / 2);
             }
         }
