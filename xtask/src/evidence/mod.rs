@@ -63,7 +63,7 @@ pub(crate) struct PaperArgs {
 /// Measures, and writes the pages.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let mut names: Vec<&str> = PLAN.iter().map(|measurement| measurement.name).collect();
-    names.extend([transactions::NAME, cache::NAME]);
+    names.extend([transactions::NAME, cache::NAME, disk::NAME]);
     if let Some(name) = args.only.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(format!("there is no measurement {name}: {}", names.join(", ")));
     }
@@ -75,6 +75,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     if wanted(cache::NAME) {
         cache::run(args.quick, &out)?;
     }
+    if wanted(disk::NAME) {
+        disk::run(args.quick, &out)?;
+    }
     let plan: Vec<&Measurement> = PLAN.iter().filter(|m| wanted(m.name)).collect();
     if plan.is_empty() {
         return Ok(());
@@ -82,16 +85,10 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let program = program(args.program.as_deref())?;
     for measurement in plan {
         measure(&program, measurement, args.quick)?;
-        if measurement.name == disk::NAMES[0] {
-            disk::rocksdb(&folder(args.quick), args.quick)?;
-        }
     }
     draw(&program, &out, args.quick)?;
     for paper in PAPERS {
         markdown::write(paper, &folder(args.quick), &out)?;
-    }
-    if disk::NAMES.iter().any(|name| wanted(name)) {
-        disk::write(&folder(args.quick), &out)?;
     }
     println!("{}", out.join("index.html").display());
     Ok(())

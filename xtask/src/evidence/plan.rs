@@ -19,10 +19,6 @@ const BYTES: &str = "fptree,sptree,hart,fastfair,nvtree,wbtree,bztree,btreemap";
 /// Our fastest indexes, and all peers.
 const PEERS: &str = "fptree,sptree,fastfair,btreemap,ferntree,masstree,scc,congee,skipmap,bwtree,dashmap,\
                      lmdb,redb,fjall,sled";
-/// Stores that synchronise every write, and the loop that does only that.
-const DISK: &str = "fptree,hart,lmdb,redb-synced,fjall-synced,sqlite,bare-loop";
-/// The indexes that are measured in mode `Periodic` as well as `Process`.
-const IN_MEMORY: &str = "fptree,hart,fastfair,wbtree,sptree";
 /// The trees and tries of SPTree's and HART's comparisons, and the hash index.
 const STRUCTURES: &str =
     "sptree,sptree-buffered,fastfair,pactree,hart,woart,artcow,skiplist,cceh,fptree,btreemap";
@@ -66,10 +62,6 @@ pub(super) const PLAN: &[Measurement] = &[
     ),
     of("structures", STRUCTURES, (1_000_004, 100_000), &["--threads", "1,2", "--phases", PHASES]),
     of("peers", PEERS, (500_000, 50_000), &["--threads", "1,2"]),
-    of("disk", DISK, (1000, 2000), &on_a_disk("journal")),
-    of("disk-msync", "fptree", (1000, 2001), &on_a_disk("msync")),
-    of("memory-process", IN_MEMORY, (1_000_002, 1_000_000), &in_memory("process")),
-    of("memory-periodic", IN_MEMORY, (1_000_003, 1_000_000), &in_memory("periodic")),
     of(
         "skew",
         ALL,
@@ -141,24 +133,5 @@ const fn hart(latency: &'static str, keys: [&'static str; 4]) -> [&'static str; 
         HART_MIXES,
         "--latency-sample",
         "0",
-    ]
-}
-
-/// On tmpfs, where a twin may lie on a disk.
-const fn in_memory(durability: &'static str) -> [&'static str; 4] {
-    ["--phases", "get,insert,update,delete,insert_many", "--durability", durability]
-}
-
-/// In the build's folder, which is on a disk, not on tmpfs.
-const fn on_a_disk(durability: &'static str) -> [&'static str; 8] {
-    [
-        "--dir",
-        "target",
-        "--threads",
-        "1,8,64",
-        "--phases",
-        "insert,update",
-        "--durability",
-        durability,
     ]
 }
