@@ -382,7 +382,10 @@ impl<V: Variant> CrashSubject for Stored<V> {
             let setup =
                 [vec![Op::Insert((1, 4), 7), Op::Insert((2, 4), 7)], inserts(1..20)].concat();
             let tail = vec![write(3), Op::Look];
-            plans.push(Plan { setup, threads: vec![inserts(20..30)], tail });
+            plans.push(Plan { setup, threads: vec![inserts(20..30)], tail: tail.clone() });
+            // A crash, and an opening that keeps no commits.
+            let asks = vec![Op::Insert((0, ASKS), 1), Op::Insert((1, 1), 2)];
+            plans.push(Plan { setup: inserts(1..4), threads: vec![asks], tail });
         }
         plans
     }
