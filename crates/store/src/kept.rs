@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use parking_lot::Mutex;
 use pmindex_log::{LINE_BYTES, Position, Positions, Segments};
@@ -49,9 +49,9 @@ impl Kept {
         self.floor.load(Acquire)
     }
 
-    /// Raises the floor; returns `true` if it was lower.
-    pub(crate) fn raise(&self, floor: u64) -> bool {
-        self.floor.fetch_max(floor, Release) < floor
+    /// Raises the floor to at least this; returns it.
+    pub(crate) fn raise(&self, floor: u64) -> u64 {
+        self.floor.fetch_max(floor, AcqRel).max(floor)
     }
 
     /// Also keeps the newest segments: `bytes` of them, or as many as configured. Returns the last commit in

@@ -61,8 +61,9 @@ pub(crate) struct Redo<M: Medium> {
     /// Nothing was committed before.
     is_new: bool,
     pub(crate) kept: Arc<Kept>,
-    /// Held until a floor that was raised is durable: another thread frees segments below it only then.
-    raising: Mutex<()>,
+    /// Locked until a floor that was raised is durable: another thread frees segments below it only then. Has the
+    /// floor as long as it may not be durable, also after an error or a panic.
+    raising: Mutex<Option<u64>>,
     /// The bytes of the records of commits since it was opened.
     written: AtomicU64,
     max: usize,
@@ -257,13 +258,15 @@ impl<M: Medium> Redo<M> {
     /// kept, or as many as configured. Returns their number.
     fn release(&self, log: &Log<M>, keep: Option<u64>) -> Result<usize, PmError> {
         let mut needed = self.needed(|| log.tails());
-        let _alone = log.pool().pm().lock(&self.raising);
-        let floor = self.kept.hold(log.segments(), keep, &mut needed);
-        match floor.map(|floor| self.raised_floor(floor)).transpose()?.flatten() {
+        let mut raising = log.pool().pm().lock(&self.raising);
+        *raising = (*raising).max(self.kept.hold(log.segments(), keep, &mut needed));
+        let freed = match self.raised_floor(*raising)? {
             // Durable before: the records below it are freed.
-            Some(raised) => log.release_after(&needed, raised),
-            None => log.release(&needed),
-        }
+            Some(raised) => log.release_after(&needed, raised)?,
+            None => log.release(&needed)?,
+        };
+        *raising = None;
+        Ok(freed)
     }
 
     pub(crate) fn root(&self) -> Result<(&Pool<M>, &Root), PmError> {
@@ -275,17 +278,21 @@ impl<M: Medium> Redo<M> {
     /// Notes, durably, that the log lacks records of commits up to this one.
     pub(crate) fn raise_floor(&self, floor: u64) -> Result<(), PmError> {
         let pm = self.root()?.0.pm();
-        let _alone = pm.lock(&self.raising);
-        if let Some(raised) = self.raised_floor(floor)? {
+        let mut raising = pm.lock(&self.raising);
+        *raising = (*raising).max(Some(floor));
+        if let Some(raised) = self.raised_floor(*raising)? {
             pm.fence(raised)?;
         }
+        *raising = None;
         Ok(())
     }
 
     /// Does the same for one that holds `raising`; durable with the next fence.
-    fn raised_floor(&self, floor: u64) -> Result<Option<Flushed>, PmError> {
+    fn raised_floor(&self, floor: Option<u64>) -> Result<Option<Flushed>, PmError> {
+        let Some(floor) = floor else { return Ok(None) };
+        let floor = self.kept.raise(floor);
         let (pool, root) = self.root()?;
-        let is_said = self.kept.raise(floor) && pool.pm().load(&root.floor) != NOT_ALL;
+        let is_said = pool.pm().load(&root.floor) != NOT_ALL;
         is_said.then(|| self.flushed_floor(floor)).transpose()
     }
 
@@ -560,5 +567,27 @@ mod tests {
         redo.settle("map").unwrap();
         drop(redo);
         assert_eq!(pending(&pool), [0; 0]);
+    }
+
+    #[test]
+    fn a_floor_that_may_not_be_durable_is_flushed_again_before_a_segment_is_freed() {
+        let pool = Arc::new(Pool::counting(1 << 20).unwrap());
+        let redo = Redo::open(&pool).unwrap();
+        redo.set_all(true).unwrap();
+        let counts = || {
+            let counts = pool.pm().counter().unwrap().counts();
+            (counts.lines, counts.fences)
+        };
+        let release = || redo.release(redo.log().unwrap(), None).unwrap();
+        let floors = || (pool.pm().load(&redo.root().unwrap().1.floor), *redo.raising.lock());
+        let (lines, fences) = counts();
+        assert_eq!((release(), counts()), (0, (lines, fences)), "no floor was raised");
+        // As a thread leaves it that stored the floor, and then got no slot to free segments.
+        let floor = redo.last() + 5;
+        *redo.raising.lock() = Some(floor);
+        assert_eq!((release(), counts()), (0, (lines + 1, fences + 1)));
+        assert_eq!((floors(), redo.kept.floor()), ((floor, None), floor));
+        redo.raise_floor(floor - 1).unwrap();
+        assert_eq!((floors(), redo.kept.floor()), ((floor, None), floor), "it never falls");
     }
 }
