@@ -11,6 +11,7 @@ use pmindex::{
     StoreOptions, WatchPosition, WbTree,
 };
 use pmindex_testkit::fixture::{Fixture, image, options};
+use tempfile::TempDir;
 
 type Any = Fixture<AnyIndex<u64, i64>, AnyIndex<String, Vec<u8>>>;
 
@@ -140,6 +141,16 @@ impl Stored {
         Self { numbers, texts, sessions: store.expiring_map("sessions").expect("room"), store }
     }
 
+    /// Opens an image as a file, in a folder of its own.
+    fn open(image: &[u8], keeps_commits: bool) -> (TempDir, Self) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("pool");
+        fs::write(&path, image).expect("written");
+        let pool = Arc::new(Pool::open(&path, &options()).expect("opened"));
+        let stored = Self::of(&pool, keeps_commits);
+        (directory, stored)
+    }
+
     /// Leaves the file as it is, as a process that is killed does.
     fn kill(self, path: &Path) {
         let image = fs::read(path).expect("readable");
@@ -169,11 +180,7 @@ fn store_v1_opens_and_its_commits_can_be_watched() {
         drop(pool);
         stored.kill(path);
     });
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("pool");
-    fs::write(&path, image).expect("written");
-    let pool = Arc::new(Pool::open(&path, &options()).expect("opened"));
-    let stored = Stored::of(&pool, true);
+    let (_directory, stored) = Stored::open(&image, true);
     assert_eq!(stored.numbers.get(&7), Ok(Some(-2)));
     assert_eq!(stored.texts.get("seven"), Ok(None));
     assert_eq!(stored.sessions.get(&1), Ok(Some("Ada".into())));
@@ -215,11 +222,7 @@ fn store_v1_opens_and_its_unfinished_commit_is_finished() {
         drop(pool);
         stored.kill(path);
     });
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("pool");
-    fs::write(&path, image).expect("written");
-    let pool = Arc::new(Pool::open(&path, &options()).expect("opened"));
-    let stored = Stored::of(&pool, false);
+    let (_directory, stored) = Stored::open(&image, false);
     assert_eq!(stored.store.unfinished_commits(), 1);
     (2..5).for_each(|n| drop(stored.texts.remove(&format!("{n}")).expect("sound")));
     stored.texts.put("room", b"there is").expect("some");

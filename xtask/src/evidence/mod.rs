@@ -5,19 +5,18 @@
 //! of tables for each paper. The measurements stay in the build's folder, so that `paper` can write its pages
 //! again.
 
-mod cache;
-mod disk;
 mod figures;
 mod markdown;
+mod pages;
 mod plan;
-mod transactions;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use crate::shell::{root, run_cargo};
 use figures::PAPERS;
+use pages::PAGES;
 use plan::{Measurement, PLAN};
 
 /// Options of `evidence`.
@@ -63,20 +62,14 @@ pub(crate) struct PaperArgs {
 /// Measures, and writes the pages.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let mut names: Vec<&str> = PLAN.iter().map(|measurement| measurement.name).collect();
-    names.extend([transactions::NAME, cache::NAME, disk::NAME]);
+    names.extend(PAGES.map(|page| page.name));
     if let Some(name) = args.only.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(format!("there is no measurement {name}: {}", names.join(", ")));
     }
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
     let out = root().join(&args.out);
-    if wanted(transactions::NAME) {
-        transactions::run(args.quick, &out)?;
-    }
-    if wanted(cache::NAME) {
-        cache::run(args.quick, &out)?;
-    }
-    if wanted(disk::NAME) {
-        disk::run(args.quick, &out)?;
+    for page in PAGES.iter().filter(|page| wanted(page.name)) {
+        page.run(args.quick, &out)?;
     }
     let plan: Vec<&Measurement> = PLAN.iter().filter(|m| wanted(m.name)).collect();
     if plan.is_empty() {
@@ -131,12 +124,7 @@ fn target() -> PathBuf {
 
 /// Returns the program to measure with; builds it if none is given.
 fn program(given: Option<&Path>) -> Result<PathBuf, String> {
-    given.map_or_else(|| build("pmindex"), |program| Ok(program.to_path_buf()))
-}
-
-/// Builds a program of crates/peers.
-fn build(name: &str) -> Result<PathBuf, String> {
-    build_in("peers", name, &[])
+    given.map_or_else(|| build_in("peers", "pmindex", &[]), |program| Ok(program.to_path_buf()))
 }
 
 /// Builds a program of a crate that is no member of the workspace.
@@ -147,18 +135,6 @@ fn build_in(package: &str, name: &str, options: &[&str]) -> Result<PathBuf, Stri
     let line = [&line, options].concat();
     run_cargo(&line, &[("CARGO_TARGET_DIR", &folder.display().to_string())])?;
     Ok(folder.join("release").join(name))
-}
-
-/// Writes the page that a program prints.
-fn write_page(name: &str, mut command: Command, out: &Path) -> Result<(), String> {
-    let page = command.current_dir(root()).stderr(Stdio::inherit()).output();
-    let page = page.map_err(|e| format!("measuring {name}: {e}"))?;
-    if !page.status.success() {
-        return Err(format!("measuring {name} failed ({})", page.status));
-    }
-    let file = out.join(format!("{name}.md"));
-    std::fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
-    std::fs::write(&file, page.stdout).map_err(|e| format!("{}: {e}", file.display()))
 }
 
 fn measure(program: &Path, measurement: &Measurement, quick: bool) -> Result<(), String> {

@@ -1,5 +1,5 @@
 //! Measures transactions of `pmindex::Store` compared with those of redb, LMDB, fjall and sled, and snapshot
-//! reads compared with plain ones. Prints a page of tables: `cargo xtask transactions` keeps it in
+//! reads compared with plain ones. Prints a page of tables: `cargo xtask evidence --only transactions` keeps it in
 //! `docs/evidence/`.
 #![forbid(unsafe_code)]
 

@@ -1,0 +1,79 @@
+//! Measurements that a program of its own makes, and prints as a page.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{build_in, target};
+use crate::shell::{output, root};
+
+/// A page, and the program that prints it.
+pub(super) struct Page {
+    /// Its name in the list of measurements.
+    pub(super) name: &'static str,
+    /// The package of the program; no member of the workspace.
+    package: &'static str,
+    program: &'static str,
+    /// Options of its build.
+    build: &'static [&'static str],
+    /// The option that takes a folder on a disk; empty if there is none.
+    folder: &'static str,
+    /// The options that make it quick.
+    quick: &'static [&'static str],
+}
+
+/// All of them.
+pub(super) const PAGES: [Page; 3] = [
+    // Transactions compared with other stores.
+    Page {
+        name: "transactions",
+        package: "peers",
+        program: "pmindex-transactions",
+        build: &[],
+        folder: "",
+        quick: &["--records", "10000", "--turns", "1", "--millis", "10"],
+    },
+    // Placement, the block cache and other caches.
+    Page {
+        name: "cache",
+        package: "cache-adapters",
+        program: "pmindex-cache-evidence",
+        build: &["--no-default-features", "--features", "evidence"],
+        folder: "--disk",
+        quick: &["--smaller", "50"],
+    },
+    // Writes that survive power failure compared with other stores; mode `Periodic` with `Process`.
+    Page {
+        name: "disk",
+        package: "peers",
+        program: "pmindex-disk",
+        build: &[],
+        folder: "--dir",
+        quick: &["--rounds", "1", "--millis", "50", "--memory-millis", "10"],
+    },
+];
+
+impl Page {
+    /// Measures, and writes the page, which names the commit.
+    pub(super) fn run(&self, quick: bool, out: &Path) -> Result<(), String> {
+        eprintln!("\n== {}", self.name);
+        let mut command = Command::new(build_in(self.package, self.program, self.build)?);
+        if !self.folder.is_empty() {
+            command.arg(self.folder).arg(target());
+        }
+        if quick {
+            command.args(self.quick);
+        }
+        let printed = command.current_dir(root()).stderr(Stdio::inherit()).output();
+        let printed = printed.map_err(|e| format!("measuring {}: {e}", self.name))?;
+        if !printed.status.success() {
+            return Err(format!("measuring {} failed ({})", self.name, printed.status));
+        }
+        let page = String::from_utf8_lossy(&printed.stdout);
+        let (title, rest) = page.split_once('\n').ok_or("the page has no title")?;
+        let commit = output("git", &["rev-parse", "--short=7", "HEAD"])?;
+        let page = format!("{title}\n\nMeasured on commit {}.\n{rest}", commit.trim());
+        let file = out.join(format!("{}.md", self.name));
+        std::fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
+        std::fs::write(&file, page).map_err(|e| format!("{}: {e}", file.display()))
+    }
+}
