@@ -62,12 +62,15 @@ fn run(args: &Args) -> Result<String, Fault> {
     page
 }
 
+/// The operation that a thread repeats in a round.
+type Turn<'s> = Box<dyn FnMut() -> Result<(), Fault> + 's>;
+
 /// Puts random existing records in transactions.
 fn puts<'s>(
     store: &'s dyn Transactional,
     records: u64,
     writes: usize,
-) -> impl Fn(u64) -> Box<dyn FnMut() -> Result<(), Fault> + 's> + Sync {
+) -> impl Fn(u64) -> Turn<'s> + Sync {
     move |thread| {
         let mut keys = Keys::new(thread + 1);
         let mut changes = vec![(0, 0); writes];

@@ -19,7 +19,7 @@ impl Keys {
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         let random = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
-        (u128::from(random) * u128::from(among) >> 64) as u64
+        ((u128::from(random) * u128::from(among)) >> 64) as u64
     }
 }
 
