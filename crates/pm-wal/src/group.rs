@@ -11,18 +11,22 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 /// threads share the next one.
 ///
 /// The threads of a round that is over usually come back soon. Without them threads would split into two halves
-/// that wait for each other's rounds. So the next leader waits for as many requests as there were threads in the
-/// round before and waiting behind it, but no longer than a [part](PATIENCE) of the time that that round took. A
-/// thread that is alone waits for nobody.
+/// that wait for each other's rounds. So a round begins only when it has as many requests as there were threads in
+/// the round before and waiting behind it: the last of them leads, at once. The first one waits for them no longer
+/// than a [part](PATIENCE) of the time that the last round took, and leads then. A thread that is alone waits for
+/// no other.
+///
+/// A round's end wakes its threads with one call of the system, and none of them takes a lock for it.
 #[derive(Debug)]
 pub struct Group<T, R, E> {
     state: Mutex<State<T, R, E>>,
+    /// Wakes the first thread of the next round: a round is over, or the next one is full.
+    turn: Condvar,
+    /// Wakes the threads that wait for the end of a round of others.
     over: Condvar,
-    /// Signalled when the next round has as many requests as its leader expects.
-    gathered: Condvar,
 }
 
-/// A leader waits for others at most the time that the last round took, divided by this.
+/// The first thread of a round waits for others at most the time that the last round took, divided by this.
 const PATIENCE: u32 = 4;
 
 /// The outcome of a round.
@@ -36,8 +40,10 @@ struct State<T, R, E> {
     next: Outcome<R, E>,
     /// The number of these requests.
     joined: usize,
-    /// The number of requests that its leader expects, from what was there at the end of the last round.
+    /// The number of requests with which the next round begins at once.
     expected: usize,
+    /// `true` if there is no room for another request in the next round.
+    full: bool,
     /// The time that the last round took.
     took: Duration,
     /// `true` if a round is in progress.
@@ -55,10 +61,11 @@ impl<T: Default, R, E> Default for Group<T, R, E> {
             next: Outcome::default(),
             joined: 0,
             expected: 0,
+            full: false,
             took: Duration::ZERO,
             led: false,
         };
-        Self { state: Mutex::new(state), over: Condvar::new(), gathered: Condvar::new() }
+        Self { state: Mutex::new(state), turn: Condvar::new(), over: Condvar::new() }
     }
 }
 
@@ -73,28 +80,69 @@ impl<T: Default, R: Clone, E: Clone + From<Abandoned>> Group<T, R, E> {
     pub fn commit<P>(
         &self,
         mut join: impl FnMut(&mut T) -> Option<P>,
-        mut lead: impl FnMut(T) -> Result<R, E>,
+        lead: impl FnOnce(T) -> Result<R, E>,
     ) -> Result<(P, R), E> {
         let mut state = self.state.lock();
         let place = loop {
             if let Some(place) = join(&mut state.wanted) {
                 break place;
             }
-            // The round is full, so it has threads, one of which will lead it.
+            // So the round has a first thread, which need not wait for others.
             let full = Arc::clone(&state.next);
-            self.see_through(&mut state, &full, &mut lead);
+            state.full = true;
+            self.turn.notify_all();
+            MutexGuard::unlocked(&mut state, || full.wait());
         };
         state.joined += 1;
-        if state.joined >= state.expected {
-            self.gathered.notify_one();
-        }
         let mine = Arc::clone(&state.next);
-        self.see_through(&mut state, &mine, &mut lead);
-        drop(state);
-        match mine.get() {
-            Some(outcome) => outcome.clone().map(|result| (place, result)),
-            None => Err(Abandoned.into()), // never
+        if self.is_my_turn(&mut state, &mine) {
+            self.lead(state, lead);
+        } else {
+            drop(state);
         }
+        mine.wait().clone().map(|result| (place, result))
+    }
+
+    /// Returns `true` if this thread, which has joined the next round, begins it now; `false` if another thread
+    /// of the round does.
+    fn is_my_turn(&self, state: &mut MutexGuard<'_, State<T, R, E>>, mine: &Outcome<R, E>) -> bool {
+        let first = state.joined == 1;
+        let mut until = None;
+        loop {
+            if !state.led && (state.full || state.joined >= state.expected) {
+                return true;
+            }
+            if !first {
+                return false;
+            }
+            if state.led {
+                self.turn.wait(state);
+            } else {
+                let until = *until.get_or_insert_with(|| Instant::now() + state.took / PATIENCE);
+                if self.turn.wait_until(state, until).timed_out() {
+                    return Arc::ptr_eq(&state.next, mine);
+                }
+            }
+            if !Arc::ptr_eq(&state.next, mine) {
+                return false;
+            }
+        }
+    }
+
+    /// Executes the requests of the next round.
+    fn lead(
+        &self,
+        mut state: MutexGuard<'_, State<T, R, E>>,
+        lead: impl FnOnce(T) -> Result<R, E>,
+    ) {
+        state.led = true;
+        let wanted = core::mem::take(&mut state.wanted);
+        let round = core::mem::take(&mut state.next);
+        let members = core::mem::take(&mut state.joined);
+        state.full = false;
+        drop(state);
+        let mut end = End { group: self, round, members, began: Instant::now(), outcome: None };
+        end.outcome = Some(lead(wanted));
     }
 
     /// Sleeps until a round is over, if one is in progress, but no longer than `most`; otherwise lets other
@@ -108,56 +156,76 @@ impl<T: Default, R: Clone, E: Clone + From<Abandoned>> Group<T, R, E> {
         drop(state);
         std::thread::yield_now();
     }
-
-    /// Waits until a round is over, and leads it if no other thread does.
-    fn see_through(
-        &self,
-        state: &mut MutexGuard<'_, State<T, R, E>>,
-        round: &Outcome<R, E>,
-        lead: &mut impl FnMut(T) -> Result<R, E>,
-    ) {
-        while round.get().is_none() {
-            if state.led {
-                self.over.wait(state);
-                continue;
-            }
-            // No round is in progress and this one is not over: it is the next.
-            state.led = true;
-            let until = Instant::now() + state.took / PATIENCE;
-            while state.joined < state.expected {
-                if self.gathered.wait_until(state, until).timed_out() {
-                    break;
-                }
-            }
-            let wanted = core::mem::take(&mut state.wanted);
-            let under_way = core::mem::take(&mut state.next);
-            let members = core::mem::take(&mut state.joined);
-            MutexGuard::unlocked(state, || {
-                let began = Instant::now();
-                let _end = End { group: self, round: &under_way, members, began };
-                let _ = under_way.set(lead(wanted));
-            });
-        }
-    }
 }
 
 /// Ends a round, even if its leader panics.
 struct End<'g, T, R, E: From<Abandoned>> {
     group: &'g Group<T, R, E>,
-    round: &'g Outcome<R, E>,
+    round: Outcome<R, E>,
     members: usize,
     began: Instant,
+    /// None if the leader panicked.
+    outcome: Option<Result<R, E>>,
 }
 
 impl<T, R, E: From<Abandoned>> Drop for End<'_, T, R, E> {
     fn drop(&mut self) {
-        let _ = self.round.set(Err(Abandoned.into())); // has one, unless the leader panicked
         {
             let mut state = self.group.state.lock();
             state.led = false;
             state.expected = self.members + state.joined;
             state.took = self.began.elapsed();
         }
+        self.group.turn.notify_all();
+        let outcome = self.outcome.take().unwrap_or_else(|| Err(Abandoned.into()));
+        let _ = self.round.set(outcome); // only here
         self.group.over.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests that lead to no error.
+    type Numbers = Group<Vec<u32>, u32, Abandoned>;
+
+    /// Commits `count` numbers with each of `threads` threads, in rounds of at most `most`; returns the rounds.
+    fn rounds(threads: u32, count: u32, most: usize) -> Vec<Vec<u32>> {
+        let (group, over) = (Numbers::default(), Mutex::new(Vec::new()));
+        let commit = |number: u32| {
+            let join = |all: &mut Vec<u32>| {
+                (all.len() < most).then(|| all.push(number))?;
+                Some(all.len() - 1)
+            };
+            let lead = |all: Vec<u32>| {
+                let mut over = over.lock();
+                over.push(all);
+                Ok(over.len() as u32 - 1)
+            };
+            let (place, round) = group.commit(join, lead).unwrap();
+            assert_eq!(
+                over.lock()[round as usize][place],
+                number,
+                "it is over when commit returns"
+            );
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                scope.spawn(move || (0..count).for_each(|n| commit(thread * count + n)));
+            }
+        });
+        over.into_inner()
+    }
+
+    #[test]
+    fn each_request_is_in_one_round_and_rounds_have_no_more_than_their_room() {
+        for (threads, most) in [(1, 1), (2, 1), (3, 2), (8, 3), (8, 100)] {
+            let rounds = rounds(threads, 200, most);
+            assert!(rounds.iter().all(|round| (1..=most).contains(&round.len())));
+            let mut all = rounds.concat();
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..threads * 200), "{threads} threads, {most} in a round");
+        }
     }
 }

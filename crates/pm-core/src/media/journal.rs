@@ -46,7 +46,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
-use pmindex_wal::{Abandoned, Batch, Group, Log};
+use pmindex_wal::{Batch, Group, Log};
 use rustix::io::Errno;
 
 use crate::cell::PmU64;
@@ -58,7 +58,7 @@ use super::Permit;
 use super::lines::{FIRST, RUN, STAMP};
 use super::tally::Tally;
 use super::undo::Undo;
-use super::writeback::{Cutter, ROUND};
+use super::writeback::{Cutter, ROUND, Refused};
 
 thread_local! {
     /// For each medium, the lines this thread flushed and has not fenced.
@@ -154,16 +154,6 @@ pub struct JournalState {
     pub checkpoints: u64,
     /// The reason why the pool takes no more writes, if so.
     pub lost: Option<String>,
-}
-
-/// The error of a round of fences.
-#[derive(Clone, Copy, Debug)]
-struct Refused;
-
-impl From<Abandoned> for Refused {
-    fn from(_: Abandoned) -> Self {
-        Self
-    }
 }
 
 impl Journal {

@@ -53,7 +53,8 @@ pub struct Mapped {
 impl Mapped {
     pub(crate) fn new(durability: Durability, instruction: FlushInstruction) -> Self {
         let msync = durability == Durability::Msync;
-        let slow = msync.then(|| Box::new(Slow::Msync(WriteBack::new(DriveCache::none()))));
+        let slow =
+            msync.then(|| Box::new(Slow::Msync(Box::new(WriteBack::new(DriveCache::none())))));
         let strategy = match durability {
             Durability::Volatile | Durability::Process | Durability::Periodic => {
                 FlushStrategy::NoOp
@@ -77,7 +78,7 @@ impl Mapped {
     /// cuts the mapping off the file, and then only a thread with `permit` may write.
     pub(crate) fn above(mut self, drive: DriveCache, cutter: Cutter, permit: Permit) -> Self {
         if let Some(Slow::Msync(writeback)) = self.slow.as_deref_mut() {
-            *writeback = WriteBack::new(drive).with_cutter(cutter, permit);
+            **writeback = WriteBack::new(drive).with_cutter(cutter, permit);
         }
         self
     }

@@ -35,7 +35,8 @@ use core::time::Duration;
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
+use pmindex_wal::{Abandoned, Group};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::mm::MsyncFlags;
@@ -61,7 +62,7 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) enum Slow {
     /// An ordinary file: see [`WriteBack`].
-    Msync(WriteBack),
+    Msync(Box<WriteBack>),
     /// An ordinary file with a journal: see [`Journal`].
     Journal(Arc<Journal>),
     /// A file in memory with a twin on a disk: see [`Twin`].
@@ -86,7 +87,7 @@ impl Slow {
     #[inline(never)]
     pub(super) fn spin(&self) {
         match self {
-            Self::Msync(writeback) => writeback.await_round(),
+            Self::Msync(writeback) => writeback.fences.await_round(ROUND),
             Self::Journal(journal) => journal.await_round(),
             _ => core::hint::spin_loop(),
         }
@@ -286,24 +287,12 @@ pub(crate) struct WriteBack {
     permit: Permit,
     undo: Undo,
     tally: Tally,
-    /// `true` if a write-back failed and the mapping is cut off. Stored under `state`.
+    /// The pages of a round: from the first to the last.
+    fences: Group<Option<Range<usize>>, (), Refused>,
+    /// Held while the file is synchronised: the kernel reports a failed write-back once.
+    syncing: Mutex<Option<Pretended>>,
+    /// `true` if a write-back failed and the mapping is cut off.
     poisoned: AtomicBool,
-    state: Mutex<State>,
-    /// Signalled when a round is over.
-    round_over: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// The pages of the fences that wait for the next round: from the first to the last.
-    waiting: Option<Range<usize>>,
-    /// The number of rounds that were begun, and of those that are over.
-    begun: u64,
-    over: u64,
-    /// The round that failed; no later one counts.
-    lost: Option<u64>,
-    /// For tests.
-    pretended: Option<Pretended>,
 }
 
 /// A disk that fails on command of a test.
@@ -313,6 +302,16 @@ struct Pretended {
     succeed: u64,
     /// The contents that were written back.
     image: Vec<u64>,
+}
+
+/// The error of a round of fences.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused;
+
+impl From<Abandoned> for Refused {
+    fn from(_: Abandoned) -> Self {
+        Self
+    }
 }
 
 impl WriteBack {
@@ -326,9 +325,9 @@ impl WriteBack {
             permit: Permit::new(),
             undo: Undo::default(),
             tally: Tally::default(),
+            fences: Group::default(),
+            syncing: Mutex::default(),
             poisoned: AtomicBool::new(false),
-            state: Mutex::default(),
-            round_over: Condvar::new(),
         }
     }
 
@@ -343,12 +342,12 @@ impl WriteBack {
         if let Some(cutter) = &self.cutter {
             cutter.mapping.copy(None, &mut image);
         }
-        self.state.lock().pretended = Some(Pretended { succeed, image });
+        *self.syncing.lock() = Some(Pretended { succeed, image });
     }
 
     /// Returns the contents that have at least reached the disk, if a test makes it [fail](Self::fail_after).
     pub(crate) fn disk_image(&self) -> Option<Vec<u64>> {
-        self.state.lock().pretended.as_ref().map(|pretended| pretended.image.clone())
+        self.syncing.lock().as_ref().map(|pretended| pretended.image.clone())
     }
 
     /// Returns `true` if a write-back failed.
@@ -401,84 +400,56 @@ impl WriteBack {
         fenced
     }
 
+    /// Writes these pages back, with those of the fences that come at the same time.
     fn write_back(&self, pages: &Range<usize>) -> Result<(), DurabilityLost> {
-        let mut state = self.state.lock();
-        state.waiting = Some(match state.waiting.take() {
-            Some(others) => hull(&others, pages),
-            None => pages.clone(),
-        });
-        // The round in progress may have passed these pages already: they go with the next one.
-        let mine = state.begun + 1;
-        loop {
-            if state.lost.is_some_and(|lost| mine >= lost) {
-                return Err(DurabilityLost);
-            }
-            if state.over >= mine {
-                return Ok(());
-            }
-            if state.begun > state.over {
-                self.round_over.wait(&mut state);
-                continue;
-            }
-            let Some(pages) = state.waiting.take() else { return Err(DurabilityLost) }; // never
-            let sync = || Ok(msync(&pages).and_then(|()| self.drive.flush())?);
+        let join = |all: &mut Option<Range<usize>>| {
+            *all = Some(all.as_ref().map_or_else(|| pages.clone(), |all| hull(all, pages)));
+            Some(())
+        };
+        let lead = |all: Option<Range<usize>>| {
+            let Some(pages) = all else { return Ok(()) }; // never
             self.tally.round(0, 0);
-            let _ = self.round(&mut state, Some(&pages), sync);
-        }
+            let sync = || Ok(msync(&pages).and_then(|()| self.drive.flush())?);
+            self.synchronise(Some(&pages), sync).map_err(|_| Refused)
+        };
+        self.fences.commit(join, lead).map(|((), ())| ()).map_err(|Refused| {
+            self.lose(); // nothing else did if the thread that led has panicked
+            DurabilityLost
+        })
     }
 
-    /// Runs a round, over these pages or all; no other is in progress. If it fails, the pool is poisoned.
-    fn round(
+    /// Poisons the pool: no later fence succeeds, and no later store reaches the file.
+    fn lose(&self) {
+        if let Some(cutter) = &self.cutter {
+            cutter.cut();
+        }
+        self.poisoned.store(true, Release);
+    }
+
+    /// Calls `sync`, which makes these pages or all durable; no other thread does meanwhile. If it fails, the
+    /// pool is poisoned.
+    fn synchronise(
         &self,
-        state: &mut MutexGuard<'_, State>,
         pages: Option<&Range<usize>>,
         sync: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        state.begun += 1;
-        let allowed = state.allow();
-        let synced = MutexGuard::unlocked(state, || {
-            allowed?;
-            sync()
-        });
-        if synced.is_err() {
-            if let Some(cutter) = &self.cutter {
-                cutter.cut();
-            }
-            state.lost = Some(state.begun);
-            self.poisoned.store(true, Release);
+        let mut pretended = self.syncing.lock();
+        if self.is_poisoned() {
+            return Err(Errno::IO.into());
         }
-        if let (Ok(()), Some(pretended), Some(cutter)) =
-            (&synced, &mut state.pretended, &self.cutter)
-        {
+        let synced = allow(pretended.as_mut()).and_then(|()| sync());
+        if synced.is_err() {
+            self.lose();
+        }
+        if let (Ok(()), Some(pretended), Some(cutter)) = (&synced, &mut *pretended, &self.cutter) {
             cutter.mapping.copy(pages, &mut pretended.image);
         }
-        state.over = state.begun;
-        self.round_over.notify_all();
         synced
-    }
-
-    /// Waits for a thread that holds a lock, probably over a fence.
-    fn await_round(&self) {
-        let mut state = self.state.lock();
-        if state.begun > state.over {
-            self.round_over.wait_for(&mut state, ROUND);
-            return;
-        }
-        drop(state);
-        std::thread::yield_now();
     }
 
     /// See [`Medium::sync_apart`](super::Medium::sync_apart).
     pub(crate) fn sync_apart(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let mut state = self.state.lock();
-        while state.begun > state.over {
-            self.round_over.wait(&mut state);
-        }
-        if self.is_poisoned() {
-            return Err(Errno::IO.into());
-        }
-        state.waiting = None; // the whole file is written back: theirs is among it
-        self.round(&mut state, None, sync)
+        self.synchronise(None, sync)
     }
 
     /// Takes this thread's pages of this medium.
@@ -500,14 +471,12 @@ fn msync(pages: &Range<usize>) -> Result<(), Errno> {
     unsafe { rustix::mm::msync(start, pages.len(), MsyncFlags::SYNC) }
 }
 
-impl State {
-    /// Whether a test allows the next write-back to succeed.
-    fn allow(&mut self) -> io::Result<()> {
-        if let Some(pretended) = &mut self.pretended {
-            pretended.succeed = pretended.succeed.checked_sub(1).ok_or(Errno::IO)?;
-        }
-        Ok(())
+/// Whether a test allows the next write-back to succeed.
+fn allow(pretended: Option<&mut Pretended>) -> io::Result<()> {
+    if let Some(pretended) = pretended {
+        pretended.succeed = pretended.succeed.checked_sub(1).ok_or(Errno::IO)?;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -555,9 +524,8 @@ mod tests {
             })
         };
         assert_eq!(all(500), 4);
-        let state = writeback.state.lock();
-        assert!(state.begun == state.over && state.over <= 2000 && state.waiting.is_none());
-        drop(state);
+        let [_, rounds, ..] = writeback.tally.now();
+        assert!((500..=2000).contains(&rounds), "{rounds} rounds");
         writeback.fail_after(10);
         assert_eq!(all(500), 0, "nobody is told that all is well");
     }
