@@ -10,9 +10,9 @@
 //! the twin's, any name  log, then the pool's pages (the base)  the uuid, xor "pmindex's twin\0\x02"
 //! ```
 //!
-//! Each batch of the log has one record: lines of the pool with their new contents, each line at most once.
-//! Opening the pool after a crash writes the lines of all records, in order, over the pool's file, or over
-//! the base.
+//! The records of the log are lines of the pool with their new contents, each line at most once in a record. A
+//! batch of a journal has one record, one of a twin has one or more. Opening the pool after a crash writes the
+//! lines of all records, in order, over the pool's file, or over the base.
 //!
 //! ```text
 //! record        run | run | ..

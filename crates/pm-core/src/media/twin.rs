@@ -1,10 +1,15 @@
 //! A twin on a disk of a pool in memory: implements flush and fence in mode `Periodic`.
 //!
-//! A flush notes lines for the thread. The fence appends copies of them, in memory, to those of earlier
-//! fences, and returns. One lock orders the copies like the fences, so of two copies of a line the later one
-//! is later. A thread periodically writes the pending copies to a log, as one batch. Any prefix of the log
-//! holds the lines that persistent memory could hold after a power failure at the moment of its last copy:
-//! every line that was fenced until then, and no later store.
+//! A flush notes lines for the thread. The fence adds them to those of earlier fences, under one lock, and
+//! returns. A thread periodically copies the lines that were fenced since its last batch, and writes the copies
+//! to a log as one batch. While it copies, threads fence more lines: it copies these next, in fewer and shorter
+//! passes, and the last few under the lock. So a batch ends at one moment: it has a copy of each line that was
+//! fenced until then, made after that fence, and nothing of what was stored later. Persistent memory could hold
+//! these lines after a power failure at that moment, since it may keep any line that was stored to and not
+//! fenced yet. One thread makes all copies, so later ones of a line are later in the log.
+//!
+//! A line that is fenced often is copied once per batch, and by a thread that no caller waits for: a fence costs a
+//! lock and a word for each line.
 //!
 //! Behind the log lies the base: the pool's bytes, page by page, with a checksum of each (`base`). A
 //! checkpoint copies the pages with lines that were fenced since the last one. The copy of a page may depend
@@ -38,8 +43,8 @@
 //! later success would mean anything. [`Pool::sync`](crate::Pool::sync) fails from then on; the pool in
 //! memory continues, as in mode `Process`; the twin keeps its state. The same happens if the disk takes
 //! nothing for so long that there is no room and the wait for it is over: `wait` for each fence until one
-//! gives up. Pending copies take at most a sixteenth of the log and `LIMIT` bytes of memory; those being
-//! written take three times as much in addition.
+//! gives up. The copies of a batch take at most a sixteenth of the log and `LIMIT` bytes of memory, and half as
+//! much in addition.
 
 use core::cell::RefCell;
 use core::fmt::Debug;
@@ -64,10 +69,14 @@ use super::base::{GROUP_BYTES, Sums, place_of, stored};
 use super::journal::{JournalMoment, Watch};
 use super::tally::Tally;
 
-/// The largest number of bytes that are pending before they are written.
+/// The largest number of bytes of a batch's copies.
 const LIMIT: usize = 16 << 20;
-/// The bytes of a pending copy: its line's number, and the line.
+/// The largest number of bytes that the copy of a line takes in a batch.
 const ENTRY: usize = 8 + LINE;
+/// The number of lines that are copied while fences wait.
+const FEW: usize = 16;
+/// The largest number of passes over the lines fenced meanwhile before fences wait.
+const GATHERS: u32 = 6;
 /// The largest number of passes over the pages fenced meanwhile before fences are logged.
 const PASSES: u32 = 4;
 /// The number of pages that are copied before they are written.
@@ -124,16 +133,19 @@ pub(crate) struct Twin {
     /// Locked by the thread that writes the base.
     sums: Mutex<Sums>,
     times: TwinTimes,
-    /// The largest number of pending bytes.
+    /// The largest number of lines of a batch.
     limit: usize,
+    /// Pages with lines that were fenced since the last checkpoint began, a bit for each. The bits of a batch's
+    /// lines are set before it is written.
+    dirty: Mutex<Vec<u64>>,
     pub(super) tally: Tally,
     is_lost: AtomicBool,
     state: Mutex<State>,
-    /// Signalled when there are copies to write.
+    /// Signalled when there are lines to write.
     write: Condvar,
     /// Signalled when a checkpoint is wanted.
     copy: Condvar,
-    /// Signalled when copies are durable, when there is room, or when there never will be.
+    /// Signalled when lines are durable, when there is room, or when there never will be.
     changed: Condvar,
     /// The process of the threads: a forked child has no such threads.
     process: AtomicU32,
@@ -148,21 +160,21 @@ pub(crate) struct Twin {
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct State {
-    /// Copies of lines, in the order of the fences.
-    pending: Vec<u8>,
-    /// The number of copies made, and of those that are durable.
-    copied: u64,
+    /// The lines that were fenced and are in no batch yet.
+    pending: Vec<usize>,
+    /// The number of lines that are being copied for the next batch.
+    gathered: usize,
+    /// The number of lines fenced, and of those that are durable.
+    fenced: u64,
     durable: u64,
     /// `true` if fences are logged.
     logs: bool,
     /// `true` if the twin has everything that is durable.
     whole: bool,
-    /// `true` if the log has room for the pending copies only.
+    /// `true` if the log has room for the pending lines only.
     tight: bool,
-    /// `true` if a thread waits, so that the copies must be written now.
+    /// `true` if a thread waits, so that the lines must be written now.
     urgent: bool,
-    /// Pages with lines that were fenced since the last checkpoint began, a bit for each.
-    dirty: Vec<u64>,
     /// The number of checkpoints wanted, and of those that are over.
     wanted: u64,
     begun: u64,
@@ -212,9 +224,10 @@ impl Twin {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let TwinParts { log, base, whole, sums } = parts;
         let most = usize::try_from(log.capacity() / 16).unwrap_or(LIMIT);
-        let limit = LIMIT.min(most.saturating_sub(128)) / ENTRY * ENTRY;
-        let mut state = State { logs: whole.is_some(), whole: whole.is_some(), ..State::default() };
-        whole.unwrap_or_default().into_iter().for_each(|offset| state.mark(offset));
+        let limit = LIMIT.min(most.saturating_sub(128)) / ENTRY;
+        let state = State { logs: whole.is_some(), whole: whole.is_some(), ..State::default() };
+        let mut dirty = Vec::new();
+        whole.unwrap_or_default().into_iter().for_each(|offset| set(&mut dirty, offset));
         Self {
             identity: NEXT.fetch_add(1, Relaxed),
             mapping,
@@ -223,6 +236,7 @@ impl Twin {
             sums: Mutex::new(sums),
             times,
             limit,
+            dirty: Mutex::new(dirty),
             tally: Tally::default(),
             is_lost: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -241,7 +255,7 @@ impl Twin {
         let state = self.state.lock();
         TwinState {
             whole: state.whole,
-            behind: state.copied - state.durable,
+            behind: state.fenced - state.durable,
             used: self.log.used(),
             capacity: self.log.capacity(),
             checkpoints: state.over,
@@ -293,17 +307,14 @@ impl Twin {
         &mut noted[0].1
     }
 
-    /// Copies the lines that this thread noted behind those of all earlier fences.
+    /// Adds the lines that this thread noted to those of all earlier fences.
     pub(crate) fn fence(&self) {
         NOTED.with_borrow_mut(|noted| {
             let Some((_, lines)) = noted.iter_mut().find(|entry| entry.0 == self.identity) else {
                 return;
             };
-            // A line that was flushed twice is copied twice, and written once: see `Writing`. A fence in
-            // progress guarantees nothing, so a large one is copied in parts.
-            for part in lines.chunks(self.limit / ENTRY) {
-                self.append(part);
-            }
+            // A fence in progress guarantees nothing, so a large one is added in parts.
+            lines.chunks(self.limit).for_each(|part| self.append(part));
             lines.clear();
         });
     }
@@ -313,35 +324,30 @@ impl Twin {
             return;
         }
         let mut state = self.state.lock();
-        if !state.has_room(self.limit, lines.len() * ENTRY) {
-            self.await_room(&mut state, lines.len() * ENTRY);
+        if !state.has_room(self.limit, lines.len()) {
+            self.await_room(&mut state, lines.len());
         }
-        let State { pending, dirty, logs, copied, lost, .. } = &mut *state;
-        if lost.is_some() {
+        if state.lost.is_some() {
             return;
         }
-        let first = *logs && pending.is_empty();
-        self.mapping.lines_at(lines.iter().copied(), |offset, words| {
-            set(dirty, offset);
-            if *logs {
-                let mut entry = [[0; 8]; ENTRY / 8];
-                entry[0] = (offset / LINE as u64).to_le_bytes();
-                for (bytes, word) in entry[1..].iter_mut().zip(words) {
-                    *bytes = word.to_le_bytes();
-                }
-                pending.extend_from_slice(entry.as_flattened());
-                *copied += 1;
-            }
-        });
+        if !state.logs {
+            let mut dirty = self.dirty.lock();
+            return self
+                .mapping
+                .lines_at(lines.iter().copied(), |offset, _| set(&mut dirty, offset));
+        }
+        let first = state.pending.is_empty();
+        state.pending.extend_from_slice(lines);
+        state.fenced += lines.len() as u64;
         if first {
             self.write.notify_one();
         }
     }
 
     #[cold]
-    fn await_room(&self, state: &mut MutexGuard<'_, State>, bytes: usize) {
+    fn await_room(&self, state: &mut MutexGuard<'_, State>, lines: usize) {
         let until = Instant::now().checked_add(self.times.wait); // none: for ever
-        while state.lost.is_none() && !state.has_room(self.limit, bytes) {
+        while state.lost.is_none() && !state.has_room(self.limit, lines) {
             state.urgent = true;
             self.write.notify_one();
             let Some(until) = until else {
@@ -358,7 +364,7 @@ impl Twin {
     /// Waits until everything that was fenced before this call is durable.
     pub(crate) fn sync(&self) -> Result<(), DurabilityLost> {
         let mut state = self.state.lock();
-        let mark = state.copied;
+        let mark = state.fenced;
         while !(state.whole && state.durable >= mark) {
             self.wait_once(&mut state).map_err(|Over| DurabilityLost)?;
         }
@@ -366,7 +372,7 @@ impl Twin {
         if state.lost.is_some() { Err(DurabilityLost) } else { Ok(()) }
     }
 
-    /// Waits until this many copies are durable.
+    /// Waits until this many lines are durable.
     fn await_durable(&self, mark: u64) -> Result<(), Over> {
         let mut state = self.state.lock();
         while state.durable < mark {
@@ -418,18 +424,6 @@ impl Twin {
         self.changed.notify_all();
     }
 
-    /// Returns the pending copies of a line, in order.
-    #[cfg(test)]
-    pub(crate) fn copies_of(&self, offset: u64) -> Vec<[u64; 8]> {
-        let state = self.state.lock();
-        let words = |entry: &[u8; ENTRY]| -> [u64; 9] {
-            core::array::from_fn(|i| u64::from_le_bytes(entry.as_chunks().0[i]))
-        };
-        let entries = state.pending.as_chunks().0.iter().map(words);
-        let mine = entries.filter(|words| words[0] == offset / LINE as u64);
-        mine.map(|words| core::array::from_fn(|i| words[i + 1])).collect()
-    }
-
     // --- its threads --------------------------------------------------------------------------
 
     /// Starts the threads.
@@ -446,7 +440,7 @@ impl Twin {
         Ok(())
     }
 
-    /// Ends the threads; pending copies are not written.
+    /// Ends the threads; pending lines are not written.
     pub(crate) fn end(&self) {
         // After a fork the threads belong to the parent, and they may hold any lock.
         if self.process.load(Acquire) != std::process::id() {
@@ -465,7 +459,7 @@ impl Twin {
     }
 
     fn write_often(&self) {
-        let (mut spare, mut writing) = (Vec::new(), Writing::default());
+        let mut copies = Copies::default();
         let mut state = self.state.lock();
         while !state.stop && state.lost.is_none() {
             if state.pending.is_empty() {
@@ -483,20 +477,17 @@ impl Twin {
                 break;
             }
             state.urgent = false;
-            let taken = core::mem::replace(&mut state.pending, spare);
-            let mark = state.copied;
+            self.gather(&mut state, &mut copies);
+            let mark = state.fenced;
             self.changed.notify_all(); // there is room
             let written = MutexGuard::unlocked(&mut state, || {
                 self.tell(JournalMoment::Writing);
-                let (batch, lines) = writing.batch_of(&taken);
-                self.tally.round(lines, batch.bytes());
-                self.log.write(batch).map(|_| {
+                self.tally.round(copies.lines, copies.batch.bytes());
+                self.log.write(&copies.batch).map(|_| {
                     self.tell(JournalMoment::Written);
                     self.log.used()
                 })
             });
-            spare = taken;
-            spare.clear();
             match written {
                 Ok(used) => {
                     state.durable = mark;
@@ -506,6 +497,24 @@ impl Twin {
                 Err(error) => self.lose(&mut state, &format!("writing to the log: {error}")),
             }
         }
+    }
+
+    /// Copies all pending lines. When it returns, no line is pending, and each copy is at least as new as the
+    /// line's last fence.
+    fn gather(&self, state: &mut MutexGuard<'_, State>, copies: &mut Copies) {
+        copies.clear();
+        for _ in 1..GATHERS {
+            if state.pending.len() <= FEW {
+                break;
+            }
+            core::mem::swap(&mut state.pending, &mut copies.addresses);
+            state.gathered += copies.addresses.len();
+            MutexGuard::unlocked(state, || copies.make(&self.mapping, &self.dirty));
+        }
+        // Under the lock, so that the batch ends at one moment.
+        core::mem::swap(&mut state.pending, &mut copies.addresses);
+        copies.make(&self.mapping, &self.dirty);
+        state.gathered = 0;
     }
 
     fn copy_often(&self) {
@@ -522,8 +531,9 @@ impl Twin {
             state.begun += 1;
             let begun = state.begun;
             // Lines fenced from here on are for the next checkpoint.
-            let tail = self.log.tail(); // K1: of nothing before it is any line outside of `dirty`
-            let dirty = core::mem::take(&mut state.dirty);
+            // K1: a batch before the tail has no line outside of these pages.
+            let tail = self.log.tail();
+            let dirty = core::mem::take(&mut *self.dirty.lock());
             let done = MutexGuard::unlocked(&mut state, || self.advance(tail, &dirty));
             if done.is_ok() {
                 state.over = begun;
@@ -564,7 +574,7 @@ impl Twin {
         for pass in 1.. {
             let dirty = {
                 let mut state = self.state.lock();
-                let dirty = core::mem::take(&mut state.dirty);
+                let dirty = core::mem::take(&mut *self.dirty.lock());
                 state.logs = pass == PASSES || pages_in(&dirty).count() <= CHUNK; // B2
                 if state.logs {
                     drop(state);
@@ -617,7 +627,7 @@ impl Twin {
                 if state.stop {
                     return Err(Over);
                 }
-                state.copied
+                state.fenced
             };
             if how == How::Logged {
                 self.await_durable(mark)?; // K2, durable before: K3
@@ -648,12 +658,8 @@ impl Twin {
 }
 
 impl State {
-    fn has_room(&self, limit: usize, bytes: usize) -> bool {
-        !self.tight && self.pending.len() + bytes <= limit
-    }
-
-    fn mark(&mut self, offset: u64) {
-        set(&mut self.dirty, offset);
+    fn has_room(&self, limit: usize, lines: usize) -> bool {
+        !self.tight && self.gathered + self.pending.len() + lines <= limit
     }
 }
 
@@ -674,36 +680,40 @@ fn pages_in(dirty: &[u64]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The memory of the writing thread, reused for each batch.
+/// The copies of a batch; their memory is used again for the next one.
 #[derive(Default)]
-struct Writing {
-    /// The line and the number of each copy: one word each.
-    order: Vec<u64>,
+struct Copies {
+    /// The addresses of the lines to copy next.
+    addresses: Vec<usize>,
+    /// The pages of the lines that were copied last.
+    pages: Vec<u64>,
     record: Vec<u8>,
     batch: Batch,
+    /// The number of lines in the batch.
+    lines: u64,
 }
 
-impl Writing {
-    /// Makes a batch of copies that were made in this order: the last of each line, since a batch is applied
-    /// entirely or not at all; in runs of adjacent lines, as in a journal. Also returns the number of lines.
-    fn batch_of(&mut self, copies: &[u8]) -> (&Batch, u64) {
-        const COPY_BITS: u32 = 20;
-        const { assert!(LIMIT / ENTRY < 1 << COPY_BITS) };
-        let Self { order, record, batch } = self;
-        let entries = copies.as_chunks::<ENTRY>().0;
-        let line_of =
-            |entry: &[u8; ENTRY]| entry.first_chunk().map_or(0, |n| u64::from_le_bytes(*n));
-        order.clear();
-        order.extend((0..).zip(entries).map(|(i, entry)| line_of(entry) << COPY_BITS | i));
-        order.sort_unstable();
+impl Copies {
+    fn clear(&mut self) {
+        self.batch.clear();
+        self.lines = 0;
+    }
+
+    /// Copies the lines at `addresses`, as one record of runs of adjacent lines, as in a journal. A record of the
+    /// same batch that comes later has the newer copies. Marks their pages.
+    fn make(&mut self, mapping: &Mapping, dirty: &Mutex<Vec<u64>>) {
+        let Self { addresses, pages, record, batch, lines } = self;
+        addresses.sort_unstable();
+        addresses.dedup();
         record.clear();
-        let (mut run, mut lines) = (None::<(usize, u64, u64)>, 0);
-        for (i, &next) in order.iter().enumerate() {
-            let (line, copy) = (next >> COPY_BITS, next & ((1 << COPY_BITS) - 1));
-            if order.get(i + 1).is_some_and(|next| next >> COPY_BITS == line) {
-                continue;
+        let mut run = None::<(usize, u64, u64)>;
+        mapping.lines_at(addresses.drain(..), |offset, words| {
+            let page = offset / PAGE * PAGE;
+            if pages.last() != Some(&page) {
+                pages.push(page);
             }
-            lines += 1;
+            *lines += 1;
+            let line = offset / LINE as u64;
             let (at, first, count) = match run {
                 Some((at, first, count)) if first + count == line && count < super::lines::RUN => {
                     (at, first, count + 1)
@@ -715,10 +725,12 @@ impl Writing {
             };
             run = Some((at, first, count));
             record[at..at + 8].copy_from_slice(&(first << 16 | count).to_le_bytes());
-            record.extend_from_slice(&entries[copy as usize][8..]);
+            record.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
+        });
+        if !record.is_empty() {
+            batch.push(&[record]);
         }
-        batch.clear();
-        batch.push(&[record]);
-        (batch, lines)
+        let mut dirty = dirty.lock();
+        pages.drain(..).for_each(|page| set(&mut dirty, page));
     }
 }

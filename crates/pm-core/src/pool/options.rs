@@ -204,7 +204,7 @@ impl PoolOptions {
     }
 
     /// Keeps a twin of a pool in memory (tmpfs) in a file at `path`, on a disk: mode
-    /// [`Durability::Periodic`]. A fence copies its lines in memory and returns; a thread writes them to the
+    /// [`Durability::Periodic`]. A fence notes its lines and returns; a thread copies and writes them to the
     /// twin every [`twin_every`](Self::twin_every). A kill of the process loses nothing: the pool is in
     /// memory. After a power failure the memory is gone, and [`open`](crate::Pool::open) restores the pool
     /// from the twin as it was at some moment, for all threads alike; at most the work of the last interval

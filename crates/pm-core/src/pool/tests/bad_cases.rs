@@ -158,7 +158,7 @@ fn a_kill_in_each_step_of_a_twin_loses_nothing() {
         // No step after this one takes place: the process is dead.
         world.disk.power_fails_at(4 + step);
         let pool = world.create(AMPLE);
-        work(&world, &pool, step, 12);
+        work(&world, &pool, step, 24);
         let over = !world.disk.is_down();
         pool.kill();
         if *world.is_named.lock() {

@@ -212,63 +212,31 @@ fn a_twin_of_a_file_on_a_disk_is_refused() {
     assert!(matches!(reader, Err(OpenError::NotFound { .. })));
 }
 
-#[test]
-fn of_two_threads_that_flush_one_line_no_copy_is_older_than_the_one_before() {
-    let Some(place) = Place::tmpfs() else { return };
-    let pool = Pool::create(place.path(), &options(&place).journal_bytes(256 << 20)).unwrap();
-    pool.sync().unwrap();
-    add(&pool, "a", 0).unwrap();
-    let entry = pool.open_index("a").unwrap().unwrap();
-    let block = pool.get(entry.root::<Block>()).unwrap();
-    std::thread::scope(|scope| {
-        for word in &block[1..3] {
-            let pool = &pool;
-            scope.spawn(move || {
-                for i in 1..=60_000 {
-                    pool.pm().store(word, i);
-                    pool.pm().persist(word).unwrap();
-                }
-            });
-        }
-    });
-    let line = pool.pptr(block).offset();
-    let copies = pool.backing.as_ref().unwrap().twin().unwrap().copies_of(line);
-    assert!(copies.len() > 1000, "{}", copies.len());
-    for thread in 1..3 {
-        assert!(copies.is_sorted_by_key(|words| words[thread]), "replay goes back");
-        assert!(copies.last().is_some_and(|words| words[thread] == 60_000));
-    }
-}
-
-#[test]
-fn what_one_thread_saw_of_another_is_before_what_it_wrote() {
-    let Some(place) = Place::tmpfs() else { return };
-    let opts = options(&place).twin_every(Duration::ZERO);
-    let pool = Pool::create(place.path(), &opts).unwrap();
-    pool.sync().unwrap();
-    let entries = ["a", "b"].map(|name| {
-        add(&pool, name, 0).unwrap();
-        pool.open_index(name).unwrap().unwrap()
-    });
-    let blocks = [0, 1].map(|i| pool.get(entries[i].root::<Block>()).unwrap());
+/// Lets two threads write until the twin was looked at `rounds` times: `write(me, i)` is write `i` of thread `me`,
+/// which returns when the write is fenced. After each `sync` it opens a copy of the twin, and calls `judge` with the
+/// pool and the numbers of the last writes that were fenced before.
+fn beside_two_writers(
+    pool: &Pool,
+    place: &Place,
+    rounds: u32,
+    write: impl Fn(usize, u64) + Sync,
+    judge: impl Fn(&Pool, [u64; 2]),
+) {
     let told = [const { core::sync::atomic::AtomicU64::new(0) }; 2];
     let over = core::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for me in 0..2 {
-            let (pool, told, over) = (&pool, &told, &over);
+            let (write, told, over) = (&write, &told, &over);
             scope.spawn(move || {
                 for i in (1..).take_while(|_| !over.load(Acquire)) {
-                    let seen = told[1 - me].load(Acquire);
-                    pool.pm().store(&blocks[me][1], seen);
-                    pool.pm().store(&blocks[me][0], i);
-                    pool.pm().persist(blocks[me]).unwrap();
+                    write(me, i);
                     told[me].store(i, Release);
                 }
             });
         }
         let seen = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
             let mut judged = 0;
-            for round in 0..40 {
+            for _ in 0..rounds {
                 let least = [0, 1].map(|i| told[i].load(Acquire));
                 pool.sync().unwrap();
                 // The state of the disk at some moment; the log is written in whole blocks. If the heads of
@@ -276,25 +244,17 @@ fn what_one_thread_saw_of_another_is_before_what_it_wrote() {
                 let Some(after) = Place::tmpfs() else { return };
                 let heads = || {
                     let mut heads = [0; 2 * 4096];
-                    fs::File::open(twin_at(&place)).unwrap().read_exact_at(&mut heads, 0).unwrap();
+                    fs::File::open(twin_at(place)).unwrap().read_exact_at(&mut heads, 0).unwrap();
                     heads
                 };
                 let before = heads();
-                fs::copy(twin_at(&place), twin_at(&after)).unwrap();
+                fs::copy(twin_at(place), twin_at(&after)).unwrap();
                 if heads() != before {
                     continue;
                 }
                 let opened = Pool::open(after.path(), &options(&after));
                 let Ok(left) = opened else { continue }; // a copy of a file that is being written
-                let words = ["a", "b"].map(|name| {
-                    let entry = left.open_index(name).unwrap().unwrap();
-                    let block = left.get(entry.root::<Block>()).unwrap();
-                    [left.pm().load(&block[0]), left.pm().load(&block[1])]
-                });
-                for me in 0..2 {
-                    assert!(words[me][1] <= words[1 - me][0], "{round}: {words:?}");
-                    assert!(words[me][0] >= least[me], "{round}: {words:?}, {least:?} waited for");
-                }
+                judge(&left, least);
                 judged += 1;
             }
             println!("{judged} copies of one moment");
@@ -302,6 +262,84 @@ fn what_one_thread_saw_of_another_is_before_what_it_wrote() {
         }));
         over.store(true, Release);
         seen.unwrap();
+    });
+}
+
+#[test]
+fn two_threads_that_flush_one_line_lose_nothing_of_each_other() {
+    let Some(place) = Place::tmpfs() else { return };
+    let pool = Pool::create(place.path(), &options(&place).twin_every(Duration::ZERO)).unwrap();
+    pool.sync().unwrap();
+    add(&pool, "a", 0).unwrap();
+    let entry = pool.open_index("a").unwrap().unwrap();
+    let block = pool.get(entry.root::<Block>()).unwrap();
+    let write = |me: usize, i| {
+        pool.pm().store(&block[1 + me], i);
+        pool.pm().persist(&block[1 + me]).unwrap();
+    };
+    beside_two_writers(&pool, &place, 20, write, |left, least| {
+        let entry = left.open_index("a").unwrap().unwrap();
+        let block = left.get(entry.root::<Block>()).unwrap();
+        let found = [1, 2].map(|i| left.pm().load(&block[i]));
+        assert!((0..2).all(|me| found[me] >= least[me]), "{found:?}, {least:?} waited for");
+    });
+}
+
+#[test]
+fn what_one_thread_saw_of_another_is_before_what_it_wrote() {
+    let Some(place) = Place::tmpfs() else { return };
+    let pool = Pool::create(place.path(), &options(&place).twin_every(Duration::ZERO)).unwrap();
+    pool.sync().unwrap();
+    let entries = ["a", "b"].map(|name| {
+        add(&pool, name, 0).unwrap();
+        pool.open_index(name).unwrap().unwrap()
+    });
+    let blocks = [0, 1].map(|i| pool.get(entries[i].root::<Block>()).unwrap());
+    let fenced = [const { core::sync::atomic::AtomicU64::new(0) }; 2];
+    let write = |me: usize, i| {
+        let seen = fenced[1 - me].load(Acquire);
+        pool.pm().store(&blocks[me][1], seen);
+        pool.pm().store(&blocks[me][0], i);
+        pool.pm().persist(blocks[me]).unwrap();
+        fenced[me].store(i, Release);
+    };
+    beside_two_writers(&pool, &place, 40, write, |left, least| {
+        let words = ["a", "b"].map(|name| {
+            let entry = left.open_index(name).unwrap().unwrap();
+            let block = left.get(entry.root::<Block>()).unwrap();
+            [left.pm().load(&block[0]), left.pm().load(&block[1])]
+        });
+        for me in 0..2 {
+            assert!(words[me][1] <= words[1 - me][0], "{words:?}");
+            assert!(words[me][0] >= least[me], "{words:?}, {least:?} waited for");
+        }
+    });
+}
+
+#[test]
+fn a_batch_whose_lines_are_fenced_again_while_they_are_copied_ends_at_one_moment() {
+    const LINES: usize = 12;
+    let Some(place) = Place::tmpfs() else { return };
+    let opts = options(&place).twin_every(Duration::ZERO).journal_bytes(8 << 20).size(256 << 10);
+    let pool = Pool::create(place.path(), &opts).unwrap();
+    pool.sync().unwrap();
+    let first = pool.len() - (2 * LINES * 64) as u64;
+    // The first words of many lines; nothing is allocated.
+    let place_of = |me: usize| first + (me * LINES * 64) as u64;
+    let write = |me: usize, i| {
+        let words = pool.words(place_of(me), LINES * 8).unwrap();
+        words.iter().step_by(8).for_each(|word| pool.pm().store(word, i));
+        let flushed = pool.pm().flush_words(words);
+        pool.pm().fence(flushed).unwrap();
+    };
+    beside_two_writers(&pool, &place, 40, write, |left, least| {
+        for (me, least) in least.into_iter().enumerate() {
+            let words = left.words(place_of(me), LINES * 8).unwrap();
+            let found = words.iter().step_by(8).map(|word| left.pm().load(word));
+            let (min, max) = (found.clone().min().unwrap(), found.max().unwrap());
+            assert!(max <= min + 1, "{min} was fenced before {max} was stored");
+            assert!(min >= least, "{min}, {least} waited for");
+        }
     });
 }
 
