@@ -1,4 +1,5 @@
-//! Buffers over CCEH and FAST&FAIR, with a log: which types, and where their persistence steps are.
+//! Buffers over CCEH and FAST&FAIR, with a log, in place and out of place: which types, and where their persistence
+//! steps are.
 
 use std::panic::Location;
 
@@ -10,9 +11,9 @@ use pmindex_core::Traced;
 use pmindex_testkit::Unordered;
 use pmindex_testkit::crash::{CrashIndex, IndexOp, Plan};
 
-/// Those of the log and the indexes are explored with these.
-fn owns(site: &Location<'static>) -> bool {
-    site.file().contains("boc/src/")
+/// Those of the log are explored with others, as are those of the indexes but for their writes out of place.
+fn owns(site: &Location<'static>, anew: bool) -> bool {
+    site.file().contains("boc/src/") || anew && site.file().ends_with("/rewrite.rs")
 }
 
 /// Buffers that go to the index, keys that are in several entries of the log, and openings, which end these.
@@ -48,54 +49,56 @@ fn plans() -> Vec<Plan<IndexOp>> {
     ]
 }
 
-/// Buffers of two records over segments of two lines.
-pub(crate) struct BufferedCceh;
+/// Implements a subject over words.
+macro_rules! subject {
+    ($(#[$doc:meta])* $subject:ident, $name:literal, $anew:literal, $index:ty) => {
+        $(#[$doc])*
+        pub(crate) struct $subject;
 
-impl CrashIndex for BufferedCceh {
-    type Key = u64;
-    type Value = u64;
-    type Index = Unordered<Buffered<ByHash<Cceh<u64, u64, Traced, 2, 2>>, Traced, true, 2>>;
-    const NAME: &'static str = "buffered-cceh";
+        impl CrashIndex for $subject {
+            type Key = u64;
+            type Value = u64;
+            type Index = $index;
+            const NAME: &'static str = $name;
 
-    fn key(n: u64) -> u64 {
-        n
-    }
+            fn key(n: u64) -> u64 {
+                n
+            }
 
-    fn value(n: u64) -> u64 {
-        n
-    }
+            fn value(n: u64) -> u64 {
+                n
+            }
 
-    fn plans() -> Vec<Plan<IndexOp>> {
-        plans()
-    }
+            fn plans() -> Vec<Plan<IndexOp>> {
+                plans()
+            }
 
-    fn owns(site: &Location<'static>) -> bool {
-        owns(site)
-    }
+            fn owns(site: &Location<'static>) -> bool {
+                owns(site, $anew)
+            }
+        }
+    };
 }
 
-/// Buffers of two records over leaves of four.
-pub(crate) struct BufferedFastFair;
+type Hash<const ANEW: bool> = ByHash<Cceh<u64, u64, Traced, 2, 2>, ANEW>;
+type Tree<const ANEW: bool> = ByKey<FastFair<u64, u64, Traced, 4, 4>, ANEW>;
 
-impl CrashIndex for BufferedFastFair {
-    type Key = u64;
-    type Value = u64;
-    type Index = Buffered<ByKey<FastFair<u64, u64, Traced, 4, 4>>, Traced, true, 2>;
-    const NAME: &'static str = "buffered-fastfair";
+subject! {
+    /// Buffers of two records over segments of two lines.
+    BufferedCceh, "buffered-cceh", false, Unordered<Buffered<Hash<false>, Traced, true, 2>>
+}
 
-    fn key(n: u64) -> u64 {
-        n
-    }
+subject! {
+    /// The same; a batch writes a segment anew.
+    AnewCceh, "anew-cceh", true, Unordered<Buffered<Hash<true>, Traced, true, 2>>
+}
 
-    fn value(n: u64) -> u64 {
-        n
-    }
+subject! {
+    /// Buffers of two records over leaves of four.
+    BufferedFastFair, "buffered-fastfair", false, Buffered<Tree<false>, Traced, true, 2>
+}
 
-    fn plans() -> Vec<Plan<IndexOp>> {
-        plans()
-    }
-
-    fn owns(site: &Location<'static>) -> bool {
-        owns(site)
-    }
+subject! {
+    /// The same; a batch writes a leaf anew.
+    AnewFastFair, "anew-fastfair", true, Buffered<Tree<true>, Traced, true, 2>
 }

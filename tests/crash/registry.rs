@@ -7,7 +7,7 @@ use pmindex_testkit::crash::{Campaign, CrashIndex, CrashSubject, Fault, Findings
 use super::allocator::Blocks as Allocator;
 use super::batched::Batch;
 use super::block_cache::BlockCached;
-use super::boc::{BufferedCceh, BufferedFastFair};
+use super::boc::{AnewCceh, AnewFastFair, BufferedCceh, BufferedFastFair};
 use super::btree::Tree as PagedTree;
 use super::buffer::{self, Pages};
 use super::dropped::Dropped;
@@ -110,6 +110,8 @@ pub(crate) fn registry() -> Vec<Entry> {
         index::<SkipListBytes>(),
         entry::<Indexed<BufferedCceh>>(),
         entry::<Indexed<BufferedFastFair>>(),
+        entry::<Indexed<AnewCceh>>(),
+        entry::<Indexed<AnewFastFair>>(),
         index::<WoartWords>(),
         entry::<Indexed<WoartBytes>>(),
         entry::<Indexed<ArtCowWords>>(),

@@ -3,12 +3,15 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use pmindex_cceh::Cceh;
 use pmindex_core::{Medium, Pool};
+use pmindex_fastfair::FastFair;
 use pmindex_index::{
     HashIndex, Index, IndexError, InsertMany, PmHashIndex, PmIndex, RangeIter, RecoveryReport,
     Stats,
 };
 use pmindex_record::hash_words;
+use pmindex_skiplist::SkipList;
 
 /// An index under buffers: the operations that buffers need, under the same names for ordered indexes and
 /// those by hash.
@@ -78,15 +81,41 @@ pub trait Base<M: Medium>: Sized + Send + Sync + 'static {
     fn report(&self) -> RecoveryReport;
 }
 
-/// An index with an order.
-#[derive(Debug)]
-pub struct ByKey<I>(pub(crate) I);
+/// An index that may write its components anew.
+pub trait Anew {
+    /// Adds records, of which neighbours are in one component, out of place: a component that gets many is
+    /// written anew, with its old records and the new ones, and replaces the old one.
+    fn add_anew(&self, records: &[(u64, u64)]) -> InsertMany;
+}
 
-/// An index by hash.
-#[derive(Debug)]
-pub struct ByHash<I>(pub(crate) I);
+impl<M: Medium, const LINES: usize, const PROBE: usize> Anew for Cceh<u64, u64, M, LINES, PROBE> {
+    fn add_anew(&self, records: &[(u64, u64)]) -> InsertMany {
+        self.try_insert_many_anew(records)
+    }
+}
 
-impl<I> ByKey<I> {
+impl<M: Medium, const LEAF: usize, const INNER: usize> Anew for FastFair<u64, u64, M, LEAF, INNER> {
+    fn add_anew(&self, records: &[(u64, u64)]) -> InsertMany {
+        self.try_insert_many_anew(records)
+    }
+}
+
+/// In place: the study leaves it out, since its skip list has a node for each record.
+impl<M: Medium, const LINES: usize> Anew for SkipList<u64, u64, M, LINES> {
+    fn add_anew(&self, records: &[(u64, u64)]) -> InsertMany {
+        self.try_insert_many(records)
+    }
+}
+
+/// An index with an order. With `ANEW`, batches go to it out of place.
+#[derive(Debug)]
+pub struct ByKey<I, const ANEW: bool = false>(pub(crate) I);
+
+/// An index by hash. With `ANEW`, batches go to it out of place.
+#[derive(Debug)]
+pub struct ByHash<I, const ANEW: bool = false>(pub(crate) I);
+
+impl<I, const ANEW: bool> ByKey<I, ANEW> {
     /// Returns the records between two keys.
     pub(crate) fn between(&self, lower: Bound<u64>, upper: Bound<u64>) -> RangeIter<'_, u64, u64>
     where
@@ -99,7 +128,9 @@ impl<I> ByKey<I> {
 /// Implements [`Base`] by the methods that the traits of both sorts of index have under the same names.
 macro_rules! base {
     ($base:ident, $pm:ident, $index:ident, $rank:expr) => {
-        impl<M: Medium, I: $pm<u64, u64, M> + 'static> Base<M> for $base<I> {
+        impl<M: Medium, I: $pm<u64, u64, M> + Anew + 'static, const ANEW: bool> Base<M>
+            for $base<I, ANEW>
+        {
             const NAME: &'static str = <I as $pm<u64, u64, M>>::NAME;
 
             fn rank(key: u64) -> u64 {
@@ -130,7 +161,7 @@ macro_rules! base {
                 $index::remove(&self.0, &key).map(drop)
             }
             fn add(&self, records: &[(u64, u64)]) -> InsertMany {
-                self.0.try_insert_many(records)
+                if ANEW { self.0.add_anew(records) } else { self.0.try_insert_many(records) }
             }
             fn records(&self) -> Result<u64, IndexError> {
                 $index::len(&self.0)

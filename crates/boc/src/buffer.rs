@@ -15,9 +15,14 @@ use pmindex_core::Medium;
 
 use crate::journal::Kept;
 
-/// Returns the maximum number of records of a buffer: the paper's number, or fewer if a component has fewer.
+/// Returns the maximum number of records of a buffer: half of those of a component, as the paper has it, but 16 at
+/// least, or all of a component that has fewer.
 pub(crate) const fn capacity(records: u64) -> usize {
-    if records < 16 { records as usize } else { 16 }
+    match records {
+        0..16 => records as usize,
+        16..32 => 16,
+        _ => (records / 2) as usize,
+    }
 }
 
 /// A write that the index lacks.
@@ -39,17 +44,13 @@ pub(crate) struct Buffer {
     first: u64,
     /// The greatest rank of the range.
     last: u64,
-    pub(crate) changes: Vec<Change>,
+    /// By their keys.
+    pub(crate) changes: BTreeMap<u64, Change>,
     /// The approximate number of records in the range.
     pub(crate) records: u64,
 }
 
 impl Buffer {
-    /// Returns the change of a key.
-    pub(crate) fn find(&mut self, key: u64) -> Option<&mut Change> {
-        self.changes.iter_mut().find(|change| change.key == key)
-    }
-
     /// Returns `true` if the range can be halved so that the upper half begins with this rank.
     pub(crate) fn has_inside(&self, rank: u64) -> bool {
         self.first < rank && rank <= self.last
@@ -69,7 +70,7 @@ impl Buffer {
     pub(crate) fn surplus(&self) -> i64 {
         let surplus =
             |change: &Change| i64::from(change.value.is_some()) - i64::from(change.present);
-        self.changes.iter().map(surplus).sum()
+        self.changes.values().map(surplus).sum()
     }
 }
 
@@ -133,8 +134,8 @@ impl Buffers {
     }
 
     /// Returns the approximate bytes of DRAM of the buffers.
-    pub(crate) fn bytes(&self, pm: &impl Medium) -> usize {
-        let one = size_of::<Mutex<Buffer>>() + capacity(u64::MAX) * size_of::<Change>();
+    pub(crate) fn bytes(&self, pm: &impl Medium, records: u64) -> usize {
+        let one = size_of::<Mutex<Buffer>>() + capacity(records) * size_of::<(u64, Change)>();
         pm.lock(&self.table).len() * one
     }
 }

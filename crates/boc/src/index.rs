@@ -12,7 +12,7 @@ use pmindex_index::{
 };
 use pmindex_log::Log;
 
-use crate::base::{Base, ByHash, ByKey};
+use crate::base::{Anew, Base, ByHash, ByKey};
 use crate::buffer::{Buffer, Buffers, Change, capacity};
 use crate::journal::Journal;
 use crate::layout::{KIND, LAYOUT, Root};
@@ -27,12 +27,12 @@ const fn batches(records: u64) -> u64 {
 const SEGMENTS: u64 = 1024;
 
 /// An index with write buffers in DRAM. With `LOGGED`, each write is in a log before it returns; without it a
-/// crash loses the contents of the buffers. `RECORDS` is the number of records of a component of the index:
-/// buffers are for ranges with about this many.
+/// crash loses the contents of the buffers. `RECORDS` is the maximum number of records of a component of the index:
+/// buffers are for ranges with about this many, and have room for half of it, but for 16 at least.
 ///
 /// # Cost
-/// A write: 1 line and 1 fence with a log, none without; a lookup in the index; and for every 16th write a
-/// batch insert into the index. A lookup reads one buffer, then the index.
+/// A write: 1 line and 1 fence with a log, none without; a lookup in the index; and for every full buffer
+/// a batch insert into the index. A lookup reads one buffer, then the index.
 ///
 /// # Durability
 /// `LOGGED`: when the write returns. Else **lost on crash**, until its buffer was full or the index
@@ -199,18 +199,18 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         if buffer.changes.is_empty() {
             return Ok(());
         }
-        buffer.changes.sort_unstable_by_key(|change| B::rank(change.key));
-        if let Err(error) = self.write_batch(&buffer.changes) {
+        let mut changes: Vec<Change> = buffer.changes.values().copied().collect();
+        changes.sort_unstable_by_key(|change| B::rank(change.key));
+        if let Err(error) = self.write_batch(&changes) {
             // A part may have been written.
-            for change in &mut buffer.changes {
+            for change in buffer.changes.values_mut() {
                 change.present = self.base.get(change.key)?.is_some();
             }
             return Err(error);
         }
-        let middle = B::rank(buffer.changes[buffer.changes.len() / 2].key);
-        let written = buffer.changes.len() as u64;
+        let middle = B::rank(changes[changes.len() / 2].key);
         if let Some(journal) = &self.journal {
-            for kept in buffer.changes.iter().filter_map(|change| change.kept) {
+            for kept in changes.iter().filter_map(|change| change.kept) {
                 journal.over(kept);
             }
             if self.batches.fetch_add(1, Relaxed).is_multiple_of(batches(RECORDS)) {
@@ -218,7 +218,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
             }
         }
         buffer.changes.clear();
-        buffer.records += written;
+        buffer.records += changes.len() as u64;
         if buffer.records > RECORDS && buffer.has_inside(middle) {
             self.buffers.halve(self.pool.pm(), buffer, middle);
         }
@@ -246,7 +246,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
 
     /// Returns a value.
     pub(crate) fn look_up(&self, key: u64) -> Result<Option<u64>, IndexError> {
-        self.buffers.with(self.pool.pm(), B::rank(key), |buffer| match buffer.find(key) {
+        self.buffers.with(self.pool.pm(), B::rank(key), |buffer| match buffer.changes.get(&key) {
             Some(change) => Ok(change.value),
             None => self.base.get(key),
         })
@@ -289,7 +289,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         key: u64,
         decide: &impl Fn(Option<u64>) -> Option<Option<u64>>,
     ) -> Result<Option<Done>, IndexError> {
-        let found = buffer.find(key).copied();
+        let found = buffer.changes.get(&key).copied();
         let before = match found {
             Some(change) => change.value,
             None => self.base.get(key)?,
@@ -307,14 +307,9 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
             None => None,
         };
         let change = Change { key, value, present, kept };
-        match buffer.find(key) {
-            Some(old) => {
-                if let (Some(journal), Some(kept)) = (&self.journal, old.kept) {
-                    journal.over(kept);
-                }
-                *old = change;
-            }
-            None => buffer.changes.push(change), // LIN
+        let old = buffer.changes.insert(key, change); // LIN
+        if let (Some(journal), Some(kept)) = (&self.journal, old.and_then(|old| old.kept)) {
+            journal.over(kept);
         }
         Ok(Some(Done { before, wanted: true }))
     }
@@ -332,7 +327,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
     fn sizes(&self) -> Result<Stats, IndexError> {
         let mut stats = self.base.stats()?;
         stats.records = self.count(stats.records)?;
-        stats.dram_bytes += self.buffers.bytes(self.pool.pm()) as u64;
+        stats.dram_bytes += self.buffers.bytes(self.pool.pm(), RECORDS) as u64;
         if let Some(journal) = &self.journal {
             stats.pm_bytes += journal.bytes() + size_of::<Root>() as u64;
         }
@@ -446,10 +441,10 @@ macro_rules! pool_methods {
     };
 }
 
-impl<I, M, const LOGGED: bool, const RECORDS: u64> Index<u64, u64>
-    for Buffered<ByKey<I>, M, LOGGED, RECORDS>
+impl<I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64> Index<u64, u64>
+    for Buffered<ByKey<I, ANEW>, M, LOGGED, RECORDS>
 where
-    I: PmIndex<u64, u64, M> + 'static,
+    I: PmIndex<u64, u64, M> + Anew + 'static,
     M: Medium,
 {
     map_methods!();
@@ -477,20 +472,20 @@ where
     }
 }
 
-impl<I, M, const LOGGED: bool, const RECORDS: u64> PmIndex<u64, u64, M>
-    for Buffered<ByKey<I>, M, LOGGED, RECORDS>
+impl<I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64> PmIndex<u64, u64, M>
+    for Buffered<ByKey<I, ANEW>, M, LOGGED, RECORDS>
 where
-    I: PmIndex<u64, u64, M> + 'static,
+    I: PmIndex<u64, u64, M> + Anew + 'static,
     M: Medium,
 {
     const LOADS_AT_ONCE: bool = false;
     pool_methods!();
 }
 
-impl<I, M, const LOGGED: bool, const RECORDS: u64> HashIndex<u64, u64>
-    for Buffered<ByHash<I>, M, LOGGED, RECORDS>
+impl<I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64> HashIndex<u64, u64>
+    for Buffered<ByHash<I, ANEW>, M, LOGGED, RECORDS>
 where
-    I: PmHashIndex<u64, u64, M> + 'static,
+    I: PmHashIndex<u64, u64, M> + Anew + 'static,
     M: Medium,
 {
     map_methods!();
@@ -501,10 +496,10 @@ where
     }
 }
 
-impl<I, M, const LOGGED: bool, const RECORDS: u64> PmHashIndex<u64, u64, M>
-    for Buffered<ByHash<I>, M, LOGGED, RECORDS>
+impl<I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64> PmHashIndex<u64, u64, M>
+    for Buffered<ByHash<I, ANEW>, M, LOGGED, RECORDS>
 where
-    I: PmHashIndex<u64, u64, M> + 'static,
+    I: PmHashIndex<u64, u64, M> + Anew + 'static,
     M: Medium,
 {
     pool_methods!();

@@ -39,6 +39,6 @@ mod range;
 #[cfg(test)]
 mod tests;
 
-pub use base::{Base, ByHash, ByKey};
+pub use base::{Anew, Base, ByHash, ByKey};
 pub use index::Buffered;
 pub use layout::Root;

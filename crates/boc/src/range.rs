@@ -5,12 +5,13 @@ use std::ops::Bound;
 use pmindex_core::Medium;
 use pmindex_index::{IndexError, Noted, PmIndex, RangeIter};
 
-use crate::base::{Base, ByKey};
+use crate::base::{Anew, Base, ByKey};
 use crate::index::Buffered;
 
 /// The records between two keys, from both ends.
-pub(crate) struct Range<'t, I, M: Medium, const LOGGED: bool, const RECORDS: u64> {
-    index: &'t Buffered<ByKey<I>, M, LOGGED, RECORDS>,
+pub(crate) struct Range<'t, I, M: Medium, const ANEW: bool, const LOGGED: bool, const RECORDS: u64>
+{
+    index: &'t Buffered<ByKey<I, ANEW>, M, LOGGED, RECORDS>,
     /// The records that were not returned yet are between these.
     lower: Bound<u64>,
     upper: Bound<u64>,
@@ -20,15 +21,16 @@ pub(crate) struct Range<'t, I, M: Medium, const LOGGED: bool, const RECORDS: u64
     done: bool,
 }
 
-impl<'t, I, M, const LOGGED: bool, const RECORDS: u64> Range<'t, I, M, LOGGED, RECORDS>
+impl<'t, I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64>
+    Range<'t, I, M, ANEW, LOGGED, RECORDS>
 where
-    I: PmIndex<u64, u64, M> + 'static,
+    I: PmIndex<u64, u64, M> + Anew + 'static,
     M: Medium,
 {
     /// # Panics
     /// Like `BTreeMap::range`.
     pub(crate) fn new(
-        index: &'t Buffered<ByKey<I>, M, LOGGED, RECORDS>,
+        index: &'t Buffered<ByKey<I, ANEW>, M, LOGGED, RECORDS>,
         lower: Bound<u64>,
         upper: Bound<u64>,
     ) -> Self {
@@ -40,7 +42,7 @@ where
     fn settle(&self, key: u64) -> Result<(u64, u64), IndexError> {
         let (index, pm) = (self.index, self.index.pool.pm());
         loop {
-            let settled = index.buffers.with(pm, ByKey::<I>::rank(key), |buffer| {
+            let settled = index.buffers.with(pm, ByKey::<I, ANEW>::rank(key), |buffer| {
                 index.flush(buffer).map(|()| buffer.ends())
             });
             let (first, last) = settled.noted(&index.pool)?;
@@ -132,9 +134,10 @@ where
     }
 }
 
-impl<I, M, const LOGGED: bool, const RECORDS: u64> Iterator for Range<'_, I, M, LOGGED, RECORDS>
+impl<I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64> Iterator
+    for Range<'_, I, M, ANEW, LOGGED, RECORDS>
 where
-    I: PmIndex<u64, u64, M> + 'static,
+    I: PmIndex<u64, u64, M> + Anew + 'static,
     M: Medium,
 {
     type Item = Result<(u64, u64), IndexError>;
@@ -144,10 +147,10 @@ where
     }
 }
 
-impl<I, M, const LOGGED: bool, const RECORDS: u64> DoubleEndedIterator
-    for Range<'_, I, M, LOGGED, RECORDS>
+impl<I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64> DoubleEndedIterator
+    for Range<'_, I, M, ANEW, LOGGED, RECORDS>
 where
-    I: PmIndex<u64, u64, M> + 'static,
+    I: PmIndex<u64, u64, M> + Anew + 'static,
     M: Medium,
 {
     fn next_back(&mut self) -> Option<Self::Item> {

@@ -2,6 +2,7 @@
 //! medium; and checks what a crash leaves.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
@@ -20,23 +21,30 @@ type Hashed<const LOGGED: bool> =
     Unordered<Buffered<ByHash<Cceh<u64, u64, Mapped, 3, 2>>, Mapped, LOGGED, 16>>;
 type Tree<const LOGGED: bool> =
     Buffered<ByKey<FastFair<u64, u64, Mapped, 4, 4>>, Mapped, LOGGED, 8>;
+/// The same with batches out of place.
+type HashedAnew<const LOGGED: bool> =
+    Unordered<Buffered<ByHash<Cceh<u64, u64, Mapped, 3, 2>, true>, Mapped, LOGGED, 16>>;
+type TreeAnew<const LOGGED: bool> =
+    Buffered<ByKey<FastFair<u64, u64, Mapped, 4, 4>, true>, Mapped, LOGGED, 8>;
 type List<const LOGGED: bool> = Buffered<ByKey<SkipList<u64, u64, Mapped, 2>>, Mapped, LOGGED, 8>;
 
 pmindex_testkit::conformance! {
-    hashed_logged: Hashed<true>, keys u64, values u64, groups [model, checked, threads];
-    tree_logged: Tree<true>, keys u64, values u64, groups [model, checked, edges, threads];
+    hashed_logged: Hashed<true>, keys u64, values u64, groups [model];
+    hashed_anew: HashedAnew<true>, keys u64, values u64, groups [checked, threads];
+    tree_logged: Tree<true>, keys u64, values u64, groups [model, edges];
+    tree_anew: TreeAnew<true>, keys u64, values u64, groups [checked, threads];
     list_logged: List<true>, keys u64, values u64, groups [checked];
     /// An index that loses its buffers in a crash fails every test that drops an index without closing it.
     tree_lost: Tree<false>, keys u64, values u64, groups [threads];
 }
 
-/// Buffers without a log over a tree, for the crash explorer.
-struct LostTree;
+/// Buffers without a log, for the crash explorer.
+struct Lost<I>(PhantomData<I>);
 
-impl CrashIndex for LostTree {
+impl<I: PmIndex<u64, u64, Traced> + 'static> CrashIndex for Lost<I> {
     type Key = u64;
     type Value = u64;
-    type Index = Buffered<ByKey<FastFair<u64, u64, Traced, 4, 4>>, Traced, false, 2>;
+    type Index = I;
     const NAME: &'static str = "lost on crash";
 
     fn key(n: u64) -> u64 {
@@ -52,14 +60,25 @@ impl CrashIndex for LostTree {
     }
 }
 
+/// Runs the crash explorer until it finds that a write is lost.
+fn expect_loss<I: PmIndex<u64, u64, Traced> + 'static>() {
+    let campaign = Campaign { states: 2_000, seed: 1, mutate: false, slots: None };
+    let findings = campaign.run::<Indexed<Lost<I>>>();
+    let failure = findings.failure.expect("a buffer is lost").to_string();
+    assert!(failure.contains("not explained"), "{failure}");
+}
+
 /// An index that is marked as lost on crash does lose writes, and the crash explorer finds that.
 #[test]
 fn the_crash_explorer_finds_what_is_lost_without_a_log() {
-    const { assert!(<LostTree as CrashIndex>::Index::LOST_ON_CRASH) };
-    let campaign = Campaign { states: 2_000, seed: 1, mutate: false, slots: None };
-    let findings = campaign.run::<Indexed<LostTree>>();
-    let failure = findings.failure.expect("a buffer is lost").to_string();
-    assert!(failure.contains("not explained"), "{failure}");
+    type LostTree<const ANEW: bool> =
+        Buffered<ByKey<FastFair<u64, u64, Traced, 4, 4>, ANEW>, Traced, false, 2>;
+    type LostHash = Buffered<ByHash<Cceh<u64, u64, Traced, 2, 2>, true>, Traced, false, 2>;
+    const { assert!(LostTree::<false>::LOST_ON_CRASH && LostTree::<true>::LOST_ON_CRASH) };
+    const { assert!(LostHash::LOST_ON_CRASH) };
+    expect_loss::<LostTree<false>>();
+    expect_loss::<LostTree<true>>();
+    expect_loss::<Unordered<LostHash>>();
 }
 
 /// A tree that panics in each batch while [`DIES`] is set, as a process that is killed there.
@@ -158,13 +177,16 @@ fn survivors<I: PmIndex<u64, u64, Mapped>>() -> Vec<u64> {
 #[test]
 fn a_log_keeps_what_is_in_buffers_and_without_one_it_is_lost() {
     let all: Vec<u64> = (0..40).collect();
-    assert_eq!(survivors::<Hashed<true>>(), all);
-    assert_eq!(survivors::<Tree<true>>(), all);
+    assert_eq!(survivors::<HashedAnew<true>>(), all);
+    assert_eq!(survivors::<TreeAnew<true>>(), all);
     assert_eq!(survivors::<List<true>>(), all);
     // Records that were written to the index survive; those still in a buffer do not.
-    for left in
-        [survivors::<Hashed<false>>(), survivors::<Tree<false>>(), survivors::<List<false>>()]
-    {
+    for left in [
+        survivors::<Hashed<false>>(),
+        survivors::<HashedAnew<false>>(),
+        survivors::<TreeAnew<false>>(),
+        survivors::<List<false>>(),
+    ] {
         assert!((16..40).contains(&left.len()), "{} of 40", left.len());
     }
 }

@@ -12,6 +12,7 @@
 //!   nothing needs repair after a crash ([`recover`]).
 //! * **All keys are allowed.** The original reserves a key that marks a free place. Here a place is free if
 //!   its id does not belong to its segment; every segment has such an id to store.
+//! * **A batch may replace its segments** ([`rewrite`]), for SPTree's study of out-of-place updates.
 //! * **It shrinks**: two halves that are nearly empty are merged ([`merge`]).
 //! * **Byte strings**: a pair has the whole hash of the key, which is its fingerprint, and a block.
 //! * **A write flushes the line that it wrote**, and not the home line; a removal reports its success. The
@@ -32,6 +33,7 @@ mod index;
 mod layout;
 mod merge;
 mod recover;
+mod rewrite;
 mod salvage;
 mod segment;
 mod split;

@@ -90,20 +90,19 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     #[inline(never)]
     fn make_whole(&self, segment: u64) {
         let pm = self.pm();
-        let Ok(held) = self.segment(segment) else { return };
+        let Ok(mut held) = self.segment(segment) else { return };
         let flushed = pm.flush_words(held.words());
         let _ = pm.fence(flushed); // if it fails, nothing more is acknowledged
-        let Some(cover) = self.cover_of(&held) else { return };
-        self.directory.set(pm, cover, segment);
-        let next = held.next(pm);
-        // The directory points to the next segment, unless it was created just now and no other thread has
-        // it.
-        if cover.end() != 0
-            && self.directory.find(cover.end()).segment() == segment
-            && let Ok(made) = self.segment(next)
-            && let Some(cover) = self.cover_of(&made)
-        {
-            self.directory.set(pm, cover, next);
+        // The directory leads to the segments behind it, unless they were made just now, and no other thread has
+        // them: who replaces a segment has the lock of the one before it.
+        while let Some(cover) = self.cover_of(&held) {
+            self.directory.set(pm, cover, held.offset());
+            let next = held.next(pm);
+            if cover.end() == 0 || self.directory.find(cover.end()).segment() == next {
+                return;
+            }
+            let Ok(made) = self.segment(next) else { return };
+            held = made;
         }
     }
 

@@ -35,6 +35,7 @@ mod merge;
 mod range;
 mod recover;
 mod repair;
+mod rewrite;
 mod shift;
 mod split;
 mod tree;

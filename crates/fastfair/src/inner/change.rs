@@ -79,6 +79,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         } else {
             draft.beside = dropped;
         }
+        if let Some(&(node, at)) = path.last()
+            && at > 0
+            && Form::<K, V>::WORD_KEY
+            && self.pm().load_word(&self.node(node)?[at - 1]) == separator.word
+        {
+            // The leaf takes the place of another one with this low, which was hidden.
+            return self.put_in_place(draft, &path, Child::new(leaf, 0), held);
+        }
         let appending = self.is_rightmost(&path)?;
         let (mut separator, mut child) = (separator, Child::new(leaf, 0));
         let mut replaced = found;
@@ -102,6 +110,29 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             separator = middle;
         };
         self.put_in_place(draft, &path, new, held)
+    }
+
+    /// Leads searches for the keys of a leaf to its left neighbour, if both have one parent, until another leaf with
+    /// the same low is [made known](Self::make_known). The locks of both are held, and what is found by
+    /// the old word meanwhile is invalid after that.
+    pub(crate) fn hide(
+        &self,
+        low: &Sought<'_>,
+        left: u64,
+        leaf: u64,
+    ) -> Result<Option<Flushed>, PmError> {
+        let pm = self.pm();
+        let _writer = pm.lock(&self.writer);
+        let (path, found) = self.path(&low.successor::<K>())?;
+        let Some(&(node, at)) = path.last().filter(|(_, at)| *at > 0) else { return Ok(None) };
+        let node = self.node(node)?;
+        let before = Child(pm.load_word(Self::child_cell(node, at - 1)));
+        if found != Child::new(leaf, 0) || before != Child::new(left, 0) {
+            return Ok(None);
+        }
+        let cell = Self::child_cell(node, at);
+        pm.store_word(cell, before.0);
+        Ok(Some(pm.flush_words(std::slice::from_ref(cell))))
     }
 
     pub(super) fn draft(&self) -> Result<Draft<'_, M>, PmError> {
