@@ -1,5 +1,5 @@
 //! Prints SPTree's figures 2 and 3 for write buffers: the cost of an insert of 8+8 bytes into three indexes
-//! in PM, without buffers, with buffers, and with buffers and a log.
+//! in PM, without buffers, with buffers that are written in place or out of place, and each of them with a log.
 //!
 //! `cargo run --release -p pmindex-boc --example matrix -- [RECORDS]` prints the table of
 //! `docs/evidence/buffering.md`.
@@ -72,9 +72,12 @@ fn fill<T: Target>(pool: &Arc<Pool>, records: u64) -> Outcome<(T, f64)> {
     Ok((index, started.elapsed().as_secs_f64()))
 }
 
-/// Prints a row: counts, then times.
+/// Millions of inserts and gets per second.
+type Rates = [f64; 2];
+
+/// Prints a row: counts, then rates, as multiples of those of the plain index if there are such.
 #[expect(clippy::cast_precision_loss, reason = "means")]
-fn row<T: Target>(name: &str, crash: &str, records: u64) -> Outcome<()> {
+fn row<T: Target>(name: &str, crash: &str, records: u64, plain: Option<Rates>) -> Outcome<Rates> {
     let pool = Arc::new(Pool::counting(usize::try_from((records * 160).max(64 << 20))?)?);
     let index = T::make(&pool)?;
     for n in 0..records / 2 {
@@ -95,25 +98,27 @@ fn row<T: Target>(name: &str, crash: &str, records: u64) -> Outcome<()> {
     }
     let got = records as f64 / started.elapsed().as_secs_f64() / 1e6;
     let inserted = (records - records / 2) as f64 / seconds / 1e6;
+    let rates = [inserted, got];
+    let [inserts, gets] = match plain {
+        None => rates.map(|rate| format!("{rate:.2} M/s")),
+        Some(plain) => [0, 1].map(|i| format!("{:.2} times", rates[i] / plain[i])),
+    };
     println!(
-        "| {name} | {:.2} | {:.2} | {:.0} | {inserted:.2} | {got:.2} | {crash} |",
+        "| {name} | {:.2} | {:.2} | {:.0} | {inserts} | {gets} | {crash} |",
         each(lines),
         each(fences),
         each(media_written),
     );
-    Ok(())
+    Ok(rates)
 }
 
-/// The three rows of an index.
+/// The rows of an index under buffers for components of this size.
 macro_rules! rows {
-    ($name:literal, $target:ident, $by:ident, $index:ident, $component:literal, $records:expr) => {{
-        type Plain = $target<$index<u64, u64>>;
+    ($name:literal, $target:ident, $by:ident, $index:ident, $anew:literal, $component:literal, $records:expr, $plain:expr) => {{
         type Held<const LOGGED: bool> =
-            $target<Buffered<$by<$index<u64, u64>>, Mapped, LOGGED, $component>>;
-        row::<Plain>($name, "kept", $records)?;
-        let (lost, kept) = (concat!($name, ", buffers"), concat!($name, ", buffers, log"));
-        row::<Held<false>>(lost, "**lost on crash**", $records)?;
-        row::<Held<true>>(kept, "kept", $records)?;
+            $target<Buffered<$by<$index<u64, u64>, $anew>, Mapped, LOGGED, $component>>;
+        row::<Held<false>>($name, "**lost on crash**", $records, Some($plain))?;
+        row::<Held<true>>(concat!($name, ", log"), "kept", $records, Some($plain))?;
     }};
 }
 
@@ -123,11 +128,26 @@ fn main() -> Outcome<()> {
         None => 1_000_000,
     };
     println!(
-        "| index | lines | fences | bytes written to the medium | inserts, M/s | gets, M/s | after a crash |"
+        "| index | lines | fences | bytes written to the medium | inserts | gets | after a crash |"
     );
     println!("| --- | --: | --: | --: | --: | --: | --- |");
-    rows!("CCEH", Hashed, ByHash, Cceh, 512, records);
-    rows!("FAST&FAIR", Sorted, ByKey, FastFair, 24, records);
-    rows!("skip list", Sorted, ByKey, SkipList, 24, records);
+    let cceh = row::<Hashed<Cceh<u64, u64>>>("CCEH", "kept", records, None)?;
+    rows!("CCEH, buffers of 16", Hashed, ByHash, Cceh, false, 24, records, cceh);
+    rows!("CCEH, buffers of 512", Hashed, ByHash, Cceh, false, 1024, records, cceh);
+    rows!("CCEH, buffers of 512, out of place", Hashed, ByHash, Cceh, true, 1024, records, cceh);
+    let tree = row::<Sorted<FastFair<u64, u64>>>("FAST&FAIR", "kept", records, None)?;
+    rows!("FAST&FAIR, buffers of 16", Sorted, ByKey, FastFair, false, 24, records, tree);
+    rows!(
+        "FAST&FAIR, buffers of 16, out of place",
+        Sorted,
+        ByKey,
+        FastFair,
+        true,
+        24,
+        records,
+        tree
+    );
+    let list = row::<Sorted<SkipList<u64, u64>>>("skip list", "kept", records, None)?;
+    rows!("skip list, buffers of 16", Sorted, ByKey, SkipList, false, 24, records, list);
     Ok(())
 }

@@ -1,17 +1,20 @@
-//! Write buffers in DRAM over an index in PM: the first technique of SPTree's study, as one wrapper.
+//! Write buffers in DRAM over an index in PM, written in place or out of place: the first two techniques of SPTree's
+//! study, as one wrapper.
 //!
 //! After Zhao, Zhong, Challa, Jiang: *Developing Index Structures in Persistent Memory Using Spot-on
 //! Optimizations with DRAM* (ICPE 2024), section 3. Keys and values have 8 bytes, as they have there.
 //!
-//! [`Buffered`] admits a write to a buffer of 16 records. Each buffer has a range of keys (of hashes, for an
+//! [`Buffered`] admits a write to a buffer of 16 records or more. Each buffer has a range of keys (of hashes, for an
 //! index by hash) in which there are about as many records as in a component of the index: a segment, a leaf,
-//! a node. A full buffer goes to the index in one batch, whose records lie near each other. The paper's three
-//! indexes make a matrix with the two answers to what a crash leaves of a buffer:
+//! a node. A full buffer goes to the index in one batch, whose records lie near each other. In place, each record is
+//! stored where a single insert would store it, and the batch shares fences. Out of place (`ANEW`), the component is
+//! written anew with the old and the new records, and replaces the old one ([`Anew`]). The paper's three
+//! indexes make a matrix with these, and with the two answers to what a crash leaves of a buffer:
 //!
 //! | index | with a log | without: **lost on crash** |
 //! |-------|------------|----------------------------|
-//! | CCEH | `Buffered<ByHash<Cceh<u64, u64, M>>, M, true>` | `..., false>` |
-//! | FAST&FAIR | `Buffered<ByKey<FastFair<u64, u64, M>>, M, true>` | `..., false>` |
+//! | CCEH | `Buffered<ByHash<Cceh<u64, u64, M>, ANEW>, M, true, 1024>` | `..., false, 1024>` |
+//! | FAST&FAIR | `Buffered<ByKey<FastFair<u64, u64, M>, ANEW>, M, true>` | `..., false>` |
 //! | skip list | `Buffered<ByKey<SkipList<u64, u64, M>>, M, true>` | `..., false>` |
 //!
 //! Without a log a write that returned is lost in a crash, unless its buffer was written to the index. Such
@@ -24,9 +27,14 @@
 //!   when nodes split or merge; a range is halved when as many records were added to it as a component has.
 //! * **A write says what was there**, so it reads the index; the paper's does not.
 //! * **A range reads the index** after the buffers that it passes were written to it.
+//! * **A batch is the work of the write that fills a buffer**, which holds the buffer's lock; the paper's is in the
+//!   background, and reads go on meanwhile.
+//! * **A component that is too full is written anew as two**; the paper does not say.
+//! * **FAST&FAIR's two words**, of the parent and of the left sibling, cannot change at once. The paper stores both, and
+//!   a crash between leaves one that leads to a freed leaf; ours is recoverable after each store.
 //!
-//! The paper's other two techniques are not wrappers. CCEH's directory and the skip list's towers are in DRAM
-//! here in any case, as its caching does.
+//! The paper's third technique, caching, is not here: CCEH's directory and the skip list's towers are in DRAM in any
+//! case, and FAST&FAIR with its inner nodes in DRAM is what FPTree is.
 #![forbid(unsafe_code)]
 
 mod base;

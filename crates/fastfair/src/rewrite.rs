@@ -16,7 +16,7 @@
 //!
 //! Locks are only tried. The first leaf is never replaced, nor is the first child of a node.
 
-use pmindex_core::{Flushed, Medium, Owner, PmError, Word};
+use pmindex_core::{Flushed, Medium, Owner, PmError, Word, words_of};
 use pmindex_index::{InsertMany, Key, Noted, Value};
 use pmindex_record::{Pair, link};
 
@@ -183,7 +183,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         self.free_behind(&mut op, left, old)?;
         let Some(hidden) = self.hide(low, left.offset(), old.offset())? else { return Ok(false) };
-        op.prepare(filled.and(hidden))?;
+        op.prepare(filled.and(pm.flush_words(words_of(hidden))))?;
         // P2.
         link(pool, op, left.next_cell(), next)?;
         // P3.

@@ -113,14 +113,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Leads searches for the keys of a leaf to its left neighbour, if both have one parent, until another leaf with
-    /// the same low is [made known](Self::make_known). The locks of both are held, and what is found by
-    /// the old word meanwhile is invalid after that.
+    /// the same low is [made known](Self::make_known); returns the changed word, which the caller flushes. The
+    /// locks of both are held, and what is found by the old word meanwhile is invalid after that.
     pub(crate) fn hide(
         &self,
         low: &Sought<'_>,
         left: u64,
         leaf: u64,
-    ) -> Result<Option<Flushed>, PmError> {
+    ) -> Result<Option<&PmU64>, PmError> {
         let pm = self.pm();
         let _writer = pm.lock(&self.writer);
         let (path, found) = self.path(&low.successor::<K>())?;
@@ -132,7 +132,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let cell = Self::child_cell(node, at);
         pm.store_word(cell, before.0);
-        Ok(Some(pm.flush_words(std::slice::from_ref(cell))))
+        Ok(Some(cell))
     }
 
     pub(super) fn draft(&self) -> Result<Draft<'_, M>, PmError> {
