@@ -191,9 +191,7 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         value: &V::Ref,
     ) -> Result<bool, PagedError> {
         let record = Record { key: packed::<K>(key), value: packed::<V>(value) };
-        let is_new = self.tree.get_in(tx, &record.key)?.is_none();
-        self.tree.put_in(tx, &self.buffer, &record)?;
-        Ok(is_new)
+        self.tree.put_in(tx, &self.buffer, &record)
     }
 
     /// Does what [`remove`](Self::remove) does, in a transaction.

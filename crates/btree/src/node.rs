@@ -79,7 +79,10 @@ impl Packed {
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        let mut bytes = Vec::with_capacity(8 * self.words.len());
+        for word in &self.words {
+            bytes.extend_from_slice(&word.to_be_bytes());
+        }
         bytes.truncate(self.len);
         bytes
     }
@@ -360,11 +363,18 @@ impl Content {
     }
 
     /// Splits the content in two, and keeps the lesser keys. Returns the least key of the other part, and
-    /// that part, which belongs into the page `right`.
-    pub(crate) fn split(&mut self, right: u64) -> (Packed, Self) {
+    /// that part, which belongs into the page `right`. If `coming`, the key for which it makes room, is
+    /// greater than all keys of the level, the other part gets one record only: keys that come in order fill
+    /// their pages.
+    pub(crate) fn split(&mut self, right: u64, coming: &Packed) -> (Packed, Self) {
         let total: usize = self.records.iter().map(Record::size).sum();
+        let is_last = self.right == 0
+            && self
+                .records
+                .last()
+                .is_some_and(|last| (&last.key.words, last.key.len) < (&coming.words, coming.len));
         let (mut kept, mut nth) = (0, 0);
-        while nth + 1 < self.records.len() && (nth == 0 || 2 * kept < total) {
+        while nth + 1 < self.records.len() && (nth == 0 || is_last || 2 * kept < total) {
             kept += self.records[nth].size();
             nth += 1;
         }

@@ -115,30 +115,31 @@ impl Tree {
         Ok(if found { Some(tx.read(page, |view| Node(&view).value(nth))?) } else { None })
     }
 
-    /// Adds a record, or replaces its value.
+    /// Adds a record, or replaces its value. Returns `true` if the key is new.
     pub(crate) fn put_in<M: Medium>(
         self,
         tx: &mut Tx<'_, M>,
         buffer: &Buffer<M>,
         record: &Record,
-    ) -> Result<(), PagedError> {
+    ) -> Result<bool, PagedError> {
         let (words, most) =
             (record.key.words.len() + record.value.words.len(), most_words(buffer.page_words()));
         if words > most {
             return Err(PagedError::TooLong { len: 8 * words, max: 8 * most });
         }
-        let (mut record, mut level) = (record.clone(), 0);
+        let (mut record, mut level, mut is_new) = (record.clone(), 0, false);
         loop {
-            let (page, ..) = self.find(tx, &record.key, level)?;
+            let (page, _, found) = self.find(tx, &record.key, level)?;
+            is_new |= level == 0 && !found;
             let draft = tx.write(page)?;
             // The level may have changed: then the commit will fail.
             if Node(draft).level() != level {
                 return Err(PagedError::Buffer(pmindex_buffer::BufferError::Conflict));
             }
             if put(draft, &record) {
-                return Ok(());
+                return Ok(is_new);
             }
-            let (separator, right) = self.split(tx, buffer, page)?;
+            let (separator, right) = self.split(tx, buffer, page, &record.key)?;
             let to = if (&record.key.words, record.key.len) < (&separator.words, separator.len) {
                 page
             } else {
@@ -150,7 +151,7 @@ impl Tree {
                 return Err(PagedError::Corrupt { page: to, what: "half a page has no room" });
             }
             if page == self.root {
-                return Ok(());
+                return Ok(is_new);
             }
             record = Record { key: separator, value: page_number(right) };
             level += 1;
@@ -163,10 +164,11 @@ impl Tree {
         tx: &mut Tx<'_, M>,
         buffer: &Buffer<M>,
         page: u64,
+        coming: &Packed,
     ) -> Result<(Packed, u64), PagedError> {
         let right = meta::allocate(tx, buffer.pages())?;
         let mut lesser = Content::of(tx.write(page)?);
-        let (separator, greater) = lesser.split(right);
+        let (separator, greater) = lesser.split(right, coming);
         greater.write(tx.create(right)?);
         if page == self.root {
             let left = meta::allocate(tx, buffer.pages())?;

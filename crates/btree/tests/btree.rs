@@ -1,5 +1,7 @@
 //! Maps in a buffer: crashes, types, sizes, threads.
 
+#[path = "parts/kills.rs"]
+mod kills;
 #[path = "../../buffer/tests/subject/pool_disk.rs"]
 mod pool_disk;
 #[path = "subject/tree.rs"]

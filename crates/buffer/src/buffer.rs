@@ -25,8 +25,19 @@ use crate::view::{Page, Words};
 
 /// The number of attempts to find a frame before an operation fails.
 const TRIES: usize = 64;
-/// The maximum number of frames that are emptied together, with one fence.
+/// The number of frames that are emptied or get their entries together, with one fence.
 const TOGETHER: usize = 16;
+
+/// Frames with pages that have no entry yet: a crash loses them.
+#[derive(Debug, Default)]
+struct Unlisted {
+    filled: Vec<Filling>,
+    /// Their images are durable.
+    durable: Vec<Filling>,
+}
+
+/// A page, its frame, and how often the frame had been filled then.
+type Filling = (u64, u32, u64);
 
 /// A buffer pool in a pool: see the crate's documentation.
 #[derive(Debug)]
@@ -43,6 +54,7 @@ pub struct Buffer<M: Medium = Mapped> {
     pub(crate) free: Mutex<Vec<u32>>,
     pub(crate) hot: Option<Hot>,
     hand: AtomicU64,
+    unlisted: Mutex<Unlisted>,
     /// Held by the thread that writes pages to the disk. A holder of latches may take it, so its holder may
     /// only try to take latches.
     pub(crate) staging: Mutex<()>,
@@ -91,6 +103,7 @@ impl<M: Medium> Buffer<M> {
             free: Mutex::new(Vec::new()),
             hot: Hot::new(parts.dram, parts.shape.page_words as usize),
             hand: AtomicU64::new(0),
+            unlisted: Mutex::new(Unlisted::default()),
             staging: Mutex::new(()),
             pending: Mutex::new(HashMap::new()),
             active: Mutex::new(parts.active),
@@ -111,9 +124,9 @@ impl<M: Medium> Buffer<M> {
     /// disk and the pool.
     ///
     /// # Cost
-    /// No lock and no fence if the page has a frame. Otherwise a read of the disk and a fence. If no frame
-    /// is free, one more fence empties up to sixteen frames; if all frames have updates that the disk
-    /// lacks, the disk is also synchronised. At the first use since the opening the page is verified.
+    /// No lock and no fence if the page has a frame. Otherwise a read of the disk; of sixteen such reads one has
+    /// a fence, which makes their frames known to the next opening. If no frame is free, one more fence empties
+    /// several frames; if all frames have updates that the disk lacks, the disk is also synchronised. At the first use since the opening the page is verified.
     pub fn read<R>(
         &self,
         page: u64,
@@ -228,13 +241,9 @@ impl<M: Medium> Buffer<M> {
         }
     }
 
-    /// Stores an image in a frame that is free or already belongs to this page, and records the page.
-    ///
-    /// ```text
-    /// step  store                    durable before
-    /// P1    the image                P2
-    /// P2    the entry of the frame   nothing: without it the page is read from the disk and the log
-    /// ```
+    /// Stores an image in a frame that is free or already belongs to this page. A frame that was free gets its
+    /// entry later, together with others: see [`list`](Self::list). Without an entry, a crash leaves the page
+    /// to the disk and the log.
     pub(crate) fn fill(
         &self,
         page: u64,
@@ -243,20 +252,18 @@ impl<M: Medium> Buffer<M> {
         oldest: u64,
     ) -> Result<Place, BufferError> {
         let pm = self.pool.pm();
-        let (words, entry) =
-            (self.frames.words(&self.pool, frame), self.frames.entry(&self.pool, frame)?);
-        if self.mutant == Mutant::NoPageNumber {
-            pm.store(entry, page);
-            pm.write_words(words, image);
-        } else {
-            let filled = pm.stream_words(words, image); // P1
-            pm.fence(filled)?; // durable before: P2
-            pm.store(entry, page); // P2
-        }
         let state = &self.states[frame as usize];
+        if self.mutant == Mutant::NoPageNumber {
+            pm.store(self.frames.entry(&self.pool, frame)?, page);
+            state.listed.store(true, Relaxed);
+        }
+        pm.write_words(self.frames.words(&self.pool, frame), image);
+        let nth = state.filled.fetch_add(1, Relaxed) + 1;
+        if !state.listed.load(Relaxed) {
+            pm.lock(&self.unlisted).filled.push((page, frame, nth));
+        }
         state.page.store(page, Release);
         state.set_dirty(oldest);
-        state.touch();
         let place = Place::frame(frame);
         if let Some(Place { copy: Some(copy), .. }) = self.pages[page as usize].place()
             && let Some(hot) = &self.hot
@@ -268,8 +275,68 @@ impl<M: Medium> Buffer<M> {
         Ok(place)
     }
 
+    /// Stores the entries of frames that were filled, of many with one fence. A frame gets its entry with the
+    /// fence after the one that makes its image durable. Both happen when there are many, or in any case with
+    /// `all`.
+    ///
+    /// ```text
+    /// step  store                                           durable before
+    /// P1    the image, or what became of it meanwhile       P2
+    /// P2    the entry of the frame                          nothing
+    /// ```
+    ///
+    /// The frame may have a page's earlier image, from before it lost the frame. Therefore P1 precedes P2.
+    pub(crate) fn list(&self, all: bool) -> Result<(), BufferError> {
+        let pm = self.pool.pm();
+        let (filled, durable) = {
+            let mut unlisted = pm.lock(&self.unlisted);
+            let count = unlisted.filled.len() + unlisted.durable.len();
+            let enough = TOGETHER.min((self.states.len() / 8).max(1));
+            if count == 0 || !(all || unlisted.filled.len() >= enough) {
+                return Ok(());
+            }
+            (std::mem::take(&mut unlisted.filled), std::mem::take(&mut unlisted.durable))
+        };
+        let (mut flushed, mut next, mut again) = (Flushed::nothing(), Vec::new(), Vec::new());
+        for filling @ (page, frame, _) in durable {
+            let Some(_guard) = self.state(page)?.latch.try_lock(pm) else {
+                again.push(filling);
+                continue;
+            };
+            if self.is_still_filled(filling) {
+                let entry = self.frames.entry(&self.pool, frame)?;
+                pm.store(entry, page); // P2
+                flushed = flushed.and(pm.flush(entry));
+                self.states[frame as usize].listed.store(true, Relaxed);
+            }
+        }
+        for filling @ (page, frame, _) in filled {
+            let Some(_guard) = self.state(page)?.latch.try_lock(pm) else {
+                again.push(filling);
+                continue;
+            };
+            if self.is_still_filled(filling) {
+                flushed = flushed.and(pm.flush_words(self.frames.words(&self.pool, frame))); // P1
+                next.push(filling);
+            }
+        }
+        pm.fence(flushed)?; // durable before: P2
+        let mut unlisted = pm.lock(&self.unlisted);
+        unlisted.durable.extend(next);
+        unlisted.filled.extend(again);
+        Ok(())
+    }
+
+    /// Returns `true` if a frame has what it was filled with then, and no entry. The caller holds the latch.
+    fn is_still_filled(&self, (page, frame, nth): Filling) -> bool {
+        let state = &self.states[frame as usize];
+        let here = self.pages[page as usize].place().is_some_and(|place| place.frame == frame);
+        here && state.filled.load(Relaxed) == nth && !state.listed.load(Relaxed)
+    }
+
     /// Returns a free frame.
     pub(crate) fn take_frame(&self) -> Result<u32, BufferError> {
+        self.list(false)?;
         for _ in 0..TRIES {
             if let Some(frame) = self.pool.pm().lock(&self.free).pop() {
                 return Ok(frame);
@@ -282,24 +349,26 @@ impl<M: Medium> Buffer<M> {
         Err(BufferError::NoFrames)
     }
 
-    /// Empties frames that have not been used for a while; first those whose pages the disk has. Returns
-    /// one of them.
-    ///
-    /// ```text
-    /// step  store                                durable before
-    /// P1    the pages on the disk, if necessary   P2
-    /// P2    the entries of the frames = 0        reuse of the frames, and of the pages
-    /// ```
-    fn evict(&self) -> Result<Option<u32>, BufferError> {
-        let pm = self.pool.pm();
-        let count_of = self.states.len();
-        let most = (count_of / 8).clamp(1, TOGETHER);
-        let mut victims: Vec<(u64, u32, VersionGuard<'_>)> = Vec::new();
+    /// Returns frames to empty, with the latches of their pages. First those that were not used twice and
+    /// whose pages the disk has; if there is none, any that were not used since the last time, as many as the
+    /// staging area takes.
+    fn victims(&self) -> Vec<(u64, u32, VersionGuard<'_>)> {
+        let (pm, count_of) = (self.pool.pm(), self.states.len());
+        let eighth = (count_of / 8).max(1);
+        let mut victims = Vec::new();
         for turn in 0..3 * count_of {
             let frame = self.hand.fetch_add(1, Relaxed) as usize % count_of;
             let state = &self.states[frame];
-            // First the frames whose pages the disk has, then any.
-            if turn < 2 * count_of && (state.used.swap(false, Relaxed) || state.dirty() != 0) {
+            let clean_only = turn < count_of;
+            let most = if clean_only { TOGETHER } else { self.shape.staging as usize };
+            if victims.len() >= most.min(eighth) || (turn == count_of && !victims.is_empty()) {
+                break;
+            }
+            let spared = match clean_only {
+                true => state.used.load(Relaxed) || state.dirty() != 0,
+                false => state.used.swap(false, Relaxed),
+            };
+            if spared {
                 continue;
             }
             let page = state.page.load(Acquire);
@@ -313,23 +382,34 @@ impl<M: Medium> Buffer<M> {
                 self.cool(page, place);
             }
             victims.push((page, place.frame, guard));
-            if victims.len() == most {
-                break;
-            }
         }
+        victims
+    }
+
+    /// Empties frames. Returns one of them.
+    ///
+    /// ```text
+    /// step  store                                durable before
+    /// P1    the pages on the disk, if necessary   P2
+    /// P2    the entries of the frames = 0        reuse of the frames, and of the pages
+    /// ```
+    fn evict(&self) -> Result<Option<u32>, BufferError> {
+        let pm = self.pool.pm();
+        let victims = self.victims();
         let dirty: Vec<(u64, u32)> =
             victims.iter().map(|&(page, frame, _)| (page, frame)).collect();
         self.write_victims(&dirty)?; // P1
-        let mut flushed = Flushed::nothing();
+        let mut flushed = None;
         for &(_, frame, _) in &victims {
-            let entry = self.frames.entry(&self.pool, frame)?;
-            pm.store(entry, 0); // P2
-            flushed = flushed.and(pm.flush(entry));
+            if self.states[frame as usize].listed.swap(false, Relaxed) {
+                let entry = self.frames.entry(&self.pool, frame)?;
+                pm.store(entry, 0); // P2
+                flushed = Some(flushed.unwrap_or(Flushed::nothing()).and(pm.flush(entry)));
+            }
         }
-        if victims.is_empty() {
-            return Ok(None);
+        if let Some(flushed) = flushed {
+            pm.fence(flushed)?;
         }
-        pm.fence(flushed)?;
         let mut emptied = Vec::new();
         for (page, frame, guard) in victims {
             count(&self.counters.evicted);

@@ -19,7 +19,8 @@
 //!   both. The copy in   the staging area does not change until the disk is synchronised; opening writes it
 //!   again.
 //!
-//! The same steps P1 to P3 precede the reuse of a frame whose page the disk lacks.
+//! The same steps P1 to P3 precede the reuse of a frame whose page the disk lacks. A checkpoint does not
+//! repeat them for a page that another thread is writing; it waits for that thread before P4.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -90,8 +91,11 @@ impl<M: Medium> Buffer<M> {
                 pm.spin();
             } else if self.recover_step()? == Progress::Done {
                 let frames = 0..self.states.len() as u32;
-                checkpoint.queue =
-                    Some(frames.filter(|&f| self.is_due(f, checkpoint.upto)).collect());
+                let mut queue: Vec<u32> =
+                    frames.filter(|&f| self.is_due(f, checkpoint.upto)).collect();
+                let page = |&frame: &u32| self.states[frame as usize].page.load(Acquire);
+                queue.sort_unstable_by_key(|frame| std::cmp::Reverse(page(frame)));
+                checkpoint.queue = Some(queue);
             }
             return Ok(Progress::More);
         };
@@ -106,11 +110,16 @@ impl<M: Medium> Buffer<M> {
         }
         let (upto, tails) = (checkpoint.upto, checkpoint.tails);
         if upto > self.horizon.load(Acquire) {
+            // A page that a thread is writing to the disk, to reuse its frame, was not in the queue.
+            drop(pm.lock(&self.staging));
             self.device.check()?; // what was in progress when it failed counts as written
             self.set_horizon(upto)?; // P4, durable before: P5
             self.log.release(&tails)?; // P5
         }
         *current = None;
+        drop(current);
+        self.list(true)?;
+        self.list(true)?; // those whose images the first one has made durable
         Ok(Progress::Done)
     }
 
@@ -220,8 +229,11 @@ impl<M: Medium> Buffer<M> {
             let flushed = pm.flush(&root.staged);
             pm.fence(flushed)?; // durable before: P3
         }
-        for (page, image, ..) in outgoing {
-            self.device.write(*page, image)?; // P3
+        let mut images: Vec<(u64, &[u64])> =
+            outgoing.iter().map(|(page, image, ..)| (*page, &image[..])).collect();
+        images.sort_unstable_by_key(|(page, _)| *page);
+        for neighbours in images.chunk_by(|one, other| one.0 + 1 == other.0) {
+            self.device.write_all(neighbours)?; // P3
         }
         self.device.sync()?; // durable before: P4, and before another page is staged
         for (.., state, word) in outgoing {

@@ -37,13 +37,20 @@ impl Device {
     }
 
     pub(crate) fn write(&self, page: u64, image: &[u64]) -> Result<(), BufferError> {
+        self.write_all(&[(page, image)])
+    }
+
+    /// Writes adjacent pages, at once.
+    pub(crate) fn write_all(&self, pages: &[(u64, &[u64])]) -> Result<(), BufferError> {
         self.check()?;
-        let mut bytes = Aligned::zeros(self.page_bytes as usize);
+        let Some((first, _)) = pages.first() else { return Ok(()) };
+        let mut bytes = Aligned::zeros(pages.len() * self.page_bytes as usize);
         let (words, _) = bytes.as_mut_slice().as_chunks_mut::<8>();
-        for (word, value) in words.iter_mut().zip(image) {
+        let values = pages.iter().flat_map(|(_, image)| image.iter());
+        for (word, value) in words.iter_mut().zip(values) {
             *word = value.to_le_bytes();
         }
-        self.done("writing a page", self.disk.write(page * self.page_bytes, bytes.as_slice()))
+        self.done("writing a page", self.disk.write(first * self.page_bytes, bytes.as_slice()))
     }
 
     pub(crate) fn sync(&self) -> Result<(), BufferError> {

@@ -69,6 +69,10 @@ pub(crate) struct FrameState {
     dirty: AtomicU64,
     /// `true` if the frame was used since the last search for a frame to empty.
     pub(crate) used: AtomicBool,
+    /// How often it was filled.
+    pub(crate) filled: AtomicU64,
+    /// `true` if its entry in the pool has its page.
+    pub(crate) listed: AtomicBool,
 }
 
 impl Default for FrameState {
@@ -77,6 +81,8 @@ impl Default for FrameState {
             page: AtomicU64::new(NOBODY),
             dirty: AtomicU64::new(0),
             used: AtomicBool::new(false),
+            filled: AtomicU64::new(0),
+            listed: AtomicBool::new(false),
         }
     }
 }

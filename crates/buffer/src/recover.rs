@@ -300,6 +300,7 @@ impl<M: Medium> Buffer<M> {
                 continue;
             };
             self.states[frame as usize].page.store(page, Release);
+            self.states[frame as usize].listed.store(true, Release);
             self.states[frame as usize].touch();
             known.set_place(Some(Place { unseen: true, ..Place::frame(frame) }));
         }

@@ -22,7 +22,7 @@ pub(super) struct Page {
 }
 
 /// All of them.
-pub(super) const PAGES: [Page; 3] = [
+pub(super) const PAGES: [Page; 4] = [
     // Transactions compared with other stores.
     Page {
         name: "transactions",
@@ -40,6 +40,15 @@ pub(super) const PAGES: [Page; 3] = [
         build: &["--no-default-features", "--features", "evidence"],
         folder: "--disk",
         quick: &["--smaller", "50"],
+    },
+    // The persistent buffer pool: the thesis's figures, and maps in it compared with other stores.
+    Page {
+        name: "buffer",
+        package: "peers",
+        program: "pmindex-buffer",
+        build: &[],
+        folder: "--dir",
+        quick: &["--mib", "4", "--millis", "30", "--pages", "8", "--updates", "1000"],
     },
     // Writes that survive power failure compared with other stores; mode `Periodic` with `Process`.
     Page {

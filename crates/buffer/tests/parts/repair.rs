@@ -1,6 +1,9 @@
 //! Rot in frames and on the disk, and disks that fail.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 
 use pmindex_buffer::{Buffer, BufferError, BufferOptions};
 use pmindex_core::{Medium, Pool, PoolOptions};
@@ -224,4 +227,77 @@ fn data_of_many_times_the_frames_in_a_log_that_stays_small() {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// A disk on which writes take long while `slow` is set.
+#[derive(Debug)]
+struct SlowDisk {
+    disk: SimDisk,
+    slow: AtomicBool,
+    /// A write has begun.
+    writing: AtomicBool,
+    /// A checkpoint has returned.
+    checked: AtomicBool,
+    /// A checkpoint returned during a write.
+    overtaken: AtomicBool,
+}
+
+impl Disk for SlowDisk {
+    fn block(&self) -> usize {
+        self.disk.block()
+    }
+
+    fn len(&self) -> u64 {
+        self.disk.len()
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> std::io::Result<()> {
+        self.disk.read(at, into)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        if self.slow.swap(false, SeqCst) {
+            self.writing.store(true, SeqCst);
+            let started = Instant::now();
+            while !self.checked.load(SeqCst) && started.elapsed() < Duration::from_millis(30) {
+                std::thread::yield_now();
+            }
+            self.overtaken.store(self.checked.load(SeqCst), SeqCst);
+        }
+        self.disk.write(at, bytes)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        self.disk.sync()
+    }
+}
+
+/// A page that a thread writes to the disk, to reuse its frame, is not due any more; its log must stay until
+/// the disk has it. (The explorer found this after eight million states.)
+#[test]
+fn a_checkpoint_waits_for_pages_on_their_way_to_the_disk() {
+    let slow = SlowDisk {
+        disk: disk(),
+        slow: AtomicBool::new(false),
+        writing: AtomicBool::new(false),
+        checked: AtomicBool::new(false),
+        overtaken: AtomicBool::new(false),
+    };
+    let slow = Arc::new(slow);
+    let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
+    let shared: Arc<dyn Disk> = slow.clone();
+    let buffer = Buffer::create(&pool, "pages", shared, &BufferOptions::new(1)).unwrap();
+    set(&buffer, 1, 5);
+    set(&buffer, 2, 6);
+    slow.slow.store(true, SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(get(&buffer, 1).unwrap(), 5)); // the frame of page 2
+        while !slow.writing.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        buffer.checkpoint().unwrap();
+        slow.checked.store(true, SeqCst);
+    });
+    assert!(!slow.overtaken.load(SeqCst), "the log was cut before the disk had the page");
+    assert_eq!(get(&buffer, 2).unwrap(), 6);
 }

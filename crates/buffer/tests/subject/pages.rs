@@ -484,6 +484,20 @@ fn directed() -> Vec<Plan<Op>> {
             ],
             tail: gets(),
         },
+        // A checkpoint while another thread writes the only page that is due, to reuse its frame.
+        Plan {
+            setup: vec![
+                Op::Change(vec![(4, 0, 1)]),
+                all(1),
+                Op::Checkpoint,
+                Op::Change(vec![(2, 0, 7)]),
+            ],
+            threads: vec![
+                vec![Op::Checkpoint],
+                vec![Op::Change(vec![(1, 0, 5), (3, 0, 6)]), Op::Get(4)],
+            ],
+            tail: gets(),
+        },
         // Two transactions that each read what the other one writes.
         Plan {
             setup: vec![Op::Change(vec![(1, 0, 10), (2, 0, 20)])],
