@@ -364,9 +364,10 @@ impl<M: Medium> Buffer<M> {
             if victims.len() >= most.min(eighth) || (turn == count_of && !victims.is_empty()) {
                 break;
             }
-            let spared = match clean_only {
-                true => state.used.load(Relaxed) || state.dirty() != 0,
-                false => state.used.swap(false, Relaxed),
+            let spared = if clean_only {
+                state.used.load(Relaxed) || state.dirty() != 0
+            } else {
+                state.used.swap(false, Relaxed)
             };
             if spared {
                 continue;
