@@ -13,7 +13,7 @@
 
 use pmindex_core::{Medium, Op, PmError, PmU64};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
-use pmindex_record::{Pair, PairValue};
+use pmindex_record::{Pair, PairValue, reserve};
 
 use crate::access::At;
 use crate::index::Cceh;
@@ -153,7 +153,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         }
         let op = self.op.as_mut()?;
         let segment = &self.segments[staged].segment;
-        let (block, words) = index.fill_block(op, key, value).ok()?;
+        let (block, words) = reserve(&index.pool, op, &key.bytes, &value.bytes).ok()?;
         op.allocate(&block, owner_by_id(segment, pair, key.id)).ok()?;
         op.changes(segment.other_cell(pair));
         self.blocks.push(words);

@@ -15,7 +15,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::link;
 
 use crate::index::Cceh;
-use crate::layout::{Cover, Geometry, HEADER_WORDS, MAX_DEPTH};
+use crate::layout::{BASE, Cover, Geometry, HEADER_WORDS, MAX_DEPTH, position};
 use crate::segment::Segment;
 use crate::write::Change;
 
@@ -45,9 +45,12 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         let block = op.reserve_bytes(Geometry::<K, V, LINES, PROBE>::BYTES, 64)?;
         let made = Segment::<LINES, PROBE>::at(pool, block.ptr().offset())?;
         // P1: each record keeps its place, since its home line is the same.
-        let mut image = Segment::<LINES, PROBE>::empty(upper, segment.next(pm));
-        for (pair, words) in segment.records(pm, upper) {
-            image[HEADER_WORDS + 2 * pair..][..2].copy_from_slice(&words);
+        let mut image = segment.image(pm);
+        image[BASE] = upper.base;
+        for pair in image[HEADER_WORDS..].chunks_exact_mut(2) {
+            if !upper.has(position(pair[0])) {
+                pair.copy_from_slice(&[upper.stranger(), 0]);
+            }
         }
         let filled = pm.stream_words(made.words(), &image);
         let next = segment.next_cell();

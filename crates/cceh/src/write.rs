@@ -15,9 +15,9 @@
 //! The line of the pair is flushed, which need not be the key's home line.
 
 use pmindex_core::sync::VersionGuard;
-use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Reserved, words_of};
+use pmindex_core::{Medium, Owner, PmError};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
-use pmindex_record::{Pair, PairValue, RecordBlock, link};
+use pmindex_record::{Pair, PairValue, remove, replace, reserve, set};
 
 use crate::index::Cceh;
 use crate::layout::{Cover, Sought, has_block};
@@ -67,10 +67,6 @@ pub(crate) struct Held<'t, K: Key, V: Value, M: Medium, const LINES: usize, cons
     pub(crate) change: Change<'t, K, V, M, LINES, PROBE>,
 }
 
-/// The result of holding a segment: `None` if it was not wanted.
-type Holding<'t, K, V, M, const LINES: usize, const PROBE: usize> =
-    Result<Option<Held<'t, K, V, M, LINES, PROBE>>, IndexError>;
-
 impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     Cceh<K, V, M, LINES, PROBE>
 {
@@ -115,14 +111,15 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Cover::between(segment.base(pm), end)
     }
 
-    /// Finds the key's segment and locks it, if `wanted` accepts whether the key is present; else returns
-    /// `None`, having written nothing.
+    /// Finds the key's segment, locks it, and returns the result of `then`, if `wanted` accepts whether the key is
+    /// present; else returns `None`, having written nothing.
     #[inline(always)]
-    pub(crate) fn hold(
-        &self,
+    pub(crate) fn hold<'t, T>(
+        &'t self,
         key: &Sought<'_>,
         wanted: impl Fn(bool) -> bool,
-    ) -> Holding<'_, K, V, M, LINES, PROBE> {
+        then: impl FnOnce(Held<'t, K, V, M, LINES, PROBE>) -> Result<T, IndexError>,
+    ) -> Result<Option<T>, IndexError> {
         self.pool.check_writable()?;
         let pm = self.pm();
         loop {
@@ -135,7 +132,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
                     // The read state is still valid and stays so: the version becomes the lock.
                     if let Some(guard) = at.lock.try_upgrade(pm, at.version) {
                         let change = self.change(at.segment, guard);
-                        return Ok(Some(Held { segment, cover: at.cover, found, change }));
+                        let held = Held { segment, cover: at.cover, found, change };
+                        return then(held).map(Some);
                     }
                 }
                 found => {
@@ -168,12 +166,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     #[inline(always)]
     fn try_insert_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (key, value) = (Sought::new::<K>(key)?, Pair::<K, V>::encode(value)?);
-        while let Some(held) = self.hold(&key, |present| !present)? {
-            if self.insert_held(held, &key, &value)? {
-                return Ok(true);
+        loop {
+            let insert = |held| self.insert_held(held, &key, &value);
+            match self.hold(&key, |present| !present, insert)? {
+                Some(true) => return Ok(true),
+                Some(false) => {}
+                None => return Ok(false),
             }
         }
-        Ok(false)
     }
 
     /// Inserts, or splits a segment without room and returns `false`.
@@ -211,7 +211,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     ) -> Result<(), PmError> {
         let mut op = self.pool.op()?;
         // P1: block and ticket. An earlier ticket may name the other word.
-        let (block, words) = self.fill_block(&mut op, key, value)?;
+        let (block, words) = reserve(&self.pool, &mut op, &key.bytes, &value.bytes)?;
         op.allocate(&block, owner_by_id(segment, pair, key.id))?;
         op.changes(segment.other_cell(pair));
         op.prepare(self.pm().flush_words(words))?;
@@ -222,19 +222,6 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         let durable = self.pm().fence(stored.and(sealed))?; // DUR
         op.finish(durable);
         Ok(())
-    }
-
-    /// Reserves and fills the block of a record; returns its words, which the caller flushes.
-    pub(crate) fn fill_block<'t>(
-        &'t self,
-        op: &mut Op<'_, M>,
-        key: &Sought<'_>,
-        value: &PairValue<'_>,
-    ) -> Result<(Reserved<PmU64>, &'t [PmU64]), PmError> {
-        let size = RecordBlock::size_for(key.bytes.len(), value.bytes.len());
-        let block = op.reserve_bytes(size, 8)?;
-        let words = RecordBlock::fill(&self.pool, block.ptr(), &key.bytes, &value.bytes)?;
-        Ok((block, words))
     }
 
     /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
@@ -250,9 +237,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     #[inline(always)]
     fn update_inner(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         let (key, value) = (Sought::new::<K>(key)?, Pair::<K, V>::encode(value)?);
-        let Some(held) = self.hold(&key, |present| present)? else { return Ok(false) };
-        self.update_held(held, &key, &value)?;
-        Ok(true)
+        let update = |held| Ok(self.update_held(held, &key, &value)?);
+        Ok(self.hold(&key, |present| present, update)?.is_some())
     }
 
     #[inline(always)]
@@ -263,24 +249,12 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         value: &PairValue<'_>,
     ) -> Result<(), PmError> {
         let Held { segment, found, change, .. } = held;
-        let Some(Found { pair, other: old }) = found else { return Ok(()) };
-        let pm = self.pm();
+        let Some(Found { pair, .. }) = found else { return Ok(()) };
         let cell = segment.other_cell(pair);
         if has_block::<K, V>() {
-            let mut op = self.pool.op()?;
-            // P1: the new block; both tickets name the word that points to one of the two.
-            let (block, words) = self.fill_block(&mut op, key, value)?;
-            let new = block.ptr().offset();
-            op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: new })?;
-            op.free(PPtr::<PmU64>::new(old), Owner { word: cell, mask: u64::MAX, expect: old })?;
-            op.prepare(pm.flush_words(words))?;
-            // P2, LIN: the pointer.
-            link(&self.pool, op, cell, new)?; // DUR
+            replace(&self.pool, cell, &key.bytes, &value.bytes)?; // P1, P2, LIN: the pointer; DUR
         } else {
-            // P2, LIN: one word in place.
-            pm.store_word(cell, value.word);
-            let stored = pm.flush_words(words_of(cell));
-            pm.fence(stored)?; // DUR
+            set(self.pm(), cell, value.word)?; // P2, LIN: one word in place; DUR
         }
         change.done();
         Ok(())
@@ -305,22 +279,26 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         read: impl Fn(u64) -> Result<T, PmError>,
     ) -> Result<Option<T>, IndexError> {
         let (key, value) = (Sought::new::<K>(key)?, Pair::<K, V>::encode(value)?);
-        loop {
-            let Some(held) = self.hold(&key, |_| true)? else { continue };
+        // `None` from the closure: there was no room, and the segment is split.
+        let put = |held: Held<'_, K, V, M, LINES, PROBE>| {
             let Some(found) = held.found else {
-                if self.insert_held(held, &key, &value)? {
-                    return Ok(None);
-                }
-                continue;
+                return Ok(self.insert_held(held, &key, &value)?.then_some(None));
             };
-            return match read(found.other) {
-                Ok(old) => self.update_held(held, &key, &value).map(|()| Some(old)),
+            match read(found.other) {
+                Ok(old) => {
+                    self.update_held(held, &key, &value)?;
+                    Ok(Some(Some(old)))
+                }
                 Err(error) => {
                     held.change.done();
-                    Err(error)
+                    Err(error.into())
                 }
             }
-            .map_err(IndexError::from);
+        };
+        loop {
+            if let Some(Some(old)) = self.hold(&key, |_| true, &put)? {
+                return Ok(old);
+            }
         }
     }
 
@@ -361,21 +339,32 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         judge: impl Fn(&V) -> bool,
     ) -> Result<Option<V>, IndexError> {
         let key = Sought::new::<K>(key)?;
-        let Some(held) = self.hold(&key, |present| present)? else { return Ok(None) };
+        let removed =
+            self.hold(&key, |present| present, |held| self.remove_held(held, &key, &judge))?;
+        Ok(removed.flatten())
+    }
+
+    #[inline(always)]
+    fn remove_held(
+        &self,
+        held: Held<'_, K, V, M, LINES, PROBE>,
+        key: &Sought<'_>,
+        judge: &impl Fn(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
         let Held { segment, cover, found, change } = held;
         let Some(found) = found else { return Ok(None) };
-        let value = match value_of::<K, V, M>(&self.pool, found.other) {
-            Ok(value) => value,
-            Err(error) => {
+        let value = value_of::<K, V, M>(&self.pool, found.other);
+        let value = match value.map(|value| judge(&value).then_some(value)) {
+            Ok(Some(value)) => value,
+            refused => {
                 change.done();
-                return Err(error.into());
+                return Ok(refused?);
             }
         };
-        if !judge(&value) {
-            change.done();
-            return Ok(None);
-        }
-        self.remove_pair(&segment, cover, found, key.id)?;
+        // P1, P2, LIN: the id; DUR.
+        let owner = owner_by_id(&segment, found.pair, key.id);
+        let block = has_block::<K, V>().then_some(found.other);
+        remove(&self.pool, owner, cover.stranger(), block, None)?;
         let changes = self.count(segment.offset(), u64::MAX);
         change.done();
         if changes.is_multiple_of(const { look(LINES) }) {
@@ -384,31 +373,6 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             let _ = self.shrink(key.position);
         }
         Ok(Some(value))
-    }
-
-    #[inline(always)]
-    fn remove_pair(
-        &self,
-        segment: &Segment<'_, LINES, PROBE>,
-        cover: Cover,
-        found: Found,
-        id: u64,
-    ) -> Result<(), PmError> {
-        let pm = self.pm();
-        let cell = segment.id_cell(found.pair);
-        if !has_block::<K, V>() {
-            // P2, LIN: the id.
-            pm.store_word(cell, cover.stranger());
-            let stored = pm.flush_words(words_of(cell));
-            pm.fence(stored)?; // DUR
-            return Ok(());
-        }
-        let mut op = self.pool.op()?;
-        // P1: the ticket.
-        op.free(PPtr::<PmU64>::new(found.other), owner_by_id(segment, found.pair, id))?;
-        op.prepare(Flushed::nothing())?;
-        // P2, LIN: the id.
-        link(&self.pool, op, cell, cover.stranger()) // DUR
     }
 
     /// Adds `change` (modulo 2^64) to the number of records of the segment at `offset`, whose lock is held.

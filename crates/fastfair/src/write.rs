@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Reserved, Word, words_of};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
-use pmindex_record::{Pair, PairValue, link};
+use pmindex_record::{Pair, PairValue, link, remove};
 
 use super::access::At;
 use super::entry::{Entry, Sought};
@@ -393,17 +393,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let Some(held) = self.hold(&key, |present| present)? else { return Ok(None) };
         let Held { leaf, found, change } = held;
         let Some((i, entry)) = found else { return Ok(None) };
-        let value = match Form::<K, V>::value(&self.pool, entry) {
-            Ok(value) => value,
-            Err(error) => {
+        let value = Form::<K, V>::value(&self.pool, entry);
+        let value = match value.map(|value| wanted(&value).then_some(value)) {
+            Ok(Some(value)) => value,
+            refused => {
                 change.done();
-                return Err(error.into());
+                return Ok(refused?);
             }
         };
-        if !wanted(&value) {
-            change.done();
-            return Ok(None);
-        }
         self.remove_entry(&leaf, i, entry)?;
         self.count(leaf.offset(), u64::MAX);
         let left = leaf.live(self.pm());
@@ -423,23 +420,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         i: usize,
         entry: Entry,
     ) -> Result<(), PmError> {
-        let pm = self.pm();
         let owner = leaf.owner(i, entry);
-        let dead = pm.load_word(owner.word) & !owner.mask;
-        if !Form::<K, V>::HAS_BLOCK {
-            // P2, LIN: the id.
-            pm.store_word(owner.word, dead);
-            let stored = pm.flush_words(words_of(owner.word));
-            pm.fence(stored)?; // DUR
-            return Ok(());
-        }
-        let mut op = self.pool.op()?;
-        // P1: the ticket. An earlier one may name the pointer, which is free from now on.
-        op.free(WordsPtr::new(Form::<K, V>::block(entry)), owner)?;
-        op.changes(leaf.block_cell(i));
-        op.prepare(Flushed::nothing())?;
-        // P2, LIN: the id.
-        link(&self.pool, op, owner.word, dead) // DUR
+        let dead = self.pm().load_word(owner.word) & !owner.mask;
+        // P1; P2, LIN: the id; DUR. An earlier ticket may name the pointer, which is free from now on.
+        let block = Form::<K, V>::HAS_BLOCK.then(|| Form::<K, V>::block(entry));
+        remove(&self.pool, owner, dead, block, Some(leaf.block_cell(i)))
     }
 }
 

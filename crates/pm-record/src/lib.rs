@@ -42,7 +42,7 @@ mod tally;
 pub use among::bits;
 pub use block::{RecordBlock, read_into};
 pub use bulk::{Loader, bulk_load, in_parts};
-pub use commit::link;
+pub use commit::{link, remove, replace, reserve, set};
 pub use hash::{hash_bytes, hash_words};
 pub use pair::{Pair, PairValue, ordered_bytes};
 pub use pending::Pending;

@@ -13,9 +13,9 @@
 //! |           | P2 | the state (LIN) | return (DUR) |
 
 use pmindex_core::sync::VersionGuard;
-use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Reserved, words_of};
+use pmindex_core::{Medium, Owner, PmError, PmU64};
 use pmindex_index::{IndexError, InsertMany, Key, Missing, Noted, Occupied, Value, same_encoding};
-use pmindex_record::{Pair, PairValue, RecordBlock, link};
+use pmindex_record::{Pair, PairValue, remove, replace, reserve, set};
 
 use crate::layout::{LINE_PAIRS, Sought, State, has_block};
 use crate::list::SkipList;
@@ -173,7 +173,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
     ) -> Result<(), PmError> {
         let mut op = self.pool.op()?;
         // P1: block and ticket. An earlier ticket may name the second word.
-        let (block, words) = self.fill_block(&mut op, key, value)?;
+        let (block, words) = reserve(&self.pool, &mut op, key.bytes(), &value.bytes)?;
         op.allocate(&block, owner_by_state(node, place))?;
         op.changes(node.other_cell(place));
         op.prepare(self.pm().flush_words(words))?;
@@ -184,19 +184,6 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         let durable = self.pm().fence(stored.and(sealed))?; // DUR
         op.finish(durable);
         Ok(())
-    }
-
-    /// Reserves and fills the block of a record, for the caller to flush; returns its words.
-    fn fill_block<'t>(
-        &'t self,
-        op: &mut Op<'_, M>,
-        key: &Sought<'_, K>,
-        value: &PairValue<'_>,
-    ) -> Result<(Reserved<PmU64>, &'t [PmU64]), PmError> {
-        let size = RecordBlock::size_for(key.bytes().len(), value.bytes.len());
-        let block = op.reserve_bytes(size, 8)?;
-        let words = RecordBlock::fill(&self.pool, block.ptr(), key.bytes(), &value.bytes)?;
-        Ok((block, words))
     }
 
     /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
@@ -221,34 +208,15 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         key: &Sought<'_, K>,
         value: &PairValue<'_>,
     ) -> Result<(), IndexError> {
-        let Some(Found { place, other: old }) = found else { return Ok(()) };
+        let Some(Found { place, .. }) = found else { return Ok(()) };
         let cell = node.other_cell(place);
         if has_block::<K, V>() {
-            self.update_block(cell, old, key, value)?;
+            replace(&self.pool, cell, key.bytes(), &value.bytes)?; // P1, P2, LIN: the pointer; DUR
         } else {
-            self.pm().store_word(cell, value.word); // P2, LIN: one word in place
-            let stored = self.pm().flush_words(words_of(cell));
-            self.pm().fence(stored)?; // DUR
+            set(self.pm(), cell, value.word)?; // P2, LIN: one word in place; DUR
         }
         change.done();
         Ok(())
-    }
-
-    fn update_block(
-        &self,
-        cell: &PmU64,
-        old: u64,
-        key: &Sought<'_, K>,
-        value: &PairValue<'_>,
-    ) -> Result<(), PmError> {
-        let owner = |expect| Owner { word: cell, mask: u64::MAX, expect };
-        let mut op = self.pool.op()?;
-        // P1: the new block; both tickets name the word that points to one of the two.
-        let (block, words) = self.fill_block(&mut op, key, value)?;
-        op.allocate(&block, owner(block.ptr().offset()))?;
-        op.free(PPtr::<PmU64>::new(old), owner(old))?;
-        op.prepare(self.pm().flush_words(words))?;
-        link(&self.pool, op, cell, block.ptr().offset()) // P2, LIN, DUR
     }
 
     /// Adds or replaces a record without reading the old value; returns `true` if the key is new.
@@ -328,17 +296,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         let Some(held) = self.hold(&key, |present| present)? else { return Ok(None) };
         let Held { node, found, change } = held;
         let Some(found) = found else { return Ok(None) };
-        let value = match value_of::<K, V, M>(&self.pool, found.other) {
-            Ok(value) => value,
-            Err(error) => {
+        let value = value_of::<K, V, M>(&self.pool, found.other);
+        let value = match value.map(|value| judge(&value).then_some(value)) {
+            Ok(Some(value)) => value,
+            refused => {
                 change.done();
-                return Err(error.into());
+                return Ok(refused?);
             }
         };
-        if !judge(&value) {
-            change.done();
-            return Ok(None);
-        }
         self.remove_found(&node, found)?;
         self.count(node.offset(), u64::MAX);
         // The other lines are read only when this one has become empty.
@@ -358,21 +323,10 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
     pub(crate) fn remove_found(&self, node: &Node<'_, LINES>, found: Found) -> Result<(), PmError> {
         let pm = self.pm();
         let line = found.place / LINE_PAIRS;
-        let cell = node.state_cell(line);
         let state = node.state(pm, line).without(found.place % LINE_PAIRS);
-        if !has_block::<K, V>() {
-            // P2, LIN: the state.
-            pm.store_word(cell, state.0);
-            let stored = pm.flush_words(words_of(cell));
-            pm.fence(stored)?; // DUR
-            return Ok(());
-        }
-        let mut op = self.pool.op()?;
-        // P1: the ticket.
-        op.free(PPtr::<PmU64>::new(found.other), owner_by_state(node, found.place))?;
-        op.prepare(Flushed::nothing())?;
-        // P2, LIN: the state.
-        link(&self.pool, op, cell, state.0) // DUR
+        // P1, P2, LIN: the state; DUR.
+        let block = has_block::<K, V>().then_some(found.other);
+        remove(&self.pool, owner_by_state(node, found.place), state.0, block, None)
     }
 }
 

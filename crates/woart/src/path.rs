@@ -10,10 +10,10 @@
 //! for all of them while the node's lock has the version at which it was entered.
 
 use pmindex_core::sync::{VersionGuard, VersionLock};
-use pmindex_core::{Medium, PmError, PmU64, Pool};
+use pmindex_core::{LINE, Medium, PPtr, PmError, PmU64, Pool};
 use pmindex_record::RecordBlock;
 
-use crate::layout::{Child, Digit};
+use crate::layout::{Child, Digit, Kind};
 use crate::node::Node;
 use crate::tree::Tree;
 
@@ -127,6 +127,7 @@ impl<M: Medium> Tree<M> {
         child: Child,
         from: &At<'t>,
     ) -> Result<Option<(Node<'t>, At<'t>)>, PmError> {
+        self.prefetch_rest(child);
         let count = self.locks.index_of(child.offset());
         let lock = &self.locks.all()[count];
         let at = At { lock: Some(lock), version: lock.begin_read(self.pm()), count };
@@ -134,6 +135,16 @@ impl<M: Medium> Tree<M> {
             return Ok(None);
         }
         Ok(Some((Node::at(&self.pool, child)?, at)))
+    }
+
+    /// Prefetches the children of a node of 16, which are behind the line with its bytes. A hint.
+    #[inline(always)]
+    fn prefetch_rest(&self, child: Child) {
+        if child.kind() == Some(Kind::N16) {
+            for line in 1..Kind::N16.words() * 8 / LINE {
+                self.pool.prefetch(PPtr::<PmU64>::new(child.offset() + (line * LINE) as u64));
+            }
+        }
     }
 
     /// Applies `read` to the leaf of a key; may call it more than once.
