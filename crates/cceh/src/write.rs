@@ -296,7 +296,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             }
         };
         loop {
-            if let Some(Some(old)) = self.hold(&key, |_| true, &put)? {
+            if let Some(Some(old)) = self.hold(&key, |_| true, put)? {
                 return Ok(old);
             }
         }
