@@ -4,9 +4,9 @@ use crate::report::Run;
 use crate::yardstick::Yardstick;
 
 /// In the order of appearance; distinguishable with colour blindness.
-const BRIGHT: [&str; 10] = [
+const BRIGHT: [&str; 16] = [
     "#2f6df6", "#e4572e", "#12a594", "#a24bd6", "#e0a100", "#d6336c", "#5b8c1a", "#0a86c9",
-    "#8a5a2b", "#6b6fe0",
+    "#8a5a2b", "#6b6fe0", "#00b4d8", "#9b3a30", "#8cc63f", "#c77dff", "#4a5fb0", "#f48f6a",
 ];
 /// Colours of peers: every hue once, softer than the bright ones, readable on white and on black. Lines of
 /// peers are dashed, too.
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn as_many_indexes_and_peers_as_there_are_have_colours_of_their_own() {
         let run = |index: String, peer| Run { index, peer, ..Run::default() };
-        let ours = (0..10).map(|n| run(format!("index {n}"), false));
+        let ours = (0..16).map(|n| run(format!("index {n}"), false));
         let peers = (0..12).map(|n| run(format!("peer {n}"), true));
         let runs: Vec<Run> =
             ours.chain(peers).chain([run(Yardstick::NAME.into(), false)]).collect();
