@@ -339,7 +339,10 @@ impl Twin {
         let first = state.pending.is_empty();
         state.pending.extend_from_slice(lines);
         state.fenced += lines.len() as u64;
-        if first {
+        // A batch begins while there is room for the lines that are fenced until its copies are made.
+        let many = !state.urgent && state.pending.len() >= self.limit / 4;
+        state.urgent |= many;
+        if first || many {
             self.write.notify_one();
         }
     }
@@ -476,8 +479,8 @@ impl Twin {
             if state.stop || state.lost.is_some() {
                 break;
             }
-            state.urgent = false;
             self.gather(&mut state, &mut copies);
+            state.urgent = false; // all that a thread may wait for is in this batch
             let mark = state.fenced;
             self.changed.notify_all(); // there is room
             let written = MutexGuard::unlocked(&mut state, || {
