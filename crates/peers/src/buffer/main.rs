@@ -27,10 +27,10 @@ struct Args {
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
     /// The MiB of memory of each store
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 16)]
     mib: u64,
     /// The milliseconds of a figure
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 300)]
     millis: u64,
     /// The MiB of pages for figure 4.8
     #[arg(long, default_value_t = 512)]
@@ -68,6 +68,8 @@ const MEMORY: &str = "
   the hot tenth.
 * LMDB cannot be bounded: its map is the page cache, so it has all memory of the machine. Unsynced it is on tmpfs, where its
   synchronisation costs nothing.
+
+With ten times the data the pool on the disk is left out: its loading takes minutes.
 ";
 
 fn run(args: &Args) -> Result<String, Fault> {

@@ -43,7 +43,7 @@ struct Sizes {
 }
 
 /// The ends of the intervals after the crash, in milliseconds.
-const MOMENTS: [u64; 7] = [25, 50, 100, 200, 500, 1000, 2000];
+const MOMENTS: [u64; 6] = [25, 50, 100, 200, 500, 1000];
 /// The interval in which transactions are counted.
 const SLICE: Duration = Duration::from_millis(5);
 

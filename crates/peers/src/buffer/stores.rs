@@ -68,7 +68,8 @@ pub(crate) fn create(
     folders: &Folders,
     opening: &Opening,
 ) -> Result<Box<dyn Records>, Fault> {
-    let mut store = open(system, folders, &Opening { synced: false, ..*opening }, true)?;
+    let unsynced = Opening { synced: false, on_tmpfs: true, ..*opening };
+    let mut store = open(system, folders, &unsynced, true)?;
     let (mut random, mut batch) = (Random::new(5), Vec::new());
     for key in 0..opening.records {
         let mut value = [0; VALUE];
@@ -79,7 +80,14 @@ pub(crate) fn create(
             batch.clear();
         }
     }
-    Ok(store)
+    if opening.on_tmpfs && !opening.synced {
+        return Ok(store);
+    }
+    drop(store);
+    if system == System::Lmdb {
+        std::fs::copy(folders.memory.join("data.mdb"), folders.disk.join("data.mdb"))?;
+    }
+    open(system, folders, opening, false)
 }
 
 /// Opens a store; with `new` an empty one.
@@ -153,7 +161,8 @@ impl Ours {
             System::Memory => pools.emulate_pm(true),
             _ => pools.journal(true).journal_bytes(32 << 20),
         };
-        let options = BufferOptions::new(opening.memory / 32 * 27 / 4096).staging(opening.memory / 64 / 4096);
+        let options =
+            BufferOptions::new(opening.memory / 32 * 27 / 4096).staging(opening.memory / 64 / 4096);
         let buffer = if new {
             // Pages are at least half full.
             FileDisk::create(
@@ -266,6 +275,13 @@ impl Lmdb {
         let env = heed::EnvOpenOptions::new().map_size(1 << 38).open(dir).map_err(lmdb)?;
         let records = env.create_database(None).map_err(lmdb)?;
         Ok(Self { env, records })
+    }
+}
+
+impl Drop for Lmdb {
+    fn drop(&mut self) {
+        // Otherwise opening the same path again returns this environment.
+        drop(self.env.clone().prepare_for_closing());
     }
 }
 
