@@ -57,7 +57,7 @@ figure 4.8 and drew 4.10 and 4.11.
 /// What each store is given.
 const MEMORY: &str = "
 * pmindex: a map of `pmindex-btree`. All of its memory is its pool: frames (27 parts of 32), log, staging area; beside
-  it 40 bytes of DRAM for each page of the disk. Its pages bypass the page cache (`O_DIRECT`). In memory (tmpfs), the pool
+  it 16 bytes of DRAM for each page of the disk and 40 for each frame. Its pages bypass the page cache (`O_DIRECT`). In memory (tmpfs), the pool
   outlives the process, as persistent memory outlives a power failure; on the disk, in mode `Journal`, its commits survive
   a power failure of this machine.
 * redb: `set_cache_size`; SQLite: `cache_size`, a write-ahead log, `synchronous` `OFF` or `FULL`. Every 5 ms the kernel's pages
