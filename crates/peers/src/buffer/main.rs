@@ -64,8 +64,8 @@ const MEMORY: &str = "
   of their files are dropped, or they would have all memory of the machine. redb's unsynced commits are `Durability::None`,
   every 4096th synchronises.
 * RocksDB: `db_bench` of Debian, which warns of its assertions; three quarters block cache, two write buffers of an eighth,
-  direct reads, flushes and compactions, no compression. Its zipfian keys are db_bench's power law, with as many accesses to
-  the hot tenth.
+  direct reads, flushes and compactions, no compression. Its zipfian keys are db_bench's power law, with nearly as many accesses
+  to the hot tenth.
 * LMDB cannot be bounded: its map is the page cache, so it has all memory of the machine. Unsynced it is on tmpfs, where its
   synchronisation costs nothing.
 

@@ -120,8 +120,8 @@ pub(crate) fn updates(scale: &Scale) -> Result<String, Fault> {
         factors.text()
     );
     text += "\n**The thesis**: a whole checksum costs more than a copy, and 8 partitions cost 1.3 to 4.9 times the \
-             bare update. **Here** the order is the same, but for the sum by differences, which the thesis has not: \
-             it reads the old words of the update and nothing else, so it does not grow with the page. It also \
+             bare update. **Here** a whole checksum costs more than a copy too, and 8 partitions pay off \
+             from 16 KiB on. The sum by differences, which the thesis has not, costs least: it reads the old words of the update and nothing else, so it does not grow with the page. It also \
              never blesses rot, which recomputing a partition does. The factors differ because the bare update \
              here is a miss of DRAM and not of Optane, and because the sum is a multiplicative one of 64 bits, \
              computed word by word, in place of a CRC by instruction. (The thesis calls its CRC one of 64 bits; \
