@@ -1,9 +1,10 @@
 //! Space is reused: after most records were removed, or all were replaced by others, the remaining records
-//! take at most twice the space of a fresh load. Tested for every kind of index except HART and SPTree with
-//! write buffers, which do not merge nodes yet, and SPTree with words, which takes 2.3 times as much when 5 %
-//! remain.
+//! take at most twice the space of a fresh load. Tested for the kinds of index that promise it, except HART with
+//! byte strings out of line, whose chunks of objects are given back only when they are empty.
 #![forbid(unsafe_code)]
 
+use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use pmindex::{AnyIndex, Index, Key, Kind, Pool, Value};
@@ -29,7 +30,7 @@ struct Churned<K: Key, V: Value> {
     value: fn(u64) -> V,
 }
 
-impl<K: Key + Ord, V: Value> Churned<K, V> {
+impl<K: Key + Ord + Hash, V: Value> Churned<K, V> {
     fn new(kind: Kind, key: fn(u64) -> K, value: fn(u64) -> V) -> Self {
         let pool = Arc::new(Pool::emulated(64 << 20).expect("memory"));
         let index = AnyIndex::create(&pool, "churned", kind).expect("room");
@@ -59,17 +60,24 @@ impl<K: Key + Ord, V: Value> Churned<K, V> {
     }
 
     /// That of a fresh load.
-    fn fresh(&self, records: std::ops::Range<u64>) -> Space {
+    fn fresh(&self, records: impl Iterator<Item = u64>) -> Space {
         let fresh = Self::new(self.kind, self.key, self.value);
         records.for_each(|n| fresh.insert(n));
         fresh.space()
+    }
+
+    /// Returns the bytes that it may take besides: segments of the write buffers' log that the next checkpoint
+    /// gives back.
+    fn slack(&self) -> u64 {
+        if self.kind == Kind::BufferedSpTree { 128 << 10 } else { 0 }
     }
 
     /// Checks that it takes at most twice as much as a fresh load.
     fn holds(&self, what: &str, fresh: Space) -> Space {
         let now = self.space();
         println!("{}, {what}: {now:?}, fresh {fresh:?}", self.kind);
-        assert!(now.live <= 2 * fresh.live, "{what}: {now:?}, fresh {fresh:?}");
+        let slack = 1000 * self.slack() / self.index.len().expect("intact");
+        assert!(now.live <= 2 * fresh.live + slack, "{what}: {now:?}, fresh {fresh:?}");
         // Some nodes wait for the next rebuild to be free.
         assert!(now.inners <= 2 * fresh.inners + 24, "{what}: {now:?}, fresh {fresh:?}");
         now
@@ -94,11 +102,14 @@ impl<K: Key + Ord, V: Value> Churned<K, V> {
         // Neighbours stay together: the remaining records are a range.
         let all = self.index.range(..).map(|record| record.expect("intact").0);
         let mut all: Vec<_> = all.collect();
-        all.drain(RECORDS as usize / 2..RECORDS as usize / 2 + 2000);
+        let stay: HashSet<_> =
+            all.drain(RECORDS as usize / 2..RECORDS as usize / 2 + 2000).collect();
         for key in &all {
             self.remove(key);
         }
-        self.holds("a range", self.fresh(0..2000));
+        let in_order_of_insertion =
+            (0..2 * (RECORDS + MOST)).filter(|&n| stay.contains(&(self.key)(n)));
+        self.holds("a range", self.fresh(in_order_of_insertion));
     }
 }
 
@@ -134,6 +145,10 @@ churn! {
     fastfair_words: FastFair, word, |n| n;
     fastfair_texts: FastFair, text, text;
     sptree_texts: SpTree, text, text;
+    sptree_words: SpTree, word, |n| n;
+    buffered_words: BufferedSpTree, word, |n| n;
+    buffered_texts: BufferedSpTree, text, text;
+    hart_words: Hart, word, |n| n;
     bztree_words: BzTree, word, |n| n;
     bztree_texts: BzTree, text, text;
 }

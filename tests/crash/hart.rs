@@ -24,6 +24,22 @@ fn loads(keys: u64) -> Vec<Plan<IndexOp>> {
     ]
 }
 
+/// A removal that leaves few records in a chunk, while others have room: the records are moved. Beside it, one of
+/// these is replaced, and removed.
+fn moves(keys: u64, removed: &[u64], moved: u64) -> Vec<Plan<IndexOp>> {
+    let (&last, before) = removed.split_last().expect("a key that is removed last");
+    let setup = (0..keys).map(|key| IndexOp::Insert(key, 30 + key));
+    let setup: Vec<IndexOp> = setup.chain(before.iter().map(|&key| IndexOp::Remove(key))).collect();
+    let tail = vec![IndexOp::Get(moved), IndexOp::Update(moved, 39), IndexOp::Remove(moved)];
+    let alone = vec![IndexOp::Remove(last), IndexOp::Update(moved, 38), IndexOp::Insert(last, 37)];
+    let beside =
+        vec![vec![IndexOp::Remove(last)], vec![IndexOp::Update(moved, 9), IndexOp::Remove(moved)]];
+    [vec![alone], beside]
+        .into_iter()
+        .map(|threads| Plan { setup: setup.clone(), threads, tail: tail.clone() })
+        .collect()
+}
+
 /// HART with 8-byte keys and values, four to a chunk of two lines, in several trees.
 pub(crate) struct HartWords;
 
@@ -45,7 +61,7 @@ impl CrashIndex for HartWords {
     }
 
     fn plans() -> Vec<Plan<IndexOp>> {
-        loads(Self::KEYS)
+        [loads(Self::KEYS), moves(Self::KEYS, &[0, 1, 4, 5], 6)].concat()
     }
 
     fn owns(site: &Location<'static>) -> bool {
@@ -74,7 +90,8 @@ impl CrashIndex for HartBytes {
     }
 
     fn plans() -> Vec<Plan<IndexOp>> {
-        loads(Self::KEYS)
+        // The moved record has a long key, and a value out of line.
+        [loads(Self::KEYS), moves(Self::KEYS, &[0, 2, 6, 4], 5)].concat()
     }
 
     fn owns(site: &Location<'static>) -> bool {

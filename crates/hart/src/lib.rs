@@ -85,6 +85,7 @@ mod recover;
 mod salvage;
 mod shutdown;
 mod sorted;
+mod sparse;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -4,8 +4,10 @@
 //! chunks, one after the other, and put each record into a **bin** by the first bits of its key; bins
 //! are lists of blocks of one arena. Then threads take bin after bin, sort it where it fits a cache,
 //! and build its trees at once. A bin has whole directory entries. Where the keys share too many bits
-//! for that, bins are only sorted by many, and the trees are built from them joined.
+//! for that, bins are only sorted by many, and the trees are built from them joined. Of a record that is there
+//! twice, in the middle of a [move](crate::sparse), one is dropped.
 
+use parking_lot::Mutex;
 use pmindex_art::Builder;
 use pmindex_core::{Arena, Mapped, Medium, PmError, PmU64, pm_struct};
 use pmindex_index::{Key, Shape, Value};
@@ -139,16 +141,21 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let share = chunks.len().div_ceil(if threads == 1 { 1 } else { 2 * threads }).max(1);
         let shares = chunks.chunks(share);
         let bins = Bins::new(chunks.len() * CHUNK, shares.len() * cut.bins)?;
-        let filled = on_threads(threads, shares, |share| self.read_chunks(share, cut, &bins))?;
-        let records = filled.iter().map(|(_, records)| records).sum();
+        let shared = Mutex::new(Vec::new());
+        let twins = Mutex::new(Vec::new());
+        let read = |share: &[_]| self.read_chunks(share, cut, &bins, &shared);
+        let filled = on_threads(threads, shares, read)?;
+        let records: usize = filled.iter().map(|(_, records)| records).sum();
         let all = 0..cut.bins;
-        let gather = |bin: usize, items: &mut Vec<Item>| {
+        let gather = |bin: usize, items: &mut Vec<Item>| -> Result<(), PmError> {
             items.clear();
             items.reserve(filled.iter().map(|(bins, _)| bins[bin].len()).sum());
             for (filled, _) in &filled {
                 bins.take(&filled[bin], items);
             }
             self.records.sort(items);
+            twins.lock().append(&mut self.drop_twins(items)?);
+            Ok(())
         };
         if cut.whole {
             // Some bins at a time, which use the same memory.
@@ -156,21 +163,24 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             on_threads(threads, all.step_by(len), |first| {
                 let (mut builder, mut items) = (self.nodes.builder(), Vec::new());
                 (first..cut.bins.min(first + len)).try_for_each(|bin| {
-                    gather(bin, &mut items);
+                    gather(bin, &mut items)?;
                     self.build_entries(&mut builder, &items)
                 })
             })?;
         } else {
             let sorted = on_threads(threads, all, |bin| {
                 let mut items = Vec::new();
-                gather(bin, &mut items);
+                gather(bin, &mut items)?;
                 Ok(items)
             })?;
             drop(filled);
             drop(bins);
             self.build_entries(&mut self.nodes.builder(), &sorted.concat())?;
         }
-        Ok((records, threads))
+        let twins = twins.into_inner();
+        let shared = shared.into_inner();
+        self.clear_twins(&twins, &shared)?;
+        Ok((records - twins.len(), threads))
     }
 
     /// Samples the keys, to cut them into bins.
@@ -190,6 +200,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         chunks: &[(u32, ChunkPtr)],
         cut: Cut,
         bins: &Bins,
+        shared: &Mutex<Vec<SlotRef>>,
     ) -> Result<(Vec<Bin>, usize), PmError> {
         let mut filled = vec![Bin { blocks: Vec::new(), last: BLOCK }; cut.bins];
         let mut records = 0;
@@ -200,7 +211,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             let live = self.live_of(number, chunk)?;
             self.chunks.set_taken(number, live);
             for at in Self::slots_of(chunk, live) {
-                self.mark_objects(at)?;
+                if self.mark_objects(at)?.is_some() {
+                    shared.lock().push(at);
+                }
                 let item = self.records.item(at)?;
                 bins.put(&mut filled[cut.bin(item.word())], item)?;
                 records += 1;
@@ -210,7 +223,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     }
 
     /// Returns the records of a chunk that these bits say.
-    fn slots_of(chunk: ChunkPtr, mut left: u64) -> impl Iterator<Item = SlotRef> {
+    pub(crate) fn slots_of(chunk: ChunkPtr, mut left: u64) -> impl Iterator<Item = SlotRef> {
         std::iter::from_fn(move || {
             let slot = left.trailing_zeros() as usize;
             left &= left.checked_sub(1)?;
@@ -227,14 +240,17 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
     }
 
-    /// Marks the objects that a record leads to.
+    /// Marks the objects that a record leads to; returns those that were marked.
     #[inline(always)]
-    fn mark_objects(&self, at: SlotRef) -> Result<(), PmError> {
+    fn mark_objects(&self, at: SlotRef) -> Result<Option<SlotRef>, PmError> {
         let objects = self.objects_of(at)?;
+        let mut shared = None;
         for object in [objects.key, objects.value].into_iter().flatten() {
-            self.chunks.mark(&self.pool, object.at, object.words)?;
+            if !self.chunks.mark(&self.pool, object.at, object.words)? {
+                shared = Some(object.at);
+            }
         }
-        Ok(())
+        Ok(shared)
     }
 
     /// Phase 4: builds the trees of items in order, which have whole directory entries.

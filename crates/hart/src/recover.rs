@@ -12,7 +12,8 @@
 //! | 5 | chunks without anything live are given back | one thread |
 //!
 //! Nothing but phases 1 and 5 writes to the pool, and each of their steps is one ticket, so opening
-//! may be interrupted anywhere. What was handed out and not committed is free because nothing says
+//! may be interrupted anywhere. (After phase 4 the bits of records that a [move](crate::sparse) left there twice
+//! are cleared, which may be interrupted too.) What was handed out and not committed is free because nothing says
 //! otherwise.
 
 use std::sync::Arc;

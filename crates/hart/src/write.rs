@@ -170,7 +170,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// instruction. If another thread holds them, the removal is made durable first, then waits.
     ///
     /// # Cost
-    /// 1 line, 1 fence. A chunk that empties is given back: 2 fences more.
+    /// 1 line, 1 fence. A chunk that empties is given back: 2 fences more. While more than 2/5 of the slots for
+    /// records are free, now and then the records left in a chunk are [moved](crate::sparse) to others: 2 fences
+    /// and their lines more.
     #[inline]
     pub fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.remove_inner(key, |_| true).noted(&self.pool)
@@ -235,12 +237,12 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
         std::mem::forget(restore);
         self.count(probe.hash(), u64::MAX);
-        let released = self
-            .chunks
-            .release_record(&self.pool, slot, line, record_words::<K>())
-            .and_then(|()| self.release_objects(objects));
-        DurabilityLost::after_the_write(released)?;
+        let sparse = self.chunks.release_record(&self.pool, slot, line, record_words::<K>())?;
+        DurabilityLost::after_the_write(self.release_objects(objects))?;
         drop(guard);
+        if let Some(number) = sparse {
+            self.empty_chunk(number);
+        }
         Ok(Some(value))
     }
 
@@ -339,7 +341,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
 
     /// Returns its line word.
     #[inline(always)]
-    fn line_word(&self, slot: SlotRef) -> Result<LineWord, PmError> {
+    pub(crate) fn line_word(&self, slot: SlotRef) -> Result<LineWord, PmError> {
         Ok(LineWord::new(self.pm().load_word(self.line_cell(slot)?)))
     }
 
@@ -520,7 +522,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             tree.pm().fence(cleared)?; // durable before: reuse
         }
         let line = tree.line_word(self.slot)?;
-        tree.chunks.release_record(&tree.pool, self.slot, line, record_words::<K>())?;
+        let _ = tree.chunks.release_record(&tree.pool, self.slot, line, record_words::<K>())?;
         tree.release_objects(self.objects)
     }
 }

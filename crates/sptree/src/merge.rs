@@ -42,15 +42,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
     /// Returns `true` if a Bnode whose last removal left `len` records looks for a neighbour to merge with: not after
-    /// every removal.
+    /// every removal. So Bnodes whose records go at random keep more than 3/8 of theirs in the mean, where a load
+    /// in random order fills 0.7.
     #[inline(always)]
     pub(crate) const fn may_merge(len: usize) -> bool {
-        len <= LEAF / 4 && len.is_multiple_of(if LEAF < 32 { 1 } else { LEAF / 16 })
+        len <= LEAF * 3 / 8 && len.is_multiple_of(if LEAF < 32 { 1 } else { LEAF / 16 })
     }
 
-    /// Returns `true` if two neighbours with `left` and `right` records merge.
+    /// Returns `true` if two neighbours with `left` and `right` records merge: a quarter stays free, so that the
+    /// next inserts do not split the Bnode again.
     const fn should_merge(left: usize, right: usize) -> bool {
-        right == 0 || left + right <= LEAF / 2
+        right == 0 || left + right <= LEAF * 3 / 4
     }
 
     /// Merges the Bnode of a key with a neighbour, if one of them is small enough. If that fails (the pool is

@@ -17,6 +17,8 @@ use super::table::{Table, free_chunk, free_segments, make_chunk};
 
 /// Hands: more than threads that write at once without waiting.
 const HANDS: usize = 16;
+/// Chunks that are looked at to see how many slots are free.
+const SAMPLE: u32 = 32;
 
 /// A hand on lines of its own.
 #[derive(Debug, Default)]
@@ -52,10 +54,46 @@ pub(crate) struct Chunks {
     instance: u64,
     /// The hand that the next thread begins with.
     next_hand: AtomicU64,
+    /// The chunk that the next sample begins with.
+    next_sample: AtomicU64,
 }
 
 fn corrupt(what: &'static str, offset: u64) -> PmError {
     PmError::Corrupt { what, offset }
+}
+
+/// Whether a chunk with these bits may be worth emptying: it is on its shelf, at most 5/8 of its slots are
+/// taken, and it was not looked at for some removals.
+#[inline(always)]
+fn is_sparse(taken: u64, shape: ChunkShape) -> bool {
+    let (count, slots) = ((taken & shape.all()).count_ones() as usize, shape.slots());
+    taken & ON_SHELF != 0 && 8 * count <= 5 * slots && (slots < 8 || count.is_multiple_of(4))
+}
+
+/// A chunk of records that is emptied: no slot of it is taken meanwhile. Dropped, it is given back if it is
+/// empty, else put back on its shelf.
+#[must_use]
+pub(crate) struct Sparse<'p, M: Medium> {
+    chunks: &'p Chunks,
+    pool: &'p Pool<M>,
+    number: u32,
+    pub(crate) base: ChunkPtr,
+    /// The slots that were live or handed out when it was taken.
+    pub(crate) taken: u64,
+}
+
+impl<M: Medium> Drop for Sparse<'_, M> {
+    fn drop(&mut self) {
+        let (states, shape) = (&self.chunks.states, self.chunks.records);
+        let mut rack = self.pool.pm().lock(&self.chunks.shelves[0]);
+        let taken = states.change_taken(self.number, Rmw::And(!IN_HAND)) & shape.all();
+        if taken == 0 {
+            drop(rack);
+            self.chunks.recycle(self.pool, self.number, shape);
+        } else if taken != shape.all() {
+            rack.put(states, self.number);
+        }
+    }
 }
 
 impl Chunks {
@@ -71,6 +109,7 @@ impl Chunks {
             records,
             instance: INSTANCES.fetch_add(1, Relaxed),
             next_hand: AtomicU64::new(0),
+            next_sample: AtomicU64::new(0),
         })
     }
 
@@ -320,7 +359,8 @@ impl Chunks {
         Ok(())
     }
 
-    /// As [`release_object`](Self::release_object), for a record whose bit is clear, durably.
+    /// As [`release_object`](Self::release_object), for a record whose bit is clear, durably. Returns the
+    /// number of its chunk if it is time to look whether that should be [emptied](super::Sparse).
     #[inline(always)]
     pub(crate) fn release_record<M: Medium>(
         &self,
@@ -328,13 +368,15 @@ impl Chunks {
         at: SlotRef,
         line: LineWord,
         words: usize,
-    ) -> Result<(), PmError> {
-        self.release(pool, at, self.number_of_record(at, line, words)?);
-        Ok(())
+    ) -> Result<Option<u32>, PmError> {
+        let number = self.number_of_record(at, line, words)?;
+        let left = self.release(pool, at, number);
+        Ok(is_sparse(left, self.records).then_some(number))
     }
 
+    /// Returns the bits of the chunk, if it is on its shelf.
     #[inline(always)]
-    fn release<M: Medium>(&self, pool: &Pool<M>, at: SlotRef, number: u32) {
+    fn release<M: Medium>(&self, pool: &Pool<M>, at: SlotRef, number: u32) -> u64 {
         let states = &self.states;
         let shape = states.shape(number);
         if self.room_for(shape).is_some() {
@@ -344,17 +386,17 @@ impl Chunks {
             while taken & IN_HAND != 0 || taken & ON_SHELF != 0 && taken & !bit & shape.all() != 0 {
                 pool.pm().yield_point();
                 if states.cas_taken(number, taken, taken & !bit) {
-                    return;
+                    return taken & !bit;
                 }
                 taken = states.taken(number);
             }
         }
-        self.release_and_move(pool, at, number);
+        self.release_and_move(pool, at, number)
     }
 
     /// As [`release`](Self::release), of a chunk that may have to be put on its shelf or given back.
     #[inline(never)]
-    fn release_and_move<M: Medium>(&self, pool: &Pool<M>, at: SlotRef, number: u32) {
+    fn release_and_move<M: Medium>(&self, pool: &Pool<M>, at: SlotRef, number: u32) -> u64 {
         let states = &self.states;
         let shape = states.shape(number);
         if let Some(rack) = self.room_for(shape) {
@@ -362,19 +404,63 @@ impl Chunks {
             let mut rack = pool.pm().lock(rack);
             let taken = states.change_taken(number, Rmw::And(!bit)) & !bit;
             if taken & IN_HAND != 0 {
-                return;
+                return taken;
             }
             if taken & shape.all() != 0 {
                 if taken & ON_SHELF == 0 {
                     rack.put(states, number);
                 }
-                return;
+                return taken | ON_SHELF;
             }
             if taken & ON_SHELF != 0 {
                 rack.take_off(states, number);
             }
         }
         self.recycle(pool, number, shape);
+        0
+    }
+
+    /// Takes a sparse chunk of records from its shelf, from which no slot can be taken then; `None` if it is
+    /// not there, if it is the only one, or if chunks of records have little room.
+    pub(crate) fn take_sparse<'p, M: Medium>(
+        &'p self,
+        pool: &'p Pool<M>,
+        number: u32,
+    ) -> Option<Sparse<'p, M>> {
+        if !self.is_roomy(pool.pm()) {
+            return None;
+        }
+        let (states, state) = (&self.states, self.states.get(number));
+        let mut rack = pool.pm().lock(&self.shelves[0]);
+        let (base, taken) = (states.dram.load(&state.base), states.taken(number));
+        if base == 0 || states.shape(number) != self.records {
+            return None; // it has been given back meanwhile
+        }
+        if !is_sparse(taken, self.records) || rack.chunks().len() < 2 {
+            return None;
+        }
+        rack.take_off(states, number);
+        let taken = states.change_taken(number, Rmw::Or(IN_HAND)) & self.records.all();
+        Some(Sparse { chunks: self, pool, number, base: ChunkPtr::new(base), taken })
+    }
+
+    /// Whether more than 2/5 of the slots for records are free, by a sample of the chunks.
+    fn is_roomy(&self, pm: &impl Medium) -> bool {
+        let known = pm.lock(&self.table).next;
+        let sample = known.min(SAMPLE);
+        let from = self.next_sample.fetch_add(u64::from(sample), Relaxed);
+        let (mut taken, mut slots) = (0, 0);
+        for i in 0..u64::from(sample) {
+            let number = ((from + i) % u64::from(known)) as u32;
+            let (shape, bits) = (self.states.shape(number), self.states.taken(number));
+            let exists = self.states.dram.load(&self.states.get(number).base) != 0;
+            // All slots of a chunk in a hand count as taken.
+            if exists && shape == self.records && bits & IN_HAND == 0 {
+                taken += (bits & shape.all()).count_ones() as usize;
+                slots += shape.slots();
+            }
+        }
+        5 * taken < 3 * slots
     }
 
     /// Frees a chunk that no other thread can reach. If that fails (the pool is full), it stays.
@@ -434,18 +520,20 @@ impl Chunks {
         *table = Table::default();
     }
 
-    /// Marks a slot as taken; an error if it was already: two records share it.
+    /// Marks the slot of an object as taken; returns `false` if it was already.
     pub(crate) fn mark<M: Medium>(
         &self,
         pool: &Pool<M>,
         at: SlotRef,
         slot_words: usize,
-    ) -> Result<(), PmError> {
+    ) -> Result<bool, PmError> {
         let number = self.number_of(pool, at, slot_words)?;
-        if self.states.shape(number).is_objects() && self.states.mark(number, at.slot()) {
-            return Ok(());
-        }
-        Err(corrupt("an object of no record, or of two", at.offset()))
+        Ok(self.states.mark(number, at.slot()))
+    }
+
+    /// Frees the slot of a record that was marked.
+    pub(crate) fn unmark(&self, number: u32, slot: usize) {
+        self.states.change_taken(number, Rmw::And(!(1 << slot)));
     }
 
     /// Sets which slots of a chunk are taken.

@@ -20,6 +20,9 @@
 //! slots. A thread goes on with the hand it had last, so writers rarely write to one line. Chunks with free slots that no hand
 //! holds, and those of objects, are on the **shelf** of their shape.
 //!
+//! A chunk of records of which few are taken, while most slots of records are free, leaves its shelf to be
+//! [emptied](crate::sparse).
+//!
 //! # Lock order
 //!
 //! A hand (never waited for: there are several), a shelf, the table. Taken behind key locks, before
@@ -29,5 +32,5 @@ mod chunks;
 mod shelf;
 mod table;
 
-pub(crate) use chunks::{Chunks, Hand};
+pub(crate) use chunks::{Chunks, Hand, Sparse};
 pub(crate) use table::{free_chunk, free_segments, link};
