@@ -149,6 +149,7 @@ churn! {
     buffered_words: BufferedSpTree, word, |n| n;
     buffered_texts: BufferedSpTree, text, text;
     hart_words: Hart, word, |n| n;
+    hart_texts: Hart, text, text;
     bztree_words: BzTree, word, |n| n;
     bztree_texts: BzTree, text, text;
 }

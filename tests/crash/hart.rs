@@ -91,7 +91,12 @@ impl CrashIndex for HartBytes {
 
     fn plans() -> Vec<Plan<IndexOp>> {
         // The moved record has a long key, and a value out of line.
-        [loads(Self::KEYS), moves(Self::KEYS, &[0, 2, 6, 4], 5)].concat()
+        [
+            loads(Self::KEYS),
+            moves(Self::KEYS, &[0, 2, 6, 4], 5),
+            moves(Self::KEYS, &[0, 2, 6, 8, 4], 3),
+        ]
+        .concat()
     }
 
     fn owns(site: &Location<'static>) -> bool {

@@ -30,7 +30,7 @@ pub(crate) fn plans() -> Vec<Plan<IndexOp>> {
         tail: inserts([4, 5, 6, 7]),
     };
     let mut setup = inserts([0, 2, 4, 7, 8]);
-    setup.extend([IndexOp::Remove(0), IndexOp::Remove(2)]);
+    setup.push(IndexOp::Remove(0));
     let lost = Plan { setup, threads: vec![inserts([1])], tail: vec![IndexOp::Remove(8)] };
     vec![refused, lost]
 }

@@ -46,6 +46,7 @@
 //! |           | P2 | the value word (LIN) | return (DUR), reuse of the old object |
 //! | remove    | P2 | its bit is cleared (LIN: its place in the tree, after it) | return (DUR), reuse of the slots |
 //!
+//! A removal that leaves a chunk sparse may move records and objects to others; see [`sparse`].
 //! An image of the trees is saved by [`Hart::close`], so that the next opening builds none.
 //! Chunks come and go by tickets of the pool's allocator; see [`epalloc`].
 //!

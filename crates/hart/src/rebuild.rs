@@ -141,9 +141,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let share = chunks.len().div_ceil(if threads == 1 { 1 } else { 2 * threads }).max(1);
         let shares = chunks.chunks(share);
         let bins = Bins::new(chunks.len() * CHUNK, shares.len() * cut.bins)?;
-        let shared = Mutex::new(Vec::new());
+        let sharing = Mutex::new(Vec::new());
         let twins = Mutex::new(Vec::new());
-        let read = |share: &[_]| self.read_chunks(share, cut, &bins, &shared);
+        let read = |share: &[_]| self.read_chunks(share, cut, &bins, &sharing);
         let filled = on_threads(threads, shares, read)?;
         let records: usize = filled.iter().map(|(_, records)| records).sum();
         let all = 0..cut.bins;
@@ -178,8 +178,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             self.build_entries(&mut self.nodes.builder(), &sorted.concat())?;
         }
         let twins = twins.into_inner();
-        let shared = shared.into_inner();
-        self.clear_twins(&twins, &shared)?;
+        let sharing = sharing.into_inner();
+        self.clear_twins(&twins, &sharing)?;
         Ok((records - twins.len(), threads))
     }
 
@@ -200,7 +200,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         chunks: &[(u32, ChunkPtr)],
         cut: Cut,
         bins: &Bins,
-        shared: &Mutex<Vec<SlotRef>>,
+        sharing: &Mutex<Vec<SlotRef>>,
     ) -> Result<(Vec<Bin>, usize), PmError> {
         let mut filled = vec![Bin { blocks: Vec::new(), last: BLOCK }; cut.bins];
         let mut records = 0;
@@ -212,7 +212,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             self.chunks.set_taken(number, live);
             for at in Self::slots_of(chunk, live) {
                 if self.mark_objects(at)?.is_some() {
-                    shared.lock().push(at);
+                    sharing.lock().push(at);
                 }
                 let item = self.records.item(at)?;
                 bins.put(&mut filled[cut.bin(item.word())], item)?;
@@ -244,13 +244,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     #[inline(always)]
     fn mark_objects(&self, at: SlotRef) -> Result<Option<SlotRef>, PmError> {
         let objects = self.objects_of(at)?;
-        let mut shared = None;
+        let mut sharing = None;
         for object in [objects.key, objects.value].into_iter().flatten() {
             if !self.chunks.mark(&self.pool, object.at, object.words)? {
-                shared = Some(object.at);
+                sharing = Some(object.at);
             }
         }
-        Ok(shared)
+        Ok(sharing)
     }
 
     /// Phase 4: builds the trees of items in order, which have whole directory entries.

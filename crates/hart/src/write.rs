@@ -122,7 +122,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let key = KeyBytes::of(&probe);
         let Some(held) = self.hold(&probe, &key, |present| present)? else { return Ok(false) };
         let Some(slot) = held.slot else { return Ok(false) };
-        self.update_held(slot, &datum)?;
+        let tidy = self.update_held(slot, &datum)?;
+        drop(held.guard);
+        if tidy {
+            self.move_objects();
+        }
         Ok(true)
     }
 
@@ -156,7 +160,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let Some(held) = self.hold(&probe, &key, |_| true)? else { return Ok(None) };
         if let Some(slot) = held.slot {
             let old = read(slot)?;
-            self.update_held(slot, &datum)?;
+            let tidy = self.update_held(slot, &datum)?;
+            drop(held.guard);
+            if tidy {
+                self.move_objects();
+            }
             return Ok(Some(old));
         }
         self.insert_held(held, &Incoming { probe: &probe, key: &key, datum: &datum })?;
@@ -238,10 +246,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         std::mem::forget(restore);
         self.count(probe.hash(), u64::MAX);
         let sparse = self.chunks.release_record(&self.pool, slot, line, record_words::<K>())?;
-        DurabilityLost::after_the_write(self.release_objects(objects))?;
+        let tidy = Self::after_the_write(self.release_objects(objects))?;
         drop(guard);
         if let Some(number) = sparse {
             self.empty_chunk(number);
+        }
+        if tidy {
+            self.move_objects();
         }
         Ok(Some(value))
     }
@@ -294,13 +305,22 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(Some(ObjectSlot { at, words: self.records.object_slot_words(at)? }))
     }
 
-    /// Takes the slots of objects back.
+    /// Takes the slots of objects back; returns whether it is time to [move](Self::move_objects) some.
     #[inline(always)]
-    pub(crate) fn release_objects(&self, objects: Objects) -> Result<(), PmError> {
+    pub(crate) fn release_objects(&self, objects: Objects) -> Result<bool, PmError> {
+        let mut tidy = false;
         for object in [objects.key, objects.value].into_iter().flatten() {
-            self.chunks.release_object(&self.pool, object.at, object.words)?;
+            tidy |= self.chunks.release_object(&self.pool, object.at, object.words)?;
         }
-        Ok(())
+        Ok(tidy)
+    }
+
+    /// See [`DurabilityLost::after_the_write`].
+    #[inline(always)]
+    fn after_the_write(released: Result<bool, PmError>) -> Result<bool, PmError> {
+        let tidy = matches!(released, Ok(true));
+        DurabilityLost::after_the_write(released.map(drop))?;
+        Ok(tidy)
     }
 
     /// Changes bits of a record's line and flushes it.
@@ -350,9 +370,10 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(self.line_word(slot)?.live() & Self::bit_of(slot) != 0)
     }
 
-    /// Replaces the value of a record whose key's lock is held.
+    /// Replaces the value of a record whose key's lock is held; returns as
+    /// [`release_objects`](Self::release_objects).
     #[inline(always)]
-    fn update_held(&self, slot: SlotRef, datum: &EncodedValue<'_, V>) -> Result<(), PmError> {
+    fn update_held(&self, slot: SlotRef, datum: &EncodedValue<'_, V>) -> Result<bool, PmError> {
         let mut object = None;
         match self.replace_value(slot, datum, &mut object) {
             Ok(old) => {
@@ -360,7 +381,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
                 let released = self
                     .object_slot(value)
                     .and_then(|value| self.release_objects(Objects { key: None, value }));
-                DurabilityLost::after_the_write(released)
+                Self::after_the_write(released)
             }
             Err(error) => self.give_up_object(object, error),
         }
@@ -370,7 +391,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// pointer to it, durable failed, and the medium put the old value word back.
     #[cold]
     #[inline(never)]
-    fn give_up_object(&self, value: Option<ObjectSlot>, error: PmError) -> Result<(), PmError> {
+    fn give_up_object(&self, value: Option<ObjectSlot>, error: PmError) -> Result<bool, PmError> {
         self.release_objects(Objects { key: None, value })?;
         Err(error)
     }
@@ -412,7 +433,7 @@ pub(crate) struct Pending<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, c
 {
     tree: &'t Hart<K, V, M, CHUNK, PREFIX>,
     pub(crate) slot: SlotRef,
-    objects: Objects,
+    pub(crate) objects: Objects,
     /// `true` if its `live` bit may be set.
     pub(crate) live: bool,
 }
@@ -523,7 +544,7 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
         let line = tree.line_word(self.slot)?;
         let _ = tree.chunks.release_record(&tree.pool, self.slot, line, record_words::<K>())?;
-        tree.release_objects(self.objects)
+        tree.release_objects(self.objects).map(drop)
     }
 }
 

@@ -56,6 +56,10 @@ pub(crate) struct Chunks {
     next_hand: AtomicU64,
     /// The chunk that the next sample begins with.
     next_sample: AtomicU64,
+    /// The chunk whose records are visited next.
+    next_visit: AtomicU64,
+    /// How many times records are not visited: the last number, and the 8 bits that are left of it.
+    wait: AtomicU64,
 }
 
 fn corrupt(what: &'static str, offset: u64) -> PmError {
@@ -110,6 +114,8 @@ impl Chunks {
             instance: INSTANCES.fetch_add(1, Relaxed),
             next_hand: AtomicU64::new(0),
             next_sample: AtomicU64::new(0),
+            next_visit: AtomicU64::new(0),
+            wait: AtomicU64::new(0),
         })
     }
 
@@ -345,7 +351,8 @@ impl Chunks {
     }
 
     /// Takes the slot of an object back. Nothing durable leads to it any more. A chunk without slots
-    /// in use is given back to the pool.
+    /// in use is given back to the pool. Returns `true` if it is time to look whether objects should be
+    /// [moved](crate::sparse).
     ///
     /// # Cost
     /// Now and then 2 fences.
@@ -354,9 +361,60 @@ impl Chunks {
         pool: &Pool<M>,
         at: SlotRef,
         slot_words: usize,
-    ) -> Result<(), PmError> {
-        self.release(pool, at, self.number_of(pool, at, slot_words)?);
-        Ok(())
+    ) -> Result<bool, PmError> {
+        let number = self.number_of(pool, at, slot_words)?;
+        let shape = self.states.shape(number);
+        let left = self.release(pool, at, number);
+        Ok(is_sparse(left, shape) && self.is_before_last(pool.pm(), number, shape))
+    }
+
+    /// Whether a chunk of objects is on its shelf, and new objects go to another one.
+    fn is_before_last(&self, pm: &impl Medium, number: u32, shape: ChunkShape) -> bool {
+        let rack = self.room_for(shape).map(|rack| pm.lock(rack));
+        rack.is_some_and(|rack| {
+            self.states.taken(number) & ON_SHELF != 0 && rack.last() != Some(number)
+        })
+    }
+
+    /// Whether it is time to visit records: not soon after visits that found no object to move.
+    pub(crate) fn may_visit(&self) -> bool {
+        let wait = self.wait.load(Relaxed);
+        self.wait.store(wait & !0xff | (wait & 0xff).saturating_sub(1), Relaxed);
+        wait & 0xff == 0
+    }
+
+    /// Notes whether visits have found an object to move: each time that they do not, the next ones wait for
+    /// twice as long.
+    pub(crate) fn note_visited(&self, moved: bool) {
+        let last = self.wait.load(Relaxed) >> 8;
+        let next = if moved { 0 } else { (2 * last + 1).min(127) };
+        self.wait.store(next << 8 | next, Relaxed);
+    }
+
+    /// Whether an object should be moved: few are left in its chunk, and another chunk has room.
+    pub(crate) fn is_movable<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        at: SlotRef,
+        slot_words: usize,
+    ) -> bool {
+        let Ok(number) = self.number_of(pool, at, slot_words) else { return false };
+        let (taken, shape) = (self.states.taken(number), self.states.shape(number));
+        let few = 8 * (taken & shape.all()).count_ones() as usize <= 5 * shape.slots();
+        taken & ON_SHELF != 0 && few && self.is_before_last(pool.pm(), number, shape)
+    }
+
+    /// Returns the next chunk of records in turn, and the slots that are live or handed out.
+    pub(crate) fn next_visited(&self, pm: &impl Medium) -> Option<(ChunkPtr, u64)> {
+        let known = pm.lock(&self.table).next;
+        for _ in 0..known.min(SAMPLE) {
+            let number = (self.next_visit.fetch_add(1, Relaxed) % u64::from(known)) as u32;
+            let base = self.states.dram.load(&self.states.get(number).base);
+            if base != 0 && self.states.shape(number) == self.records {
+                return Some((ChunkPtr::new(base), self.states.taken(number) & self.records.all()));
+            }
+        }
+        None
     }
 
     /// As [`release_object`](Self::release_object), for a record whose bit is clear, durably. Returns the
@@ -427,7 +485,7 @@ impl Chunks {
         pool: &'p Pool<M>,
         number: u32,
     ) -> Option<Sparse<'p, M>> {
-        if !self.is_roomy(pool.pm()) {
+        if !self.are_roomy(pool.pm(), false) {
             return None;
         }
         let (states, state) = (&self.states, self.states.get(number));
@@ -444,23 +502,24 @@ impl Chunks {
         Some(Sparse { chunks: self, pool, number, base: ChunkPtr::new(base), taken })
     }
 
-    /// Whether more than 2/5 of the slots for records are free, by a sample of the chunks.
-    fn is_roomy(&self, pm: &impl Medium) -> bool {
+    /// Whether more than 2/5 of the chunks of records, or 1/3 of those of objects, is free, by a sample of the
+    /// chunks. (Chunks of objects that are visited late stay for a while.)
+    pub(crate) fn are_roomy(&self, pm: &impl Medium, objects: bool) -> bool {
         let known = pm.lock(&self.table).next;
         let sample = known.min(SAMPLE);
         let from = self.next_sample.fetch_add(u64::from(sample), Relaxed);
-        let (mut taken, mut slots) = (0, 0);
+        let (mut taken, mut all) = (0, 0);
         for i in 0..u64::from(sample) {
             let number = ((from + i) % u64::from(known)) as u32;
             let (shape, bits) = (self.states.shape(number), self.states.taken(number));
             let exists = self.states.dram.load(&self.states.get(number).base) != 0;
             // All slots of a chunk in a hand count as taken.
-            if exists && shape == self.records && bits & IN_HAND == 0 {
-                taken += (bits & shape.all()).count_ones() as usize;
-                slots += shape.slots();
+            if exists && shape.is_objects() == objects && bits & IN_HAND == 0 {
+                taken += shape.slot_words() * (bits & shape.all()).count_ones() as usize;
+                all += shape.slot_words() * shape.slots();
             }
         }
-        5 * taken < 3 * slots
+        if objects { 3 * taken < 2 * all } else { 5 * taken < 3 * all }
     }
 
     /// Frees a chunk that no other thread can reach. If that fails (the pool is full), it stays.
@@ -531,7 +590,7 @@ impl Chunks {
         Ok(self.states.mark(number, at.slot()))
     }
 
-    /// Frees the slot of a record that was marked.
+    /// Frees a slot that was marked.
     pub(crate) fn unmark(&self, number: u32, slot: usize) {
         self.states.change_taken(number, Rmw::And(!(1 << slot)));
     }

@@ -147,9 +147,7 @@ fn nor_of_an_updated_record_there() {
 #[test]
 fn nor_of_a_merged_one() {
     let (pool, tree) = tree_of([0, 2, 4, 7, 8].into_iter()); // 7 and 8 in the second Bnode
-    for key in [0, 2] {
-        assert!(tree.remove(&key).expect("intact").is_some());
-    }
+    assert!(tree.remove(&0).expect("intact").is_some());
     assert!(tree.try_insert(&1, &10).expect("room").is_ok());
     assert_eq!(bnode_of(&tree, 1).last_inserted(tree.pm()), Some(0));
     assert!(tree.remove(&1).expect("intact").is_some());
@@ -157,7 +155,7 @@ fn nor_of_a_merged_one() {
     assert_eq!(tree.leaves.middle.next(tree.leaves.middle.get(tree.head)), NONE, "8 has moved");
     assert_eq!(Slot::<u64, u64>::key(&pool, bnode_of(&tree, 8).slot(0)).expect("intact"), 8);
     let tree = reopen(&pool, tree);
-    assert_holds(&tree, [4, 8].into_iter());
+    assert_holds(&tree, [2, 4, 8].into_iter());
 }
 
 #[test]
