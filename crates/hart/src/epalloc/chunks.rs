@@ -379,8 +379,9 @@ impl Chunks {
     /// Whether it is time to visit records: not soon after visits that found no object to move.
     pub(crate) fn may_visit(&self) -> bool {
         let wait = self.wait.load(Relaxed);
-        self.wait.store(wait & !0xff | (wait & 0xff).saturating_sub(1), Relaxed);
-        wait & 0xff == 0
+        let (last, left) = (wait >> 8, wait & 0xff);
+        self.wait.store(last << 8 | left.saturating_sub(1), Relaxed);
+        left == 0
     }
 
     /// Notes whether visits have found an object to move: each time that they do not, the next ones wait for
