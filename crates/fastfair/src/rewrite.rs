@@ -148,7 +148,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(Some(inserted))
     }
 
-    /// Steps P1 to P3; `false` if nothing was written, since another node has the left neighbour.
+    /// Steps P1 to P3; `false` if nothing was written, since another node has the left neighbour, or the lock of
+    /// the new leaf is taken.
     fn replace_held(
         &self,
         left: &Leaf<'_, K, V, LEAF>,
@@ -177,6 +178,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             filled = filled.and(pm.stream_words(words, &image.words[..leaf_words(LEAF)]));
             made.push((block, low));
         }
+        // The first new leaf is locked until the second is known, which nobody merges before.
+        let lock = self.lock_of(next);
+        let is_held =
+            [left, old].iter().any(|leaf| std::ptr::eq(lock, self.lock_of(leaf.offset())));
+        let mut first = None;
+        if made.len() > 1 && !is_held {
+            first = lock.try_lock(pm);
+            if first.is_none() {
+                return Ok(false);
+            }
+        }
         for (block, _) in &made {
             let owner = Owner { word: left.next_cell(), mask: u64::MAX, expect: next };
             op.allocate(block, owner)?;
@@ -190,13 +202,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         for (block, low) in made.iter().rev() {
             let separator = Separator { word: *low, block: 0 };
             let leaf = block.ptr().offset();
-            if let Err(error) = self.make_known(&Sought::of_word(*low), separator, leaf, &[]) {
-                // Searches for the second leaf go on from the first.
+            if self.make_known(&Sought::of_word(*low), separator, leaf, &[]).is_err() {
+                // The records are there. Searches come from the left neighbour, or from the first leaf, until the
+                // next writer has finished this.
                 let first = self.leaf(next)?;
                 pm.store_word(first.state_cell(), LeafState::of_era(0).into_word());
-                return Err(error);
+                break;
             }
         }
+        drop(first);
         Ok(true)
     }
 }

@@ -114,7 +114,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Leads searches for the keys of a leaf to its left neighbour, if both have one parent, until another leaf with
     /// the same low is [made known](Self::make_known); returns the changed word, which the caller flushes. The
-    /// locks of both are held, and what is found by the old word meanwhile is invalid after that.
+    /// locks of both are held, and what is found by the old word meanwhile is invalid after that. `None` also if
+    /// another thread changes the inner nodes: it may wait for an operation slot, and the caller has one.
     pub(crate) fn hide(
         &self,
         low: &Sought<'_>,
@@ -122,7 +123,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         leaf: u64,
     ) -> Result<Option<&PmU64>, PmError> {
         let pm = self.pm();
-        let _writer = pm.lock(&self.writer);
+        let Some(_writer) = self.writer.try_lock() else { return Ok(None) };
         let (path, found) = self.path(&low.successor::<K>())?;
         let Some(&(node, at)) = path.last().filter(|(_, at)| *at > 0) else { return Ok(None) };
         let node = self.node(node)?;
