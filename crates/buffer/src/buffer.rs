@@ -126,7 +126,8 @@ impl<M: Medium> Buffer<M> {
     /// # Cost
     /// No lock and no fence if the page has a frame. Otherwise a read of the disk; of sixteen such reads one has
     /// a fence, which makes their frames known to the next opening. If no frame is free, one more fence empties
-    /// several frames; if all frames have updates that the disk lacks, the disk is also synchronised. At the first use since the opening the page is verified.
+    /// several frames; if all frames have updates that the disk lacks, the disk is also synchronised. At the first
+    /// use since the opening the page is verified.
     pub fn read<R>(
         &self,
         page: u64,

@@ -16,7 +16,7 @@
 //!   earlier moment, and be   whole. As long as the log has the later updates, recovery notices. So the
 //!   horizon passes an update only when the frame   has it durably, or durably belongs to no page.
 //! * **Staging**: the frame of a page may change while the page is written to the disk, so a crash may tear
-//!   both. The copy in   the staging area does not change until the disk is synchronised; opening writes it
+//!   both. The copy in the staging area does not change until the disk is synchronised; opening writes it
 //!   again.
 //!
 //! The same steps P1 to P3 precede the reuse of a frame whose page the disk lacks. A checkpoint does not

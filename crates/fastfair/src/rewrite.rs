@@ -178,7 +178,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             filled = filled.and(pm.stream_words(words, &image.words[..leaf_words(LEAF)]));
             made.push((block, low));
         }
-        // The first new leaf is locked until the second is known, which nobody merges before.
+        // The first new leaf is locked until the second one is known: a merge of the second needs this lock.
         let lock = self.lock_of(next);
         let is_held =
             [left, old].iter().any(|leaf| std::ptr::eq(lock, self.lock_of(leaf.offset())));

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use pmindex_pibench::{Chooser, Distribution, KeySpace};
+
 /// An error message for people.
 pub(crate) type Fault = Box<dyn std::error::Error + Send + Sync>;
 
@@ -55,35 +57,6 @@ impl Drop for Folders {
     }
 }
 
-pub(crate) fn mix(x: u64) -> u64 {
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-/// A generator of pseudo-random numbers, the same in each run.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(mix(seed))
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    pub(crate) fn below(&mut self, most: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(most)) >> 64) as u64
-    }
-
-    /// Returns a number from 0 to below 1.
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
 /// A distribution of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Skew {
@@ -96,47 +69,42 @@ pub(crate) const THETA: f64 = 0.99;
 
 /// Draws keys below some number.
 pub(crate) struct Keys {
-    random: Random,
+    random: KeySpace,
+    /// Where hot keys lie, the same in each run.
+    places: KeySpace,
+    skew: Skew,
+    chooser: Chooser,
     records: u64,
-    /// The sum of all weights, if the keys are zipfian.
-    zeta: Option<f64>,
 }
 
 impl Keys {
     pub(crate) fn new(skew: Skew, records: u64, seed: u64) -> Self {
-        let zeta = (skew == Skew::Zipfian)
-            .then(|| (1..=records).map(|rank| (rank as f64).powf(-THETA)).sum());
-        Self { random: Random::new(seed), records, zeta }
+        let distribution = match skew {
+            Skew::Uniform => Distribution::Uniform,
+            Skew::Zipfian => Distribution::Zipfian { theta: THETA },
+        };
+        let (random, places) = (KeySpace::new(seed), KeySpace::new(0));
+        Self { random, places, skew, chooser: Chooser::new(distribution), records }
     }
 
     /// Returns a key. The hot keys of a zipfian distribution are scattered over all pages.
     pub(crate) fn next(&mut self) -> u64 {
-        let Some(zeta) = self.zeta else { return self.random.below(self.records) };
-        // Gray et al.: Quickly Generating Billion-Record Synthetic Databases.
-        let unit = self.random.unit();
-        let alone = unit * zeta;
-        let rank = if alone < 1.0 {
-            0
-        } else if alone < 1.0 + 0.5_f64.powf(THETA) {
-            1
-        } else {
-            let both = 1.0 + 0.5_f64.powf(THETA);
-            let eta = (1.0 - (2.0 / self.records as f64).powf(1.0 - THETA)) / (1.0 - both / zeta);
-            let part = (eta * unit - eta + 1.0).powf(1.0 / (1.0 - THETA));
-            ((self.records as f64 * part) as u64).min(self.records - 1)
-        };
-        mix(rank ^ 0x5bd1_e995) % self.records
+        let rank = self.chooser.rank(self.records, &mut self.random);
+        match self.skew {
+            Skew::Uniform => rank,
+            Skew::Zipfian => self.places.key(rank) % self.records,
+        }
     }
 
-    pub(crate) fn random(&mut self) -> &mut Random {
+    pub(crate) fn random(&mut self) -> &mut KeySpace {
         &mut self.random
     }
 }
 
 /// Fills a value, which no store can compress or find unchanged.
-pub(crate) fn fill(value: &mut [u8; VALUE], random: &mut Random) {
+pub(crate) fn fill(value: &mut [u8; VALUE], random: &mut KeySpace) {
     for part in value.chunks_mut(8) {
-        part.copy_from_slice(&random.next().to_le_bytes()[..part.len()]);
+        part.copy_from_slice(&random.random().to_le_bytes()[..part.len()]);
     }
 }
 

@@ -286,7 +286,7 @@ fn transact(buffer: &Buffer, keys: &mut Keys) -> Result<(), Fault> {
     loop {
         let mut tx = buffer.begin();
         let page = tx.write(1 + keys.next())?;
-        page.set(keys.random().below(500) as usize, keys.random().next());
+        page.set(keys.random().below(500) as usize, keys.random().random());
         match tx.commit() {
             Ok(_) => return Ok(()),
             Err(BufferError::Conflict) => {}

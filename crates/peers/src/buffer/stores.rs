@@ -12,11 +12,12 @@ use heed::types::ByteSlice;
 use pmindex_btree::PagedMap;
 use pmindex_buffer::{Buffer, BufferOptions};
 use pmindex_core::{Pool, PoolOptions};
+use pmindex_pibench::KeySpace;
 use pmindex_wal::{FileDisk, SyncMethod};
 use redb::ReadableDatabase;
 use rusqlite::{Connection, params};
 
-use crate::common::{Fault, Folders, RECORD, Random, VALUE, fill};
+use crate::common::{Fault, Folders, RECORD, VALUE, fill};
 
 /// A store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +71,7 @@ pub(crate) fn create(
 ) -> Result<Box<dyn Records>, Fault> {
     let unsynced = Opening { synced: false, on_tmpfs: true, ..*opening };
     let mut store = open(system, folders, &unsynced, true)?;
-    let (mut random, mut batch) = (Random::new(5), Vec::new());
+    let (mut random, mut batch) = (KeySpace::new(5), Vec::new());
     for key in 0..opening.records {
         let mut value = [0; VALUE];
         fill(&mut value, &mut random);

@@ -8,8 +8,9 @@ use pmindex_buffer::Sums;
 use pmindex_buffer::page::Layout;
 use pmindex_buffer::runs::Runs;
 use pmindex_core::{Medium, Pool};
+use pmindex_pibench::KeySpace;
 
-use crate::common::{Fault, Random, Scale, Table};
+use crate::common::{Fault, Scale, Table};
 
 /// Lines of 64 bytes in a cache of 40 MB, as the thesis counts.
 const CACHE_LINES: f64 = 655_360.0;
@@ -171,7 +172,7 @@ fn time(scale: &Scale, page_bytes: usize, bytes: usize, method: Method) -> Resul
         pm.write_words(cells, &image);
         pages.push(cells);
     }
-    let (mut random, mut copy) = (Random::new(7), vec![0; words]);
+    let (mut random, mut copy) = (KeySpace::new(7), vec![0; words]);
     let mut runs = vec![0; 1 + bytes / 8];
     let started = Instant::now();
     for lsn in 0..scale.updates {
