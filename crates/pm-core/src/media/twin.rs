@@ -202,8 +202,12 @@ pub struct TwinState {
     pub lost: Option<String>,
 }
 
-/// A thread's name and its function.
-type Work = (&'static str, fn(&Twin));
+/// A thread's name, how much lower its priority is than that of the thread which opens the pool, and its function.
+///
+/// Threads that write to the pool come first: where all processors are busy, a thread of the twin at the same
+/// priority takes whole time slices from them. Fences may wait for the batch, but not for the checkpoint until
+/// five eighths of the log are used, so the checkpoint comes last.
+type Work = (&'static str, i32, fn(&Twin));
 
 /// The way pages are copied to the base.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -433,11 +437,14 @@ impl Twin {
     pub(crate) fn begin(self: &Arc<Self>) -> io::Result<()> {
         self.process.store(std::process::id(), Release);
         let works: [Work; 2] =
-            [("pmindex-twin", Self::write_often), ("pmindex-base", Self::copy_often)];
-        for (name, work) in works {
+            [("pmindex-twin", 5, Self::write_often), ("pmindex-base", 10, Self::copy_often)];
+        for (name, nice, work) in works {
             let twin = Arc::clone(self);
             let thread = std::thread::Builder::new().name(name.into());
-            let thread = thread.spawn(move || work(&twin))?;
+            let thread = thread.spawn(move || {
+                crate::sys::be_nice(nice);
+                work(&twin);
+            })?;
             self.threads.lock().push(thread);
         }
         Ok(())

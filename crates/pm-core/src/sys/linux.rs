@@ -82,6 +82,14 @@ pub(crate) fn read_ahead(file: BorrowedFd<'_>, len: u64) {
     }
 }
 
+/// Lowers the priority of this thread by `by`, in the scale of `nice`. If the system refuses, the thread only
+/// competes more with others.
+pub(crate) fn be_nice(by: i32) {
+    // Of this thread alone: Linux has a priority for each.
+    let _ = rustix::process::getpriority_process(None)
+        .and_then(|now| rustix::process::setpriority_process(None, (now + by).min(19)));
+}
+
 /// Returns the bytes of memory that are free or hold copies of files.
 pub(crate) fn free_memory() -> u64 {
     let known = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -51,6 +51,9 @@ pub(crate) unsafe fn let_go(_: NonNull<u8>, _: usize) {}
 /// Does nothing: the system's read-ahead makes no large pages.
 pub(crate) fn read_ahead(_: BorrowedFd<'_>, _: u64) {}
 
+/// Does nothing: the system has no priority of a thread alone.
+pub(crate) fn be_nice(_: i32) {}
+
 /// Returns 0: nothing is read ahead here.
 pub(crate) fn free_memory() -> u64 {
     0
