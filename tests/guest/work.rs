@@ -223,6 +223,8 @@ pub(super) fn write() {
                     if let Some(fault) = fault.filter(|fault| n == fault.at) {
                         fault.all.wait();
                         if thread == 0 {
+                            // These stand if a page that cannot be read ends the process.
+                            leave_counts(&[n; THREADS as usize], &[steps; THREADS as usize]);
                             fault.begin();
                         }
                     }
@@ -249,10 +251,17 @@ pub(super) fn write() {
             });
         }
     });
-    let counts = |of: fn(&Mark) -> u64| last.each_ref().map(|mark| of(mark).to_string()).join(",");
-    let (acked, synced) = (counts(|mark| mark.acked), counts(|mark| mark.synced));
+    let counts = |of: fn(&Mark) -> u64| last.each_ref().map(of);
+    let [acked, synced] = leave_counts(&counts(|mark| mark.synced), &counts(|mark| mark.acked));
     println!("\nacked {acked}\nsynced {synced}");
+}
+
+/// Leaves the acknowledged and the synchronised writes of each thread for the check, and returns them as text.
+fn leave_counts(synced: &[u64], acked: &[u64]) -> [String; 2] {
+    let text = |counts: &[u64]| counts.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let [acked, synced] = [acked, synced].map(text);
     std::fs::write(COUNTS, format!("{synced}\n{acked}\n")).expect("memory");
+    [acked, synced]
 }
 
 /// Returns the synchronised and the acknowledged writes of each thread, as the host says, or as the writer left

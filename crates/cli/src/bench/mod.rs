@@ -184,7 +184,7 @@ fn write(report: &Report, dir: &Path) -> Result<(), CliError> {
         move |error| CliError::File { path, error }
     };
     std::fs::create_dir_all(dir).map_err(failed(dir))?;
-    let json = format!("{:#}\n", serde_json::to_value(report)?);
+    let json = serde_json::to_string(report)? + "\n";
     for (name, text) in [("report.json", json), ("index.html", page(report))] {
         let path = dir.join(name);
         std::fs::write(&path, text).map_err(failed(&path))?;
