@@ -81,7 +81,7 @@ macro_rules! subject {
 }
 
 type Hash<const ANEW: bool> = ByHash<Cceh<u64, u64, Traced, 2, 2>, ANEW>;
-type Tree<const ANEW: bool> = ByKey<FastFair<u64, u64, Traced, 4, 4>, ANEW>;
+type Tree<const ANEW: bool> = ByKey<FastFair<u64, u64, Traced, 4, 4>, ANEW, ANEW>;
 
 subject! {
     /// Buffers of two records over segments of two lines.
@@ -99,6 +99,6 @@ subject! {
 }
 
 subject! {
-    /// The same; a batch writes a leaf anew.
+    /// The same; a batch writes a leaf anew, and searches read a copy of the inner nodes.
     AnewFastFair, "anew-fastfair", true, Buffered<Tree<true>, Traced, true, 2>
 }

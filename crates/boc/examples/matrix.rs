@@ -1,5 +1,6 @@
 //! Prints SPTree's figures 2 and 3 for write buffers: the cost of an insert of 8+8 bytes into three indexes
-//! in PM, without buffers, with buffers that are written in place or out of place, and each of them with a log.
+//! in PM, without buffers, with buffers that are written in place or out of place, and each of them with a log; and of
+//! figure 4, where searches go to the leaves of FAST&FAIR by a copy of its inner nodes in DRAM.
 //!
 //! `cargo run --release -p pmindex-boc --example matrix -- [RECORDS]` prints the table of
 //! `docs/evidence/buffering.md`.
@@ -25,11 +26,25 @@ trait Target: Sized {
 }
 
 struct Sorted<I>(I);
+/// FAST&FAIR, searched in DRAM.
+struct Cached(FastFair<u64, u64>);
 struct Hashed<I>(I);
 
 impl<I: PmIndex<u64, u64, Mapped>> Target for Sorted<I> {
     fn make(pool: &Arc<Pool>) -> Result<Self, IndexError> {
         I::create(pool, "matrix").map(Self)
+    }
+    fn add(&self, key: u64) -> Result<bool, IndexError> {
+        self.0.try_insert(&key, &!key).map(|new| new.is_ok())
+    }
+    fn find(&self, key: u64) -> Result<bool, IndexError> {
+        Ok(self.0.get(&key)? == Some(!key))
+    }
+}
+
+impl Target for Cached {
+    fn make(pool: &Arc<Pool>) -> Result<Self, IndexError> {
+        FastFair::create(pool, "matrix")?.cached().map(Self)
     }
     fn add(&self, key: u64) -> Result<bool, IndexError> {
         self.0.try_insert(&key, &!key).map(|new| new.is_ok())
@@ -114,9 +129,9 @@ fn row<T: Target>(name: &str, crash: &str, records: u64, plain: Option<Rates>) -
 
 /// The rows of an index under buffers for components of this size.
 macro_rules! rows {
-    ($name:literal, $target:ident, $by:ident, $index:ident, $anew:literal, $component:literal, $records:expr, $plain:expr) => {{
+    ($name:literal, $target:ident, $by:ident, $index:ident, [$($how:literal),*], $component:literal, $records:expr, $plain:expr) => {{
         type Held<const LOGGED: bool> =
-            $target<Buffered<$by<$index<u64, u64>, $anew>, Mapped, LOGGED, $component>>;
+            $target<Buffered<$by<$index<u64, u64>, $($how),*>, Mapped, LOGGED, $component>>;
         row::<Held<false>>($name, "**lost on crash**", $records, Some($plain))?;
         row::<Held<true>>(concat!($name, ", log"), "kept", $records, Some($plain))?;
     }};
@@ -132,22 +147,33 @@ fn main() -> Outcome<()> {
     );
     println!("| --- | --: | --: | --: | --: | --: | --- |");
     let cceh = row::<Hashed<Cceh<u64, u64>>>("CCEH", "kept", records, None)?;
-    rows!("CCEH, buffers of 16", Hashed, ByHash, Cceh, false, 24, records, cceh);
-    rows!("CCEH, buffers of 512", Hashed, ByHash, Cceh, false, 1024, records, cceh);
-    rows!("CCEH, buffers of 512, out of place", Hashed, ByHash, Cceh, true, 1024, records, cceh);
+    rows!("CCEH, buffers of 16", Hashed, ByHash, Cceh, [], 24, records, cceh);
+    rows!("CCEH, buffers of 512", Hashed, ByHash, Cceh, [], 1024, records, cceh);
+    rows!("CCEH, buffers of 512, out of place", Hashed, ByHash, Cceh, [true], 1024, records, cceh);
     let tree = row::<Sorted<FastFair<u64, u64>>>("FAST&FAIR", "kept", records, None)?;
-    rows!("FAST&FAIR, buffers of 16", Sorted, ByKey, FastFair, false, 24, records, tree);
+    row::<Cached>("FAST&FAIR, cached", "kept", records, Some(tree))?;
+    rows!("FAST&FAIR, buffers of 16", Sorted, ByKey, FastFair, [], 24, records, tree);
     rows!(
         "FAST&FAIR, buffers of 16, out of place",
         Sorted,
         ByKey,
         FastFair,
-        true,
+        [true],
+        24,
+        records,
+        tree
+    );
+    rows!(
+        "FAST&FAIR, buffers of 16, out of place, cached",
+        Sorted,
+        ByKey,
+        FastFair,
+        [true, true],
         24,
         records,
         tree
     );
     let list = row::<Sorted<SkipList<u64, u64>>>("skip list", "kept", records, None)?;
-    rows!("skip list, buffers of 16", Sorted, ByKey, SkipList, false, 24, records, list);
+    rows!("skip list, buffers of 16", Sorted, ByKey, SkipList, [], 24, records, list);
     Ok(())
 }

@@ -81,41 +81,57 @@ pub trait Base<M: Medium>: Sized + Send + Sync + 'static {
     fn report(&self) -> RecoveryReport;
 }
 
-/// An index that may write its components anew.
-pub trait Anew {
+/// An index to which the study's techniques apply: it may write its components anew, and be searched in DRAM.
+pub trait SpotOn: Sized {
+    /// Returns the index with all that a search reads above its components in DRAM. By default it is there in any case.
+    ///
+    /// # Errors
+    /// Those of the index's own function.
+    fn cached(self) -> Result<Self, IndexError> {
+        Ok(self)
+    }
+
     /// Adds records, of which neighbours are in one component, out of place: a component that gets many is
     /// written anew, with its old records and the new ones, and replaces the old one.
     fn add_anew(&self, records: &[(u64, u64)]) -> InsertMany;
 }
 
-impl<M: Medium, const LINES: usize, const PROBE: usize> Anew for Cceh<u64, u64, M, LINES, PROBE> {
+/// Its directory is in DRAM.
+impl<M: Medium, const LINES: usize, const PROBE: usize> SpotOn for Cceh<u64, u64, M, LINES, PROBE> {
     fn add_anew(&self, records: &[(u64, u64)]) -> InsertMany {
         self.try_insert_many_anew(records)
     }
 }
 
-impl<M: Medium, const LEAF: usize, const INNER: usize> Anew for FastFair<u64, u64, M, LEAF, INNER> {
+impl<M: Medium, const LEAF: usize, const INNER: usize> SpotOn
+    for FastFair<u64, u64, M, LEAF, INNER>
+{
+    fn cached(self) -> Result<Self, IndexError> {
+        Self::cached(self)
+    }
+
     fn add_anew(&self, records: &[(u64, u64)]) -> InsertMany {
         self.try_insert_many_anew(records)
     }
 }
 
-/// In place: the study leaves it out, since its skip list has a node for each record.
-impl<M: Medium, const LINES: usize> Anew for SkipList<u64, u64, M, LINES> {
+/// In place: the study leaves it out, since its skip list has a node for each record. Its towers are in DRAM.
+impl<M: Medium, const LINES: usize> SpotOn for SkipList<u64, u64, M, LINES> {
     fn add_anew(&self, records: &[(u64, u64)]) -> InsertMany {
         self.try_insert_many(records)
     }
 }
 
-/// An index with an order. With `ANEW`, batches go to it out of place.
+/// An index with an order. With `ANEW`, batches go to it out of place; with `CACHED` searches go to its components by
+/// DRAM alone.
 #[derive(Debug)]
-pub struct ByKey<I, const ANEW: bool = false>(pub(crate) I);
+pub struct ByKey<I, const ANEW: bool = false, const CACHED: bool = false>(pub(crate) I);
 
-/// An index by hash. With `ANEW`, batches go to it out of place.
+/// An index by hash, whose directory is in DRAM. With `ANEW`, batches go to it out of place.
 #[derive(Debug)]
-pub struct ByHash<I, const ANEW: bool = false>(pub(crate) I);
+pub struct ByHash<I, const ANEW: bool = false, const CACHED: bool = true>(pub(crate) I);
 
-impl<I, const ANEW: bool> ByKey<I, ANEW> {
+impl<I, const ANEW: bool, const CACHED: bool> ByKey<I, ANEW, CACHED> {
     /// Returns the records between two keys.
     pub(crate) fn between(&self, lower: Bound<u64>, upper: Bound<u64>) -> RangeIter<'_, u64, u64>
     where
@@ -128,8 +144,12 @@ impl<I, const ANEW: bool> ByKey<I, ANEW> {
 /// Implements [`Base`] by the methods that the traits of both sorts of index have under the same names.
 macro_rules! base {
     ($base:ident, $pm:ident, $index:ident, $rank:expr) => {
-        impl<M: Medium, I: $pm<u64, u64, M> + Anew + 'static, const ANEW: bool> Base<M>
-            for $base<I, ANEW>
+        impl<
+            M: Medium,
+            I: $pm<u64, u64, M> + SpotOn + 'static,
+            const ANEW: bool,
+            const CACHED: bool,
+        > Base<M> for $base<I, ANEW, CACHED>
         {
             const NAME: &'static str = <I as $pm<u64, u64, M>>::NAME;
 
@@ -137,10 +157,12 @@ macro_rules! base {
                 $rank(key)
             }
             fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-                I::create(pool, name).map(Self)
+                let index = I::create(pool, name)?;
+                Ok(Self(if CACHED { index.cached()? } else { index }))
             }
             fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-                I::open(pool, name).map(Self)
+                let index = I::open(pool, name)?;
+                Ok(Self(if CACHED { index.cached()? } else { index }))
             }
             fn close(self) -> Result<(), IndexError> {
                 self.0.close()

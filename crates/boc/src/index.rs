@@ -12,7 +12,7 @@ use pmindex_index::{
 };
 use pmindex_log::Log;
 
-use crate::base::{Anew, Base, ByHash, ByKey};
+use crate::base::{Base, ByHash, ByKey, SpotOn};
 use crate::buffer::{Buffer, Buffers, Change, capacity};
 use crate::journal::Journal;
 use crate::layout::{KIND, LAYOUT, Root};
@@ -441,10 +441,10 @@ macro_rules! pool_methods {
     };
 }
 
-impl<I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64> Index<u64, u64>
-    for Buffered<ByKey<I, ANEW>, M, LOGGED, RECORDS>
+impl<I, M, const ANEW: bool, const CACHED: bool, const LOGGED: bool, const RECORDS: u64>
+    Index<u64, u64> for Buffered<ByKey<I, ANEW, CACHED>, M, LOGGED, RECORDS>
 where
-    I: PmIndex<u64, u64, M> + Anew + 'static,
+    I: PmIndex<u64, u64, M> + SpotOn + 'static,
     M: Medium,
 {
     map_methods!();
@@ -472,20 +472,20 @@ where
     }
 }
 
-impl<I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64> PmIndex<u64, u64, M>
-    for Buffered<ByKey<I, ANEW>, M, LOGGED, RECORDS>
+impl<I, M, const ANEW: bool, const CACHED: bool, const LOGGED: bool, const RECORDS: u64>
+    PmIndex<u64, u64, M> for Buffered<ByKey<I, ANEW, CACHED>, M, LOGGED, RECORDS>
 where
-    I: PmIndex<u64, u64, M> + Anew + 'static,
+    I: PmIndex<u64, u64, M> + SpotOn + 'static,
     M: Medium,
 {
     const LOADS_AT_ONCE: bool = false;
     pool_methods!();
 }
 
-impl<I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64> HashIndex<u64, u64>
-    for Buffered<ByHash<I, ANEW>, M, LOGGED, RECORDS>
+impl<I, M, const ANEW: bool, const CACHED: bool, const LOGGED: bool, const RECORDS: u64>
+    HashIndex<u64, u64> for Buffered<ByHash<I, ANEW, CACHED>, M, LOGGED, RECORDS>
 where
-    I: PmHashIndex<u64, u64, M> + Anew + 'static,
+    I: PmHashIndex<u64, u64, M> + SpotOn + 'static,
     M: Medium,
 {
     map_methods!();
@@ -496,10 +496,10 @@ where
     }
 }
 
-impl<I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64> PmHashIndex<u64, u64, M>
-    for Buffered<ByHash<I, ANEW>, M, LOGGED, RECORDS>
+impl<I, M, const ANEW: bool, const CACHED: bool, const LOGGED: bool, const RECORDS: u64>
+    PmHashIndex<u64, u64, M> for Buffered<ByHash<I, ANEW, CACHED>, M, LOGGED, RECORDS>
 where
-    I: PmHashIndex<u64, u64, M> + Anew + 'static,
+    I: PmHashIndex<u64, u64, M> + SpotOn + 'static,
     M: Medium,
 {
     pool_methods!();

@@ -1,5 +1,5 @@
-//! Write buffers in DRAM over an index in PM, written in place or out of place: the first two techniques of SPTree's
-//! study, as one wrapper.
+//! Write buffers in DRAM over an index in PM, written in place or out of place, and searches in DRAM: the three
+//! techniques of SPTree's study, as one wrapper.
 //!
 //! After Zhao, Zhong, Challa, Jiang: *Developing Index Structures in Persistent Memory Using Spot-on
 //! Optimizations with DRAM* (ICPE 2024), section 3. Keys and values have 8 bytes, as they have there.
@@ -8,7 +8,7 @@
 //! index by hash) in which there are about as many records as in a component of the index: a segment, a leaf,
 //! a node. A full buffer goes to the index in one batch, whose records lie near each other. In place, each record is
 //! stored where a single insert would store it, and the batch shares fences. Out of place (`ANEW`), the component is
-//! written anew with the old and the new records, and replaces the old one ([`Anew`]). The paper's three
+//! written anew with the old and the new records, and replaces the old one ([`SpotOn`]). The paper's three
 //! indexes make a matrix with these, and with the two answers to what a crash leaves of a buffer:
 //!
 //! | index | with a log | without: **lost on crash** |
@@ -33,8 +33,11 @@
 //! * **FAST&FAIR's two words**, of the parent and of the left sibling, cannot change at once. The paper stores both, and
 //!   a crash between leaves one that leads to a freed leaf; ours is recoverable after each store.
 //!
-//! The paper's third technique, caching, is not here: CCEH's directory and the skip list's towers are in DRAM in any
-//! case, and FAST&FAIR with its inner nodes in DRAM is what FPTree is.
+//! **Caching**, the paper's third technique, is `CACHED`: all that a search reads above the components is in DRAM. For
+//! FAST&FAIR, `ByKey<FastFair<u64, u64, M>, ANEW, true>`, that is a copy of its inner nodes
+//! ([`FastFair::cached`](pmindex_fastfair::FastFair::cached)), which opening makes. CCEH's directory and the skip list's
+//! towers are in DRAM in any case, so `CACHED` changes nothing there: their plain indexes are what the paper calls "C". A
+//! copy is no record's only place, so caching loses nothing in a crash.
 #![forbid(unsafe_code)]
 
 mod base;
@@ -47,6 +50,6 @@ mod range;
 #[cfg(test)]
 mod tests;
 
-pub use base::{Anew, Base, ByHash, ByKey};
+pub use base::{Base, ByHash, ByKey, SpotOn};
 pub use index::Buffered;
 pub use layout::Root;

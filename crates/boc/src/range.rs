@@ -5,13 +5,20 @@ use std::ops::Bound;
 use pmindex_core::Medium;
 use pmindex_index::{IndexError, Noted, PmIndex, RangeIter};
 
-use crate::base::{Anew, Base, ByKey};
+use crate::base::{Base, ByKey, SpotOn};
 use crate::index::Buffered;
 
 /// The records between two keys, from both ends.
-pub(crate) struct Range<'t, I, M: Medium, const ANEW: bool, const LOGGED: bool, const RECORDS: u64>
-{
-    index: &'t Buffered<ByKey<I, ANEW>, M, LOGGED, RECORDS>,
+pub(crate) struct Range<
+    't,
+    I,
+    M: Medium,
+    const ANEW: bool,
+    const CACHED: bool,
+    const LOGGED: bool,
+    const RECORDS: u64,
+> {
+    index: &'t Buffered<ByKey<I, ANEW, CACHED>, M, LOGGED, RECORDS>,
     /// The records that were not returned yet are between these.
     lower: Bound<u64>,
     upper: Bound<u64>,
@@ -21,16 +28,16 @@ pub(crate) struct Range<'t, I, M: Medium, const ANEW: bool, const LOGGED: bool, 
     done: bool,
 }
 
-impl<'t, I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64>
-    Range<'t, I, M, ANEW, LOGGED, RECORDS>
+impl<'t, I, M, const ANEW: bool, const CACHED: bool, const LOGGED: bool, const RECORDS: u64>
+    Range<'t, I, M, ANEW, CACHED, LOGGED, RECORDS>
 where
-    I: PmIndex<u64, u64, M> + Anew + 'static,
+    I: PmIndex<u64, u64, M> + SpotOn + 'static,
     M: Medium,
 {
     /// # Panics
     /// Like `BTreeMap::range`.
     pub(crate) fn new(
-        index: &'t Buffered<ByKey<I, ANEW>, M, LOGGED, RECORDS>,
+        index: &'t Buffered<ByKey<I, ANEW, CACHED>, M, LOGGED, RECORDS>,
         lower: Bound<u64>,
         upper: Bound<u64>,
     ) -> Self {
@@ -42,7 +49,7 @@ where
     fn settle(&self, key: u64) -> Result<(u64, u64), IndexError> {
         let (index, pm) = (self.index, self.index.pool.pm());
         loop {
-            let settled = index.buffers.with(pm, ByKey::<I, ANEW>::rank(key), |buffer| {
+            let settled = index.buffers.with(pm, ByKey::<I, ANEW, CACHED>::rank(key), |buffer| {
                 index.flush(buffer).map(|()| buffer.ends())
             });
             let (first, last) = settled.noted(&index.pool)?;
@@ -134,10 +141,10 @@ where
     }
 }
 
-impl<I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64> Iterator
-    for Range<'_, I, M, ANEW, LOGGED, RECORDS>
+impl<I, M, const ANEW: bool, const CACHED: bool, const LOGGED: bool, const RECORDS: u64> Iterator
+    for Range<'_, I, M, ANEW, CACHED, LOGGED, RECORDS>
 where
-    I: PmIndex<u64, u64, M> + Anew + 'static,
+    I: PmIndex<u64, u64, M> + SpotOn + 'static,
     M: Medium,
 {
     type Item = Result<(u64, u64), IndexError>;
@@ -147,10 +154,10 @@ where
     }
 }
 
-impl<I, M, const ANEW: bool, const LOGGED: bool, const RECORDS: u64> DoubleEndedIterator
-    for Range<'_, I, M, ANEW, LOGGED, RECORDS>
+impl<I, M, const ANEW: bool, const CACHED: bool, const LOGGED: bool, const RECORDS: u64>
+    DoubleEndedIterator for Range<'_, I, M, ANEW, CACHED, LOGGED, RECORDS>
 where
-    I: PmIndex<u64, u64, M> + Anew + 'static,
+    I: PmIndex<u64, u64, M> + SpotOn + 'static,
     M: Medium,
 {
     fn next_back(&mut self) -> Option<Self::Item> {

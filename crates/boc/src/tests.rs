@@ -21,18 +21,18 @@ type Hashed<const LOGGED: bool> =
     Unordered<Buffered<ByHash<Cceh<u64, u64, Mapped, 3, 2>>, Mapped, LOGGED, 16>>;
 type Tree<const LOGGED: bool> =
     Buffered<ByKey<FastFair<u64, u64, Mapped, 4, 4>>, Mapped, LOGGED, 8>;
-/// The same with batches out of place.
+/// The same with batches out of place, and searched in DRAM.
 type HashedAnew<const LOGGED: bool> =
     Unordered<Buffered<ByHash<Cceh<u64, u64, Mapped, 3, 2>, true>, Mapped, LOGGED, 16>>;
 type TreeAnew<const LOGGED: bool> =
-    Buffered<ByKey<FastFair<u64, u64, Mapped, 4, 4>, true>, Mapped, LOGGED, 8>;
+    Buffered<ByKey<FastFair<u64, u64, Mapped, 4, 4>, true, true>, Mapped, LOGGED, 8>;
 type List<const LOGGED: bool> = Buffered<ByKey<SkipList<u64, u64, Mapped, 2>>, Mapped, LOGGED, 8>;
 
 pmindex_testkit::conformance! {
     hashed_logged: Hashed<true>, keys u64, values u64, groups [model];
     hashed_anew: HashedAnew<true>, keys u64, values u64, groups [checked, threads];
     tree_logged: Tree<true>, keys u64, values u64, groups [model, edges];
-    tree_anew: TreeAnew<true>, keys u64, values u64, groups [checked, threads];
+    tree_anew: TreeAnew<true>, keys u64, values u64, groups [model, checked, threads];
     list_logged: List<true>, keys u64, values u64, groups [checked];
     /// An index that loses its buffers in a crash fails every test that drops an index without closing it.
     tree_lost: Tree<false>, keys u64, values u64, groups [threads];
@@ -72,7 +72,7 @@ fn expect_loss<I: PmIndex<u64, u64, Traced> + 'static>() {
 #[test]
 fn the_crash_explorer_finds_what_is_lost_without_a_log() {
     type LostTree<const ANEW: bool> =
-        Buffered<ByKey<FastFair<u64, u64, Traced, 4, 4>, ANEW>, Traced, false, 2>;
+        Buffered<ByKey<FastFair<u64, u64, Traced, 4, 4>, ANEW, ANEW>, Traced, false, 2>;
     type LostHash = Buffered<ByHash<Cceh<u64, u64, Traced, 2, 2>, true>, Traced, false, 2>;
     const { assert!(LostTree::<false>::LOST_ON_CRASH && LostTree::<true>::LOST_ON_CRASH) };
     const { assert!(LostHash::LOST_ON_CRASH) };

@@ -74,7 +74,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let version = self.inner.begin_read(pm);
         let Ok(top) = self.top() else { return };
         let mut cursors = [Cursor { child: top, hint: Hint::default() }; BATCH];
-        for level in (0..top.level()).rev() {
+        // With a copy in DRAM it pays to go all the way down with each key.
+        let levels = if self.copies.is_some() { 0 } else { top.level() };
+        if levels < top.level() {
+            for (key, cursor) in keys.iter().zip(&mut cursors) {
+                let Ok(found) = self.go_down(key) else { return };
+                *cursor = found;
+                self.prefetch_leaf(found.child.offset());
+            }
+        }
+        for level in (0..levels).rev() {
             for (key, cursor) in keys.iter().zip(&mut cursors) {
                 if self.step_down(cursor, key).is_err() {
                     return; // a node that has changed, or damage: one by one

@@ -88,6 +88,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if pm.load(&root.bulk_load) == 0 {
             return Ok(false);
         }
+        self.clear_copy();
         self.free_nodes(&root.top, None)?;
         let head = self.leaf(pm.load(&root.head).offset())?;
         for _ in 0..self.leaf_limit() {

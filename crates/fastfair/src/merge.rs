@@ -180,11 +180,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let entries = self.entries_of(copy, &mut op)?;
         let mut image = left.image(pm);
         Self::spread(&mut image, &entries)?;
-        // P4: the word that orders a key before the id, so that no half of an entry comes to life.
+        // P4. In any order: until P5 every key is greater than the low of the copy, so all entries are dead.
         for i in 0..LEAF {
             let [id, other] = image.entry(i);
             pm.store_word(left.other_cell(i), other);
-            pm.in_order();
             pm.store_word(left.id_cell(i), id);
         }
         let moved = pm.flush_words(left.words());

@@ -121,6 +121,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             entry,
             era,
             inner: VersionLock::new(),
+            copies: None,
             writer: Mutex::new(()),
             locks,
             tally,

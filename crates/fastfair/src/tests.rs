@@ -277,3 +277,41 @@ fn a_prefix_that_is_not_its_keys_is_damage() {
     assert!(tree.iter().any(|item| item.is_err()));
     assert!(tree.check().is_err() && pool.damage().is_some());
 }
+
+/// The copy of the inner nodes follows splits, merges, a lower and a higher tree, a load and a load that is refused; and
+/// searches read it.
+#[test]
+fn the_copy_in_dram_is_what_searches_read_and_follows_every_change() {
+    let (pool, tree) = tree_of((0..300).map(|n| n * 7 % 600));
+    let tree = reopen(&pool, tree).cached().expect("a tree");
+    let mut keys: std::collections::BTreeSet<u64> = (0..300).map(|n| n * 7 % 600).collect();
+    let hold = |keys: &std::collections::BTreeSet<u64>| assert_holds(&tree, keys.iter().copied());
+    hold(&keys);
+    for n in 0..1_600u64 {
+        // Grows, shrinks to nothing, and grows again.
+        let key = n * 389 % 600;
+        if (600..1_200).contains(&n) {
+            assert_eq!(tree.remove(&key).expect("room").is_some(), keys.remove(&key));
+        } else {
+            assert_eq!(tree.try_insert(&key, &(key / 4)).expect("room").is_ok(), keys.insert(key));
+        }
+        if n % 100 == 0 {
+            hold(&keys);
+        }
+    }
+    assert!(tree.top().expect("a tree").level() >= 2);
+    hold(&keys);
+    // Without the inner nodes in PM, a search that read them would come to the first leaf.
+    let top = tree.pm().load(&tree.root().expect("a root").top);
+    tree.pm().store(&tree.root().expect("a root").top, 0);
+    assert!(keys.iter().all(|key| tree.get(key).expect("intact") == Some(key / 4)));
+    tree.pm().store(&tree.root().expect("a root").top, top);
+    for key in std::mem::take(&mut keys) {
+        assert!(tree.remove(&key).expect("room").is_some());
+    }
+    let refused = tree.bulk_load(&mut [(1, 0), (2, 0), (3, 0), (2, 0)].into_iter());
+    assert!(matches!(refused, Err(IndexError::NotSorted { .. })), "{refused:?}");
+    hold(&keys);
+    assert_eq!(tree.bulk_load(&mut (0..400).map(|key| (key, key / 4))).expect("room"), 400);
+    hold(&(0..400).collect());
+}

@@ -9,6 +9,7 @@ use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, RecoveryReport, Stats, Value};
 use pmindex_record::Tally;
 
+use super::inner::Copies;
 use super::layout::{Geometry, Root};
 use super::leaf::Leaf;
 
@@ -49,6 +50,8 @@ pub struct FastFair<K, V, M: Medium = Mapped, const LEAF: usize = 30, const INNE
     pub(crate) era: u64,
     /// Held while inner nodes change.
     pub(crate) inner: VersionLock,
+    /// The copy of the inner nodes in DRAM, if there is one.
+    pub(crate) copies: Option<Box<Copies<INNER>>>,
     /// Held by the thread that changes inner nodes.
     pub(crate) writer: Mutex<()>,
     pub(crate) locks: VersionTable,
@@ -136,7 +139,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn stats_inner(&self) -> Result<Stats, IndexError> {
         let mut stats = Stats {
             height: 1 + u32::try_from(self.top()?.level()).unwrap_or(u32::MAX),
-            dram_bytes: (self.tally.bytes() + 8 * self.locks.len()) as u64,
+            dram_bytes: (self.tally.bytes() + 8 * self.locks.len() + self.copy_bytes()) as u64,
             pm_bytes: size_of::<Root>() as u64,
             ..Stats::default()
         };

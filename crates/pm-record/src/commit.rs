@@ -1,4 +1,5 @@
-//! Operations that one word commits: their ends, and the whole of those that many indexes have.
+//! Operations that one word commits: their ends, and the whole of those that many indexes have. The steps of the latter
+//! ([`remove`], [`replace`]) are persistence sites of this file, each with its own mutants.
 
 use pmindex_core::{
     Durable, Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Pool, Reserved, words_of,
@@ -26,7 +27,6 @@ pub fn set<M: Medium>(pm: &M, cell: &PmU64, word: u64) -> Result<(), PmError> {
 /// # Errors
 /// The pool's.
 #[inline(always)]
-#[track_caller]
 pub fn remove<M: Medium>(
     pool: &Pool<M>,
     owner: Owner<'_>,
@@ -49,7 +49,6 @@ pub fn remove<M: Medium>(
 ///
 /// # Errors
 /// The pool's.
-#[track_caller]
 pub fn replace<M: Medium>(
     pool: &Pool<M>,
     cell: &PmU64,

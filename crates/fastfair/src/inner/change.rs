@@ -126,6 +126,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let Some(_writer) = self.writer.try_lock() else { return Ok(None) };
         let (path, found) = self.path(&low.successor::<K>())?;
         let Some(&(node, at)) = path.last().filter(|(_, at)| *at > 0) else { return Ok(None) };
+        let parent = node;
         let node = self.node(node)?;
         let before = Child(pm.load_word(Self::child_cell(node, at - 1)));
         if found != Child::new(leaf, 0) || before != Child::new(left, 0) {
@@ -133,6 +134,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let cell = Self::child_cell(node, at);
         pm.store_word(cell, before.0);
+        self.repeat_in_copy(&vec![(parent, at)], &[], before)?;
         Ok(Some(cell))
     }
 
@@ -174,7 +176,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         for block in &fresh {
             op.allocate(block, Owner { word: cell, mask: u64::MAX, expect: new.0 })?;
         }
-        for node in old {
+        for node in &old {
             let ptr = WordsPtr::new(node.offset());
             op.free(ptr, Owner { word: cell, mask: u64::MAX, expect: before })?;
         }
@@ -185,6 +187,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let stored = pm.flush_words(std::slice::from_ref(cell)).and(pm.flush_words(beside));
         let durable = pm.fence(sealed.and(stored))?; // DUR
         op.finish(durable);
+        self.repeat_in_copy(path, &old, new)?;
         drop(guard);
         Ok(())
     }

@@ -12,8 +12,8 @@ use super::node::no_tree;
 /// The place of a leaf among its siblings: a hint, for prefetches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hint {
-    parent: Child,
-    at: usize,
+    pub(super) parent: Child,
+    pub(super) at: usize,
 }
 
 impl Hint {
@@ -70,7 +70,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Racing: validate `inner`.
     #[inline(always)]
-    fn go_down(&self, key: &Sought<'_>) -> Result<Cursor, PmError> {
+    pub(crate) fn go_down(&self, key: &Sought<'_>) -> Result<Cursor, PmError> {
+        if let Some(copies) = &self.copies {
+            let Some(found) = copies.find(key.word) else { return Err(no_tree(Child::default())) };
+            if found.child.0 == 0 {
+                let head = self.pm().load(&self.root()?.head).offset();
+                return Ok(Cursor { child: Child::new(head, 0), ..found });
+            }
+            return Ok(found);
+        }
         let mut cursor = Cursor { child: self.top()?, hint: Hint::default() };
         while cursor.child.level() > 0 {
             self.step_down(&mut cursor, key)?;
@@ -110,8 +118,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if hint.parent.level() != 1 {
             return None;
         }
-        let node = self.node(hint.parent).ok()?;
         let at = hint.at + distance;
+        if let Some(copies) = &self.copies {
+            return copies.child(hint.parent, at).map(Child::offset);
+        }
+        let node = self.node(hint.parent).ok()?;
         if at >= self.children(node) {
             return None;
         }

@@ -19,13 +19,17 @@
 //! `inner`: a node that was replaced meanwhile, and whose memory may be reused, costs a retry. A change comes
 //! with the split, the merge or the removal of a leaf, so retries are rare.
 //!
+//! Searches may read a copy of the nodes in DRAM instead ([`cached`]).
+//!
 //! Lock order: leaf locks, `writer`, `inner`. The holder of `writer` waits for no leaf.
 
+mod cached;
 mod change;
 mod check;
 mod find;
 mod node;
 mod shrink;
 
+pub(crate) use cached::Copies;
 pub(crate) use find::{Cursor, Hint};
 pub(crate) use node::Separator;
