@@ -158,8 +158,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         const { assert!(Form::<K, V>::WORD_KEY, "a copy in DRAM has keys of one word") };
         let copies = Copies::new();
         let top = self.pm().load(&self.root()?.top);
-        let copied = self.copy_below(&copies, &mut self.pm().lock(&copies.places), Child(top));
-        copies.top.store(copied.map_err(IndexError::from).noted(&self.pool)?.0, Relaxed);
+        let top = self.copy_below(&copies, &mut self.pm().lock(&copies.places), Child(top));
+        copies.top.store(top.map_err(IndexError::from).noted(&self.pool)?.0, Relaxed);
         self.copies = Some(Box::new(copies));
         Ok(self)
     }
