@@ -27,7 +27,7 @@ const BATCH: usize = 64;
 impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     Cceh<K, V, M, LINES, PROBE>
 {
-    /// Inserts many records with one fence per phase for all; no record is visible before its fence.
+    /// Adds many records whose keys are new, with one fence per phase for all; nothing is visible before its fence.
     pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         let mut result = InsertMany::default();
         result.inserted.reserve(records.len());

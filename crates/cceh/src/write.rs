@@ -146,7 +146,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         }
     }
 
-    /// Adds a record; returns `false` and changes nothing if the key exists.
+    /// Adds a record; returns [`Occupied`] and changes nothing if the key exists.
     ///
     /// # Cost
     /// 1 line and 1 fence; for a record with a block, also the lines of the block, the ticket and the

@@ -131,7 +131,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(Ok(Some(Held { leaf, found, change })))
     }
 
-    /// Adds a record; `false` (and no change) if the key exists.
+    /// Adds a record; returns [`Occupied`] and changes nothing if the key exists.
     ///
     /// # Cost
     /// A line and a fence per line shifted; with a block, its lines, the ticket's and the allocation
@@ -266,7 +266,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok((entry, block, words))
     }
 
-    /// Replaces a value; `false` (and no change) if the key is missing.
+    /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
     ///
     /// # Cost
     /// One-word values: 1 line, 1 fence. Else 2 fences, the lines of the new block, of two tickets

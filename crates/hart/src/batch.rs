@@ -79,7 +79,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(())
     }
 
-    /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    /// Adds many records whose keys are new, with one fence per phase for all; nothing is visible before its fence.
     pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         self.insert_many_inner(records).noted(&self.pool)
     }

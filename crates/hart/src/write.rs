@@ -83,7 +83,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
     }
 
-    /// Adds a record; `false` (and no change) if the key exists.
+    /// Adds a record; returns [`Occupied`] and changes nothing if the key exists.
     ///
     /// # Cost
     /// 1 line, 1 fence; with objects their lines and a fence besides. Now and then a new chunk: 2
@@ -106,7 +106,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         Ok(true)
     }
 
-    /// Replaces a value; `false` (and no change) if the key is missing.
+    /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
     ///
     /// # Cost
     /// Values of 8 bytes, byte strings of up to 7: 1 line, 1 fence. Else the object's lines and 1,

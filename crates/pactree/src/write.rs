@@ -124,7 +124,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         done.noted(&self.pool).map(|done| Occupied::unless(matches!(done, Written::New)))
     }
 
-    /// Inserts many records: as many inserts, which end at the first error.
+    /// Adds many records whose keys are new, one by one, until the first error.
     pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         InsertMany::one_by_one(records, |(key, value)| {
             self.try_insert(key.borrowed(), value.borrowed()).map(|new| new.is_ok())

@@ -128,7 +128,7 @@ pub trait HashIndex<K: Key, V: Value>: Send + Sync {
     /// If the slices differ in length.
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError>;
 
-    /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    /// Adds many records whose keys are new, with one fence per phase for all; nothing is visible before its fence.
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany;
 
     /// Returns the size of the index. Its leaves are the nodes with records; it has no inner nodes.

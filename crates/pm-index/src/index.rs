@@ -374,7 +374,7 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
     /// If the slices differ in length.
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError>;
 
-    /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    /// Adds many records whose keys are new, with one fence per phase for all; nothing is visible before its fence.
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany;
 
     /// Adds or replaces many records, each by itself, with fewer fences than one by one: in general

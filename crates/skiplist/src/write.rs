@@ -130,7 +130,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         Ok(false)
     }
 
-    /// Inserts many records, one by one, until the first error.
+    /// Adds many records whose keys are new, one by one, until the first error.
     pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         InsertMany::one_by_one(records, |(key, value)| {
             self.try_insert(key.borrowed(), value.borrowed()).map(|new| new.is_ok())

@@ -17,7 +17,7 @@ use crate::tree::SpTree;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Adds a record; refuses, and changes nothing, if the key exists.
+    /// Adds a record; returns [`Occupied`] and changes nothing if the key exists.
     ///
     /// # Cost
     /// 3 lines, 1 fence, for a record that lies in one line; else 2 fences, byte strings: their block's
@@ -70,7 +70,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(true)
     }
 
-    /// Replaces a value; refuses, and changes nothing, if the key is missing.
+    /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
     ///
     /// # Cost
     /// 8-byte values: 1 line, 1 fence. Else 2 fences, and 3 lines or those of the new block and 1.

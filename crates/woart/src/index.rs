@@ -180,7 +180,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
             .map(Occupied::unless)
     }
 
-    /// Inserts many records, one by one, until the first error.
+    /// Adds many records whose keys are new, one by one, until the first error.
     pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         InsertMany::one_by_one(records, |(key, value)| {
             self.try_insert(key.borrowed(), value.borrowed()).map(|new| new.is_ok())

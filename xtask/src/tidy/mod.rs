@@ -11,6 +11,7 @@ mod format;
 mod guarantees;
 mod links;
 mod macros;
+mod names;
 mod packages;
 mod source;
 mod supply;
@@ -54,6 +55,7 @@ pub(crate) fn run() -> Result<(), String> {
     complaints.extend(files::check(&files));
     complaints.extend(source::check(&files));
     complaints.extend(macros::check(&files));
+    complaints.extend(names::check(&files));
     complaints.extend(links::check(&files));
     complaints.extend(book::check(&files));
     complaints.extend(guarantees::check(&files));

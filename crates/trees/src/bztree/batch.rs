@@ -120,7 +120,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Inserts many records, up to 16 with two fences; nothing is visible before its fence.
+    /// Adds many records whose keys are new, up to 16 with two fences; nothing is visible before its fence.
     pub fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         self.insert_many_inner(records).noted(&self.pool)
     }

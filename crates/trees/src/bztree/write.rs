@@ -53,7 +53,7 @@ enum Put<T> {
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     BzTree<K, V, M, LEAF, INNER>
 {
-    /// Adds a record; `false` (and no change) if the key exists.
+    /// Adds a record; returns [`Occupied`] and changes nothing if the key exists.
     ///
     /// # Cost
     /// 4 lines, 1 fence; records of more than two words: 6 lines, 2 fences, byte strings: their lines
@@ -72,7 +72,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(self.write(key, value, Want::Insert, |_| Ok(()))?.is_none())
     }
 
-    /// Replaces a value; `false` (and no change) if the key is missing.
+    /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
     ///
     /// # Cost
     /// 3 lines, 1 fence in place: a value of one word, neither the old nor the new one above

@@ -84,7 +84,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(Ok(Some(Held { leaf, state, slot, guard })))
     }
 
-    /// Adds a record; `false` (and no change) if the key exists.
+    /// Adds a record; returns [`Occupied`] and changes nothing if the key exists.
     ///
     /// # Cost
     /// 2 lines, 1 fence, for a record that lies in one line; else 2 fences, byte strings: their
@@ -130,7 +130,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(true)
     }
 
-    /// Replaces a value; `false` (and no change) if the key is missing.
+    /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
     ///
     /// # Cost
     /// 8-byte values: 1 line, 1 fence. Else 2 fences, and 2 lines or those of the new block and 1.

@@ -130,7 +130,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         (at.leaf != 0 && at.validate(self.pm())).then_some(found)
     }
 
-    /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    /// Adds many records whose keys are new, with one fence per phase for all; nothing is visible before its fence.
     ///
     /// # Cost
     /// For up to 64 records 1 fence, with byte strings 2; 1 more where the records of a leaf

@@ -106,7 +106,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
     }
 
-    /// Adds a record; `false` (and no change) if the key exists.
+    /// Adds a record; returns [`Occupied`] and changes nothing if the key exists.
     ///
     /// # Cost
     /// 1 line, 1 fence; byte strings: 1 fence and the lines of block and tickets besides. When the
@@ -132,7 +132,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(false)
     }
 
-    /// Replaces a value; `false` (and no change) if the key is missing.
+    /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
     ///
     /// # Cost
     /// As [`try_insert`](Self::try_insert).

@@ -96,7 +96,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(nodes.map(Child::offset))
     }
 
-    /// Inserts many records with one fence per phase for all; nothing is visible before its fence.
+    /// Adds many records whose keys are new, with one fence per phase for all; nothing is visible before its fence.
     ///
     /// # Cost
     /// 2 fences for up to 64 records, byte strings or not; for each the lines of its record, for each

@@ -19,7 +19,7 @@ use crate::merging::is_time_to_look;
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     WbTree<K, V, M, LEAF, INNER>
 {
-    /// Adds a record; `false` (and no change) if the key exists.
+    /// Adds a record; returns [`Occupied`] and changes nothing if the key exists.
     ///
     /// # Cost
     /// 3 lines, 1 fence for a record that lies in one line; else 2 fences. Byte strings: their block's
@@ -33,7 +33,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.do_try_insert(key, value).noted(&self.pool).map(Occupied::unless)
     }
 
-    /// Replaces a value; `false` (and no change) if the key is missing.
+    /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
     ///
     /// # Cost
     /// 8-byte values: 1 line, 1 fence. Byte strings: 2 fences, the lines of the new block and 1,
