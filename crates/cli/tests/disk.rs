@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use std::sync::Arc;
 // What the program has compiled of the indexes, these tests share.
 use pmindex_cli as _;
 
-use pmindex::{AnyIndex, Index, Kind, Pool, PoolOptions};
+use pmindex::{AnyIndex, Index, Kind, Pool, PoolOptions, Store, StoreError, StoreOptions};
+use pmindex_cceh::Cceh;
 use serde_json::Value;
 
 const RECORDS: u64 = 900;
@@ -61,6 +62,11 @@ fn journal_of(pool: &Path) -> PathBuf {
 
 fn options() -> PoolOptions {
     PoolOptions::new().size(1 << 20).zone_bytes(128 << 10).slots(4)
+}
+
+/// Options of a pool that is filled quickly: nothing is written back until it is closed.
+fn quick(size: u64) -> PoolOptions {
+    PoolOptions::new().size(size).write_back(false)
 }
 
 /// In the folder, `name` and its journal as a kill leaves them, with all records.
@@ -214,4 +220,130 @@ fn compact_refuses_what_it_cannot_have() {
     works("compact", &path, &[]);
     fails(1, "compact", &path, &["--durability", "fence"]);
     fails(2, "compact", &path, &["--durability", "for-ever"]);
+}
+
+#[test]
+fn compact_rewrites_a_pool_into_a_small_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pm");
+    let pool = Arc::new(Pool::create(&path, &quick(32 << 20)).expect("created"));
+    let words = AnyIndex::<u64, u64>::create(&pool, "words", Kind::FpTree).expect("created");
+    words.bulk_load(&mut (0..60_000).map(|key| (key, !key))).expect("room");
+    words.remove_range(1000..).expect("removed");
+    words.close().expect("closed");
+    let texts = AnyIndex::<String, Vec<u8>>::create(&pool, "texts", Kind::Hart).expect("created");
+    let large = vec![7; 600 << 10];
+    texts.insert("large", &large).expect("room");
+    texts.insert("small", b"").expect("room");
+    texts.close().expect("closed");
+    let uuid = pool.uuid();
+    // In use.
+    let error = fails(1, "compact", &path, &["--rewrite"]);
+    assert!(error.contains("a.pm"), "{error}");
+    Arc::into_inner(pool).expect("closed").close().expect("closed");
+    let permissions = fs::Permissions::from_mode(0o640);
+    fs::set_permissions(&path, permissions.clone()).expect("changed");
+    let before = fs::metadata(&path).expect("a file").len();
+
+    let report = json(&works("compact", &path, &["--rewrite", "--json"]));
+    assert_eq!((&report["indexes"], &report["records"]), (&2.into(), &1002.into()), "{report}");
+    assert_eq!((&report["replaced"], &report["size_before"]), (&true.into(), &before.into()));
+    let file = fs::metadata(&path).expect("a file");
+    assert!(file.len() <= 3 << 20, "{} bytes: {report}", file.len());
+    assert_eq!(file.permissions().mode() & 0o777, permissions.mode());
+    let pool = Arc::new(Pool::open(&path, &options()).expect("a pool"));
+    assert_ne!(pool.uuid(), uuid);
+    let words = AnyIndex::<u64, u64>::open(&pool, "words").expect("there");
+    assert!((words.kind(), words.check()) == (Kind::FpTree, Ok(1000)));
+    assert!(words.range(..).map(|item| item.expect("whole")).eq((0..1000).map(|key| (key, !key))));
+    let texts = AnyIndex::<String, Vec<u8>>::open(&pool, "texts").expect("there");
+    assert!((texts.kind(), texts.check()) == (Kind::Hart, Ok(2)));
+    assert_eq!(texts.get("large").expect("whole"), Some(large));
+    drop((words, texts));
+    Arc::into_inner(pool).expect("closed").close().expect("closed");
+    // It is as small as it gets.
+    let again = works("compact", &path, &["--rewrite"]);
+    assert!(again.contains("already"), "{again}");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing is left behind");
+}
+
+#[test]
+fn compact_does_not_rewrite_what_it_would_change() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal.pm");
+    Pool::create(&path, &options().journal(true)).expect("created").close().expect("closed");
+    assert!(fails(1, "compact", &path, &["--rewrite"]).contains("a journal"));
+    // Another attempt is under way, or was killed.
+    let path = folder.path().join("twice.pm");
+    Pool::create(&path, &options()).expect("created").close().expect("closed");
+    let before = fs::read(&path).expect("a file");
+    fs::write(folder.path().join("twice.pm.partial"), b"").expect("written");
+    let error = fails(1, "compact", &path, &["--rewrite"]);
+    assert!(error.contains("twice.pm.partial"), "{error}");
+    fs::remove_file(folder.path().join("twice.pm.partial")).expect("there");
+    // A type of a program's own.
+    let pool = Arc::new(Pool::open(&path, &options()).expect("a pool"));
+    let own = AnyIndex::<(u64, u64), u64>::create(&pool, "own", Kind::FpTree).expect("created");
+    own.close().expect("closed");
+    Arc::into_inner(pool).expect("closed").close().expect("closed");
+    assert!(fails(1, "compact", &path, &["--rewrite"]).contains("own"));
+    assert_eq!(fs::read(&path).expect("a file").len(), before.len());
+    assert!(!folder.path().join("twice.pm.partial").exists());
+}
+
+#[test]
+fn compact_rewrites_every_kind_and_a_store() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("all.pm");
+    let pool = Arc::new(Pool::create(&path, &quick(64 << 20)).expect("created"));
+    for kind in Kind::ALL {
+        let index = AnyIndex::<String, u64>::create(&pool, kind.name(), *kind).expect("created");
+        (0..300).for_each(|key| assert!(index.put(&format!("key {key:4}"), &key).expect("room")));
+        index.close().expect("closed");
+    }
+    let hash = Cceh::<u64, String>::create(&pool, "hash").expect("created");
+    (0..3000).for_each(|key| assert!(hash.put(&key, &key.to_string()).expect("room")));
+    hash.close().expect("closed");
+    Arc::into_inner(pool).expect("closed").close().expect("closed");
+    let report = json(&works("compact", &path, &["--rewrite", "--json"]));
+    let records = 300 * Kind::ALL.len() as u64 + 3000;
+    assert_eq!((&report["replaced"], &report["records"]), (&true.into(), &records.into()));
+    let pool = Arc::new(Pool::open(&path, &options()).expect("a pool"));
+    for kind in Kind::ALL {
+        let index = AnyIndex::<String, u64>::open(&pool, kind.name()).expect("there");
+        assert_eq!((index.kind(), index.check().expect("whole")), (*kind, 300));
+        assert!(index.range(..).map(|item| item.expect("whole").1).eq(0..300), "{kind:?}");
+    }
+    let hash = Cceh::<u64, String>::open(&pool, "hash").expect("there");
+    assert_eq!(hash.check().expect("whole"), 3000);
+    assert!((0..3000).all(|key| hash.get(&key).expect("whole") == Some(key.to_string())));
+    drop(hash);
+    Arc::into_inner(pool).expect("closed").close().expect("closed");
+
+    let path = folder.path().join("store.pm");
+    let options = StoreOptions::new().pool(quick(16 << 20));
+    let store = Store::open_with(&path, &options).expect("created");
+    let fruit = store.map::<String, u64>("fruit").expect("created");
+    let counts = store.map::<u64, u64>("counts").expect("created");
+    for key in 0..1000 {
+        assert!(counts.put(&key, &1).expect("room"));
+    }
+    store
+        .transaction(|tx| {
+            tx.put(&fruit, "pear", &5)?;
+            tx.put(&counts, &7, &9)?;
+            Ok::<_, StoreError>(())
+        })
+        .expect("committed");
+    drop((fruit, counts));
+    store.close().expect("closed");
+    let before = fs::metadata(&path).expect("a file").len();
+    let report = json(&works("compact", &path, &["--rewrite", "--json"]));
+    assert_eq!((&report["indexes"], &report["records"]), (&2.into(), &1001.into()), "{report}");
+    assert!(fs::metadata(&path).expect("a file").len() < before);
+    let store = Store::open(&path).expect("a store");
+    let fruit = store.map::<String, u64>("fruit").expect("there");
+    let counts = store.map::<u64, u64>("counts").expect("there");
+    assert_eq!(fruit.get("pear").expect("whole"), Some(5));
+    assert_eq!((counts.get(&7).expect("whole"), counts.len().expect("whole")), (Some(9), 1000));
 }

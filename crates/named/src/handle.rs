@@ -26,6 +26,10 @@ pub trait Handle {
     fn scan(&self, scan: &Scan<'_>, each: Each<'_>) -> Result<(), NamedError>;
     /// Adds records with few fences; of equal keys the first stays.
     fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError>;
+    /// Returns all records, in order of keys.
+    fn records(&self) -> Box<dyn Iterator<Item = Result<(Raw, Raw), IndexError>> + '_>;
+    /// Fills the index, which is empty, with records in ascending order of keys; returns how many.
+    fn load(&self, records: &mut dyn Iterator<Item = (Raw, Raw)>) -> Result<u64, IndexError>;
     /// Passes every record that can be read to `each`; returns what cannot be read.
     fn salvage(&self, each: Each<'_>) -> Salvage<Raw>;
     /// Returns its sizes.
@@ -121,6 +125,16 @@ impl<K: Key + OfRaw, V: Value + OfRaw> Handle for Open<K, V> {
         let typed = |(key, value)| Some((K::from_raw(key)?, V::from_raw(value)?));
         let records: Vec<(K, V)> = records.into_iter().filter_map(typed).collect();
         self.index.try_insert_many(&records).stopped.map_or(Ok(()), Err)
+    }
+
+    fn records(&self) -> Box<dyn Iterator<Item = Result<(Raw, Raw), IndexError>> + '_> {
+        let raw = |(key, value): (K, V)| (key.into_raw(), value.into_raw());
+        Box::new(self.index.range(..).map(move |record| record.map(raw)))
+    }
+
+    fn load(&self, records: &mut dyn Iterator<Item = (Raw, Raw)>) -> Result<u64, IndexError> {
+        let typed = |(key, value)| Some((K::from_raw(key)?, V::from_raw(value)?));
+        self.index.bulk_load(&mut records.filter_map(typed))
     }
 
     fn salvage(&self, each: Each<'_>) -> Salvage<Raw> {

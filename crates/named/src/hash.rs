@@ -40,8 +40,14 @@ impl Sort {
 pub trait Records {
     /// Returns the value of a key; the types are the index's.
     fn get(&self, types: Types, key: &str) -> Result<Option<String>, NamedError>;
+    /// Returns the types of its keys and values.
+    fn types(&self) -> Types;
     /// Adds records with few fences; of equal keys the first stays.
     fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError>;
+    /// Copies all records to an empty index of the same types; returns how many.
+    fn copy_to(&self, other: &dyn Records) -> Result<u64, IndexError>;
+    /// Fills the index, which is empty, with records in ascending order of keys; returns how many.
+    fn load(&self, records: &mut dyn Iterator<Item = (Raw, Raw)>) -> Result<u64, IndexError>;
     /// Verifies the structure; returns the number of records.
     fn check(&self) -> Result<u64, IndexError>;
     /// Returns records by places for records, of an index by hash: see [`Cceh::load_factor`].
@@ -62,8 +68,20 @@ impl Records for Ordered {
     fn get(&self, _: Types, key: &str) -> Result<Option<String>, NamedError> {
         self.0.get(key)
     }
+    fn types(&self) -> Types {
+        self.0.types()
+    }
     fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError> {
         self.0.add(records)
+    }
+    fn copy_to(&self, other: &dyn Records) -> Result<u64, IndexError> {
+        let mut failed = None;
+        let all = self.0.records();
+        let loaded = other.load(&mut all.map_while(|one| one.map_err(|e| failed = Some(e)).ok()));
+        failed.map_or(loaded, Err)
+    }
+    fn load(&self, records: &mut dyn Iterator<Item = (Raw, Raw)>) -> Result<u64, IndexError> {
+        self.0.load(records)
     }
     fn check(&self) -> Result<u64, IndexError> {
         self.0.check()
@@ -79,28 +97,63 @@ impl Records for Ordered {
     }
 }
 
-impl<K: Key + OfRaw, V: Value + OfRaw> Records for Cceh<K, V> {
+/// An index by hash, and the names of its types.
+struct ByHash<K: Key, V: Value> {
+    index: Cceh<K, V>,
+    types: Types,
+}
+
+/// The number of records that are copied to an index by hash at once.
+const AT_ONCE: usize = 1024;
+
+impl<K: Key + OfRaw, V: Value + OfRaw> Records for ByHash<K, V> {
     fn get(&self, types: Types, key: &str) -> Result<Option<String>, NamedError> {
         let key: K = parse("key", types.keys, key)?;
-        let value = Self::get(self, key.borrowed())?;
+        let value = self.index.get(key.borrowed())?;
         Ok(value.map(|value| types.values.show(&value.into_raw())))
+    }
+    fn types(&self) -> Types {
+        self.types
     }
     fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError> {
         let typed = |(key, value)| Some((K::from_raw(key)?, V::from_raw(value)?));
         let records: Vec<(K, V)> = records.into_iter().filter_map(typed).collect();
-        self.try_insert_many(&records).stopped.map_or(Ok(()), Err)
+        self.index.try_insert_many(&records).stopped.map_or(Ok(()), Err)
+    }
+    fn copy_to(&self, other: &dyn Records) -> Result<u64, IndexError> {
+        let (mut some, mut copied, mut done) = (Vec::new(), 0, Ok(()));
+        self.index.for_each(&mut |key, value| {
+            some.push((key.into_raw(), value.into_raw()));
+            copied += 1;
+            if some.len() == AT_ONCE {
+                done = other.add(std::mem::take(&mut some));
+            }
+            done.is_ok()
+        })?;
+        done.and_then(|()| other.add(some)).map(|()| copied)
+    }
+    fn load(&self, records: &mut dyn Iterator<Item = (Raw, Raw)>) -> Result<u64, IndexError> {
+        let mut loaded = 0;
+        loop {
+            let some: Vec<_> = records.take(AT_ONCE).collect();
+            if some.is_empty() {
+                return Ok(loaded);
+            }
+            loaded += some.len() as u64;
+            self.add(some)?;
+        }
     }
     fn check(&self) -> Result<u64, IndexError> {
-        Self::check(self)
+        self.index.check()
     }
     fn load_factor(&self) -> Result<Option<f64>, IndexError> {
-        Self::load_factor(self).map(Some)
+        self.index.load_factor().map(Some)
     }
     fn blocks(&self) -> Result<Vec<u64>, IndexError> {
-        Self::blocks(self)
+        self.index.blocks()
     }
     fn close(self: Box<Self>) -> Result<(), IndexError> {
-        Self::close(*self)
+        self.index.close()
     }
 }
 
@@ -108,6 +161,7 @@ impl<K: Key + OfRaw, V: Value + OfRaw> Records for Cceh<K, V> {
 struct Start<'a> {
     pool: &'a Arc<Pool>,
     name: &'a str,
+    types: Types,
     new: bool,
 }
 
@@ -115,10 +169,10 @@ impl Task for Start<'_> {
     type Outcome = OpenedRecords;
 
     fn run<K: Key + OfRaw, V: Value + OfRaw>(self) -> Self::Outcome {
-        let Self { pool, name, new } = self;
+        let Self { pool, name, types, new } = self;
         let index =
             if new { Cceh::<K, V>::create(pool, name) } else { Cceh::<K, V>::open(pool, name) };
-        Ok(Box::new(index?))
+        Ok(Box::new(ByHash { index: index?, types }))
     }
 }
 
@@ -143,7 +197,7 @@ impl Task for Salvage<'_> {
 pub fn create_sort(pool: &Arc<Pool>, name: &str, sort: Sort, types: Types) -> OpenedRecords {
     match sort {
         Sort::Ordered(kind) => Ok(Box::new(Ordered(create_typed(pool, name, kind, types)?))),
-        Sort::ByHash => with_types(types, Start { pool, name, new: true }),
+        Sort::ByHash => with_types(types, Start { pool, name, types, new: true }),
     }
 }
 
@@ -178,7 +232,7 @@ pub fn identify_by_hash(
     for keys in TYPES {
         for values in TYPES {
             let types = Types { keys, values };
-            match with_types(types, Start { pool, name: &entry.name, new: false }) {
+            match with_types(types, Start { pool, name: &entry.name, types, new: false }) {
                 Err(IndexError::WrongLayout { .. }) => {}
                 opened => return Ok((types, opened)),
             }

@@ -1,27 +1,44 @@
-//! `pmindex compact`: returns the unused space of a pool to the file system.
+//! `pmindex compact`: returns the unused space of a pool to the file system, or writes the pool anew.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use pmindex::core::{Pool, PoolOptions};
+use pmindex::IndexError;
+use pmindex::core::{self, PmError, Pool, PoolOptions};
+use pmindex_named::{NamedError, Sort, create_sort};
 use serde_json::json;
 
 use crate::error::CliError;
-use crate::medium::MediumArgs;
+use crate::interrupt::{Fate, Registered};
+use crate::medium::{MediumArgs, twin_of};
 use crate::output;
-use crate::table::bytes;
+use crate::table::{bytes, counted};
+
+use super::store_log;
 
 /// The pool to compact.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  pmindex compact my.pool\n  pmindex compact my.pool --json\n\n\
+    after_help = "Examples:\n  pmindex compact my.pool\n  pmindex compact my.pool --json\n  \
+    pmindex compact my.pool --rewrite\n\n\
     The file keeps its length and becomes sparse: free runs of 2 MiB occupy no space until they are used\n\
     again. If the disk is full then, the write fails with an error. Indexes that were being dropped\n\
-    are removed completely. Records are not moved: for the smallest file, use `pmindex dump` and\n\
-    `pmindex restore`. Devices, and file systems without sparse files, return nothing."
+    are removed completely. Records are not moved. Devices, and file systems without sparse files,\n\
+    return nothing.\n\n\
+    With --rewrite all records are loaded into a new file, which replaces the pool if it is shorter, in\n\
+    one step: a crash leaves one of the two. The disk needs room for both. The new pool has the kinds\n\
+    and types of the indexes, the maps of a store, the permissions of the file, and another identity;\n\
+    a watch of a store cannot continue in it. Pools with types of a program's own, files of an\n\
+    environment, a journal, a twin, or transactions that a crash has interrupted are refused. A kill\n\
+    leaves POOL.partial behind: remove it, and run the command again."
 )]
 pub(crate) struct Args {
     /// The pool's file
     pool: PathBuf,
+
+    /// Load all records into a new, smaller file, which replaces the pool
+    #[arg(long)]
+    rewrite: bool,
 
     /// Print JSON instead of text
     #[arg(long)]
@@ -34,6 +51,9 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let pool = Pool::open(&args.pool, &args.medium.apply(PoolOptions::new()))?;
+    if args.rewrite {
+        return rewrite(args, &Arc::new(pool));
+    }
     let given = pool.release_free()?;
     let (len, used) = (pool.len(), pool.used_bytes());
     pool.close()?;
@@ -48,4 +68,101 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         bytes(used),
         bytes(len)
     ))
+}
+
+/// The new pool, and what is in it.
+struct Written {
+    fresh: core::FreshPool,
+    _registered: Registered,
+    indexes: u64,
+    records: u64,
+}
+
+/// Writes the pool anew. The old one stays open until the new one has its name: no process writes to it.
+fn rewrite(args: &Args, pool: &Arc<Pool>) -> Result<(), CliError> {
+    let path = args.pool.canonicalize().unwrap_or_else(|_| args.pool.clone());
+    refuse_companions(pool, &path)?;
+    store_log::refuse_unfinished(pool)?;
+    let before = pool.len();
+    // Small zones make a small file; the largest values need large ones.
+    let small = (pool.used_bytes() / 8).next_power_of_two().clamp(1 << 20, 8 << 20);
+    let written = match write_anew(pool, &path, small) {
+        Err(error) if small < 8 << 20 && is_full(&error) => write_anew(pool, &path, 8 << 20),
+        written => written,
+    }?;
+    let Written { fresh, _registered, indexes, records } = written;
+    let size = fresh.pool().len();
+    let replaced = size < before;
+    if replaced {
+        let file = |error| CliError::File { path: path.clone(), error };
+        let mode = std::fs::metadata(&path).map_err(file)?.permissions();
+        std::fs::set_permissions(fresh.partial(), mode).map_err(file)?;
+        fresh.finish().map_err(file)?;
+    }
+    let after = if replaced { size } else { before };
+    if args.json {
+        return output::print_json(&json!({
+            "pool": args.pool, "replaced": replaced, "size_before": before, "size": after,
+            "indexes": indexes, "records": records,
+        }));
+    }
+    output::print(&if replaced {
+        let what = format!(
+            "{}, {}",
+            counted(indexes, "index", "indexes"),
+            counted(records, "record", "records")
+        );
+        format!("{} instead of {}: {what}\n", bytes(after), bytes(before))
+    } else {
+        format!("the pool has {} already, and would have {} anew\n", bytes(before), bytes(size))
+    })
+}
+
+/// Returns `true` if a pool has no room.
+fn is_full(error: &CliError) -> bool {
+    match error {
+        CliError::Pool(error)
+        | CliError::Index(IndexError::Pool(error))
+        | CliError::Named(NamedError::Index(IndexError::Pool(error))) => error.is_full(),
+        _ => false,
+    }
+}
+
+/// Refuses pools whose files are several: they would have to be replaced in one step.
+fn refuse_companions(pool: &Pool, path: &Path) -> Result<(), CliError> {
+    let mut journal = path.as_os_str().to_owned();
+    journal.push(".journal");
+    let companion = if pool.journal().is_some() || Path::new(&journal).exists() {
+        "a journal"
+    } else if twin_of(path).exists() {
+        "a twin"
+    } else {
+        return Ok(());
+    };
+    let what =
+        format!("--rewrite: the pool has {companion}; use `pmindex dump` and `pmindex restore`");
+    Err(CliError::Option { what })
+}
+
+/// Loads all indexes into a pool with a temporary name.
+fn write_anew(pool: &Arc<Pool>, path: &Path, zone_bytes: u64) -> Result<Written, CliError> {
+    // An existing file of the temporary name is an error: another process may be filling it.
+    let fresh = core::FreshPool::replacing(path, zone_bytes)?;
+    let registered = Registered::new(fresh.partial(), Fate::Remove); // ours from here on
+    let mut written = Written { fresh, _registered: registered, indexes: 0, records: 0 };
+    for entry in store_log::indexes(pool)? {
+        let old = pmindex_named::open_sort(pool, &entry)?;
+        let sort = Sort::of(&entry)?;
+        let new = create_sort(written.fresh.pool(), &entry.name, sort, old.types())?;
+        let loaded = old.copy_to(&*new)?;
+        if new.check()? != loaded || old.check()? != loaded {
+            let what = "the number of records of an index";
+            return Err(PmError::Corrupt { what, offset: 0 }.into());
+        }
+        new.close()?;
+        old.close()?;
+        written.indexes += 1;
+        written.records += loaded;
+    }
+    Ok(written)
 }

@@ -22,6 +22,7 @@ pub struct FreshPool {
     /// The temporary name.
     partial: Option<PathBuf>,
     target: PathBuf,
+    replaces: bool,
 }
 
 impl FreshPool {
@@ -34,13 +35,28 @@ impl FreshPool {
         if target.exists() {
             return Err(OpenError::AlreadyExists { path: target.into() });
         }
+        // Of twice the default size, so that the largest values have room.
+        Self::begin(target, 8 << 20, false)
+    }
+
+    /// Creates a pool that will replace `target`, at first with one zone of `zone_bytes`. The other pool, which
+    /// the caller keeps open until this one is finished, so that no process writes to it, is there until then,
+    /// whatever happens.
+    ///
+    /// # Errors
+    /// Those of [`Pool::create`].
+    pub fn replacing(target: &Path, zone_bytes: u64) -> Result<Self, OpenError> {
+        Self::begin(target, zone_bytes, true)
+    }
+
+    fn begin(target: &Path, zone_bytes: u64, replaces: bool) -> Result<Self, OpenError> {
         let mut partial = target.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
-        // One zone to begin with, of twice the default size, so that the largest values have room.
-        let options = PoolOptions::new().size(8 << 20).zone_bytes(8 << 20).write_back(false);
-        let pool = Arc::new(Pool::create(&partial, &options)?);
-        Ok(Self { pool: Some(pool), partial: Some(partial), target: target.into() })
+        // One zone to begin with.
+        let options = PoolOptions::new().size(zone_bytes).zone_bytes(zone_bytes).write_back(false);
+        let pool = Some(Arc::new(Pool::create(&partial, &options)?));
+        Ok(Self { pool, partial: Some(partial), target: target.into(), replaces })
     }
 
     /// Returns the pool, to be filled.
@@ -58,7 +74,8 @@ impl FreshPool {
         self.partial.as_deref().unwrap_or(&self.target)
     }
 
-    /// Closes the pool, makes it durable, and gives it its name, durably.
+    /// Closes the pool, makes it durable, and gives it its name, durably. A crash leaves the pool that it
+    /// replaces, or this one.
     ///
     /// # Errors
     /// `ResourceBusy` if the pool is still in use, `AlreadyExists` if the name is taken; the system's.
@@ -68,7 +85,11 @@ impl FreshPool {
         pool.close().map_err(io::Error::other)?;
         if let Some(partial) = &self.partial {
             File::open(partial)?.sync_all()?; // durable before: the name
-            sys::rename_new(partial, &self.target)?;
+            if self.replaces {
+                std::fs::rename(partial, &self.target)?;
+            } else {
+                sys::rename_new(partial, &self.target)?;
+            }
             self.partial = None;
         }
         File::open(folder_of(&self.target))?.sync_all()
