@@ -69,13 +69,24 @@ impl CrashIndex for HartWords {
     }
 }
 
-/// HART with byte-string keys and values, long ones in objects.
+/// A removal that leaves few objects in a chunk, while others have room: the objects of a record are moved, whose
+/// chunk stays, so that it is there twice until its original is cleared. Crashed there above all; and then the
+/// record is replaced and removed.
+fn moved_objects(keys: u64, removed: &[u64], moved: u64) -> Vec<Plan<IndexOp>> {
+    let mut plans = moves(keys, removed, moved);
+    let (&last, _) = removed.split_last().expect("a key that is removed last");
+    plans.push(Plan { threads: vec![vec![IndexOp::Remove(last)]], ..plans[0].clone() });
+    plans
+}
+
+/// HART with byte-string keys and values, long ones in objects, three to a chunk: of two, a removal leaves one or
+/// none, and no object is ever moved.
 pub(crate) struct HartBytes;
 
 impl CrashIndex for HartBytes {
     type Key = Vec<u8>;
     type Value = Vec<u8>;
-    type Index = Hart<Vec<u8>, Vec<u8>, Traced, 2, 1>;
+    type Index = Hart<Vec<u8>, Vec<u8>, Traced, 3, 1>;
     const NAME: &'static str = "hart-bytes";
     const KEYS: u64 = 9;
 
@@ -90,11 +101,12 @@ impl CrashIndex for HartBytes {
     }
 
     fn plans() -> Vec<Plan<IndexOp>> {
-        // The moved record has a long key, and a value out of line.
+        // The moved records have values out of line, of one size class with those that were removed before; the
+        // second also a long key.
         [
             loads(Self::KEYS),
-            moves(Self::KEYS, &[0, 2, 6, 4], 5),
-            moves(Self::KEYS, &[0, 2, 6, 8, 4], 3),
+            moved_objects(Self::KEYS, &[0, 1, 3, 6, 4], 5),
+            moved_objects(Self::KEYS, &[0, 1, 3, 8, 6, 4], 2),
         ]
         .concat()
     }
