@@ -6,8 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pmindex_core::{Medium, NewFile, PmError, Pool};
+use pmindex_core::{IndexEntry, Medium, NewFile, PmError, Pool};
 use pmindex_error::error_enum;
+
+use crate::any::Kind;
 
 /// Bytes that are read in one piece.
 const CHUNK: usize = 1 << 20;
@@ -110,6 +112,12 @@ error_enum! {
             /// The offset of the change.
             offset: u64,
         },
+        /// An index has a file of its own beside the pool, which this does not copy.
+        #[error("index {name:?} has a file of its own beside the pool; close the pool, and copy both together")]
+        HasFile {
+            /// Its name.
+            name: String,
+        },
         /// The target is the pool's own file.
         #[error("{path}: this is the pool itself; name another file")]
         Itself {
@@ -133,12 +141,17 @@ impl<'p, M: Medium> Backup<'p, M> {
     /// Copies the pool to a new file in the folder of `target`, while writers continue.
     ///
     /// # Errors
-    /// [`BackupError::Itself`] if `target` is or links to the pool's file; errors of the file system and of
+    /// [`BackupError::HasFile`] if an index has a file of its own; [`BackupError::Itself`] if `target` is or links to the pool's file; errors of the file system and of
     /// the pool.
     pub fn begin(pool: &'p Pool<M>, target: impl AsRef<Path>) -> Result<Self, BackupError> {
         let target = target.as_ref().to_path_buf();
         if pool.is_at(&target) {
             return Err(BackupError::Itself { path: target });
+        }
+        let beside =
+            |entry: &IndexEntry| Kind::of(entry).is_some_and(|kind| Kind::BESIDE.contains(&kind));
+        if let Some(entry) = pool.indexes()?.into_iter().find(beside) {
+            return Err(BackupError::HasFile { name: entry.name });
         }
         let file = NewFile::create(&target, 0o600).map_err(|source| BackupError::Io {
             path: target.clone(),

@@ -57,9 +57,13 @@ mod salvage;
 #[cfg(feature = "store")]
 mod store;
 
+#[cfg(feature = "paged")]
+pub use any::paged;
 pub use any::{AnyIndex, Kind, UnknownKind};
 pub use backup::{Backup, BackupError, BackupReport};
 pub use batch::{Batched, Exchange, WriteBatch};
+#[cfg(feature = "paged")]
+pub use pmindex_btree::{Paged, PagedOptions};
 #[cfg(feature = "cceh")]
 pub use pmindex_cceh::Cceh;
 pub use pmindex_core as core;

@@ -1,7 +1,12 @@
 //! An index whose kind is chosen at run time.
 
+#[cfg(feature = "paged")]
+mod paged;
 #[cfg(feature = "precompiled")]
 mod precompiled;
+
+#[cfg(feature = "paged")]
+pub use paged::paged;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,23 +19,34 @@ use pmindex_index::{ErasedIndex, Index, IndexError, Key, Noted, Value, typed};
 
 /// The kinds of index, one line each; a kind exists if the feature of its name is on.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident: $name:tt, $index:ident;)+) => {
+    (
+        beside: $(#[$paged_doc:meta])* $paged:ident: $paged_name:tt, $paged_index:ident;
+        $($(#[$doc:meta])* $kind:ident: $name:tt, $index:ident;)+
+    ) => {
         /// A kind of index. Tools and the pool's directory use its name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Kind {
             $($(#[$doc])* #[cfg(feature = $name)] $kind,)+
+            $(#[$paged_doc])*
+            #[cfg(feature = $paged_name)]
+            $paged,
         }
 
         impl Kind {
-            /// All kinds of this build.
+            /// All kinds of this build that any pool can have.
             pub const ALL: &[Self] = &[$(#[cfg(feature = $name)] Self::$kind,)+];
+
+            /// The kinds of this build with a file beside the pool, which must be a file too.
+            pub const BESIDE: &[Self] = &[#[cfg(feature = $paged_name)] Self::$paged];
 
             /// Returns its name: `fptree`, ...
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
                     $(#[cfg(feature = $name)] Self::$kind => $name,)+
+                    #[cfg(feature = $paged_name)]
+                    Self::$paged => $paged_name,
                 }
             }
 
@@ -51,6 +67,14 @@ macro_rules! kinds {
                     (Self::$kind, false) => pmindex_index::erase::<A, B, M, _>(
                         <crate::$index<A, B, M> as pmindex_index::PmIndex<A, B, M>>::open(pool, name),
                     ),)+
+                    #[cfg(feature = $paged_name)]
+                    (Self::$paged, true) => pmindex_index::erase::<A, B, M, _>(
+                        <crate::$paged_index<A, B, M> as pmindex_index::PmIndex<A, B, M>>::create(pool, name),
+                    ),
+                    #[cfg(feature = $paged_name)]
+                    (Self::$paged, false) => pmindex_index::erase::<A, B, M, _>(
+                        <crate::$paged_index<A, B, M> as pmindex_index::PmIndex<A, B, M>>::open(pool, name),
+                    ),
                 }
             }
         }
@@ -58,6 +82,10 @@ macro_rules! kinds {
 }
 
 kinds! {
+    beside:
+    /// Pages in a file beside the pool, which has those that are used: for maps larger than the pool.
+    Paged: "paged", Paged;
+
     /// Inner nodes in DRAM, leaves with fingerprints in PM: the fastest single operations.
     FpTree: "fptree", FpTree;
     /// Everything in PM, sorted leaves: opens in constant time, and scans fast.
@@ -128,7 +156,7 @@ impl Kind {
         let name = entry.kind.split(|byte| *byte == 0).next().unwrap_or_default();
         // A directory entry holds the first 8 bytes of the name.
         let of = |kind: &Self| kind.name().bytes().take(entry.kind.len()).eq(name.iter().copied());
-        Self::ALL.iter().copied().find(of)
+        Self::ALL.iter().chain(Self::BESIDE).copied().find(of)
     }
 }
 
@@ -147,7 +175,8 @@ pub struct UnknownKind {
 
 impl fmt::Display for UnknownKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        let names: Vec<&str> =
+            Kind::ALL.iter().chain(Kind::BESIDE).map(|kind| kind.name()).collect();
         write!(f, "no kind of index is called {:?}; this build has {}", self.name, names.join(", "))
     }
 }
@@ -158,7 +187,7 @@ impl FromStr for Kind {
     type Err = UnknownKind;
 
     fn from_str(name: &str) -> Result<Self, UnknownKind> {
-        let found = Self::ALL.iter().copied().find(|kind| kind.name() == name);
+        let found = Self::ALL.iter().chain(Self::BESIDE).copied().find(|kind| kind.name() == name);
         found.ok_or_else(|| UnknownKind { name: name.into() })
     }
 }

@@ -37,6 +37,7 @@ mod sptree;
 mod sptree_buffered;
 mod sptree_log;
 mod store;
+mod store_paged;
 mod trees;
 mod wbtree;
 mod woart;

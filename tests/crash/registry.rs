@@ -30,6 +30,7 @@ use super::{
     sptree_buffered::{SpTreeBuffered, SpTreeBufferedWide},
     sptree_log::SpTreeLog,
     store::{Kept, Stored},
+    store_paged::Second,
     trees::{
         BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWide, FpTreeWords,
     },
@@ -83,6 +84,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Batch>(),
         entry::<Stored>(),
         entry::<Stored<Kept>>(),
+        entry::<Stored<Second>>(),
         entry::<Expires>(),
         entry::<Words>(),
         entry::<Blocks>(),

@@ -18,7 +18,7 @@ use pmindex_trees::FpTree;
 use proptest::prelude::*;
 
 const KEYS: u64 = 5;
-const MAPS: usize = 3;
+pub(crate) const MAPS: usize = 3;
 const NAMES: [&str; MAPS] = ["one", "two", "three"];
 
 /// Maps are trees with small nodes.
@@ -53,32 +53,45 @@ pub(crate) type SmallStore = Store<Small, Traced>;
 
 /// A preparation of a store.
 pub(crate) trait Variant: Send + Sync + 'static {
+    /// The kinds of its maps.
+    type Kinds: Catalog;
+    const KINDS: [<Self::Kinds as Catalog>::Kind; MAPS];
     const NAME: &'static str = "store";
     /// The bytes of commits that are kept, if all commits have records.
     const KEEPS: Option<u64> = None;
 
     /// Changes its steps.
-    fn vary(_: &SmallStore) {}
+    fn vary(_: &Store<Self::Kinds, Traced>) {}
+
+    /// The blocks of the pool that belong to no map.
+    fn blocks(_: &Pool<Traced>) -> Result<Option<u64>, Fault> {
+        Ok(None)
+    }
 }
 
 /// No preparation.
 pub(crate) struct Right;
 
-impl Variant for Right {}
+impl Variant for Right {
+    type Kinds = Small;
+    const KINDS: [(); MAPS] = [(); MAPS];
+}
 
 /// All commits have records, which agree with the maps. The log keeps few of them, so that the directed plan with one
 /// thread goes round in it; others rarely do.
 pub(crate) struct Kept;
 
 impl Variant for Kept {
+    type Kinds = Small;
+    const KINDS: [(); MAPS] = [(); MAPS];
     const NAME: &'static str = "store-watched";
     const KEEPS: Option<u64> = Some(4 << 10);
 }
 
 /// A store of three maps.
-pub(crate) struct Stored<V = Right> {
+pub(crate) struct Stored<V: Variant = Right> {
     maps: [Map<u64, u64, Traced>; MAPS],
-    store: SmallStore,
+    store: Store<V::Kinds, Traced>,
     variant: PhantomData<V>,
 }
 
@@ -135,7 +148,7 @@ impl<V: Variant> Stored<V> {
         }
         aside.insert(&0, &0)?;
         drop((aside, stored));
-        let unwatched = Store::<Small, Traced>::in_pool(pool, &StoreOptions::new())?;
+        let unwatched = Store::<V::Kinds, Traced>::in_pool(pool, &StoreOptions::new())?;
         unwatched.map::<u64, u64>(ASIDE)?.insert(&0, &1)?; // one store, one flush, one fence
         drop(unwatched);
         Self::keeping(pool, V::KEEPS)
@@ -146,7 +159,8 @@ impl<V: Variant> Stored<V> {
         let options = if let Some(bytes) = keeps { options.keep_commits(bytes) } else { options };
         let store = Store::in_pool(pool, &options)?;
         V::vary(&store);
-        let maps = [store.map(NAMES[0])?, store.map(NAMES[1])?, store.map(NAMES[2])?];
+        let map = |nth: usize| store.map_of_kind(NAMES[nth], V::KINDS[nth]);
+        let maps = [map(0)?, map(1)?, map(2)?];
         if keeps.is_some() {
             store.map::<u64, u64>(ASIDE)?; // the store keeps it open, so its blocks are known
         }
@@ -279,7 +293,8 @@ impl<V: Variant> CrashSubject for Stored<V> {
     }
 
     fn audit(&self) -> Result<(), Fault> {
-        self.store.pool().audit(self.store.blocks()?.into_iter())?;
+        let aside = V::blocks(self.store.pool())?;
+        self.store.pool().audit(self.store.blocks()?.into_iter().chain(aside))?;
         Ok(())
     }
 

@@ -100,6 +100,7 @@ fn features() -> Result<Duration, String> {
         "hart",
         "nvtree",
         "pactree",
+        "paged",
         "sptree",
         "skiplist",
         "sptree-buffered",

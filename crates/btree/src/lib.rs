@@ -39,6 +39,8 @@
 //! buffer: a split, even of the root, is part of the same record as the change that needs it, together with
 //! the pages that it allocates.
 //!
+//! [`Paged`] is such a map with a buffer and a file of its own, behind the trait of all indexes.
+//!
 //! # Limits
 //!
 //! Empty pages are not freed, and stay in the tree. A record takes at most a quarter of a page. Ranges are
@@ -47,10 +49,14 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod index;
 mod map;
 mod meta;
 mod node;
+mod options;
 mod tree;
 
 pub use error::PagedError;
+pub use index::Paged;
 pub use map::{PagedMap, Range};
+pub use options::PagedOptions;

@@ -23,15 +23,15 @@ use crate::tree::Tree;
 #[derive(Debug)]
 pub struct PagedMap<K: Key, V: Value, M: Medium = Mapped> {
     buffer: Arc<Buffer<M>>,
-    tree: Tree,
+    pub(crate) tree: Tree,
     types: PhantomData<fn() -> (K, V)>,
 }
 
-fn packed<T: Storable>(value: &T::Ref) -> Packed {
+pub(crate) fn packed<T: Storable>(value: &T::Ref) -> Packed {
     Packed::new(&encoded::<T>(value))
 }
 
-fn unpacked<T: Storable>(value: &Packed) -> Result<T, PagedError> {
+pub(crate) fn unpacked<T: Storable>(value: &Packed) -> Result<T, PagedError> {
     let damaged = PagedError::Corrupt { page: 0, what: "a record is no encoding of its type" };
     decoded::<T>(&value.bytes()).ok_or(damaged)
 }
@@ -266,7 +266,7 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
     /// # Errors
     /// [`PagedError::Corrupt`], and those of [`Buffer::read`].
     pub fn check(&self) -> Result<u64, PagedError> {
-        self.tree.check(&self.buffer)
+        Ok(self.tree.check(&self.buffer)?.records)
     }
 
     /// Returns the buffer.

@@ -5,7 +5,7 @@
 //! | format | the first unused page | maps |   root | type | bytes of the name | the name: 5 |   for each
 //! ```
 
-use pmindex_buffer::{BufferError, Draft, Tx};
+use pmindex_buffer::{Buffer, BufferError, Draft, Tx};
 use pmindex_core::Medium;
 
 use crate::error::PagedError;
@@ -46,6 +46,11 @@ pub(crate) fn allocate<M: Medium>(tx: &mut Tx<'_, M>, pages: u64) -> Result<u64,
     }
     meta.set(NEXT, next + 1);
     Ok(next)
+}
+
+/// Returns the number of used pages.
+pub(crate) fn used<M: Medium>(buffer: &Buffer<M>) -> Result<u64, PagedError> {
+    Ok(buffer.read(META, |page| page.word(NEXT))?)
 }
 
 /// Returns the root of a map, and creates the map if it does not exist.

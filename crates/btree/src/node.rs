@@ -20,6 +20,7 @@
 //! the words are.
 
 use std::cmp::Ordering;
+use std::ops::Bound;
 
 use pmindex_buffer::{Draft, Page};
 use pmindex_core::Medium;
@@ -60,7 +61,7 @@ impl Source for Draft {
 }
 
 /// Bytes packed into words, for comparisons.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Packed {
     pub(crate) words: Vec<u64>,
     pub(crate) len: usize,
@@ -150,6 +151,15 @@ pub(crate) enum Step {
     To(u64),
     /// The search ends here: the slot of the key, and whether the key is present.
     Here(usize, bool),
+}
+
+/// The result of a step of a search for the greatest key within a bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StepBack {
+    /// Continue with this page, all of whose keys are at least this one.
+    To(u64, Option<Packed>),
+    /// The search ends in this leaf: so many of its records are within the bound.
+    Here(usize),
 }
 
 impl<S: Source> Node<'_, S> {
@@ -254,6 +264,33 @@ impl<S: Source> Node<'_, S> {
             Some(nth) => self.0.word(self.slot(nth).value_at()),
             None => self.0.word(LEFTMOST),
         })
+    }
+
+    /// Performs a step of a search for the greatest key within a bound.
+    pub(crate) fn search_back(&self, upper: &Bound<Packed>) -> StepBack {
+        let within = |slot: Slot| match upper {
+            Bound::Unbounded => true,
+            Bound::Included(key) => self.compare(slot, key).is_le(),
+            Bound::Excluded(key) => self.compare(slot, key).is_lt(),
+        };
+        if let Some(fence) = self.fence()
+            && within(Slot::from_word(self.0.word(FENCE)))
+        {
+            return StepBack::To(self.right(), Some(fence));
+        }
+        let count = match upper {
+            Bound::Unbounded => self.count(),
+            Bound::Included(key) => {
+                let (nth, found) = self.find(key);
+                nth + usize::from(found)
+            }
+            Bound::Excluded(key) => self.find(key).0,
+        };
+        match count.checked_sub(1) {
+            _ if self.level() == 0 => StepBack::Here(count),
+            None => StepBack::To(self.0.word(LEFTMOST), None),
+            Some(nth) => StepBack::To(self.0.word(self.slot(nth).value_at()), Some(self.key(nth))),
+        }
     }
 
     /// Returns the page with the greatest keys: below, or to the right.

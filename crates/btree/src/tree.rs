@@ -1,11 +1,13 @@
 //! A tree of byte strings: searches, and writes as parts of a transaction.
 
+use std::ops::Bound;
+
 use pmindex_buffer::{Buffer, Draft, Tx};
 use pmindex_core::Medium;
 
 use crate::error::PagedError;
 use crate::meta;
-use crate::node::{Content, Node, Packed, Record, Step, most_words, put, remove};
+use crate::node::{Content, Node, Packed, Record, Step, StepBack, most_words, put, remove};
 
 /// The maximum number of pages that a search visits; a tree has far fewer levels.
 const MOST_STEPS: usize = 1 << 20;
@@ -16,8 +18,18 @@ pub(crate) struct Tree {
     pub(crate) root: u64,
 }
 
-/// Records of a leaf from some key on, and the first key of the next leaf.
+/// Records of a leaf, and the key from which on the next leaf has records, or before which the previous one
+/// has.
 pub(crate) type Batch = (Vec<Record>, Option<Packed>);
+
+/// The size of a tree: records, leaves, inner nodes, levels.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) records: u64,
+    pub(crate) leaves: u64,
+    pub(crate) inners: u64,
+    pub(crate) height: u64,
+}
 
 impl Tree {
     /// Returns the value of a key.
@@ -66,6 +78,32 @@ impl Tree {
             match found {
                 Ok(batch) => return Ok(batch),
                 Err(next) => page = next,
+            }
+        }
+        Err(PagedError::Corrupt { page, what: "a search does not end" })
+    }
+
+    /// Returns the records within `upper` of the leaf with the greatest of them, and the least key that the
+    /// leaf can have: records before it are in other leaves.
+    pub(crate) fn batch_back<M: Medium>(
+        self,
+        buffer: &Buffer<M>,
+        upper: &Bound<Packed>,
+    ) -> Result<Batch, PagedError> {
+        let (mut page, mut least) = (self.root, None);
+        for _ in 0..MOST_STEPS {
+            let (step, records) = buffer.read(page, |view| {
+                let node = Node(&view);
+                let step = node.search_back(upper);
+                let count = if let StepBack::Here(count) = step { count } else { 0 };
+                (step, (0..count).map(|nth| node.record(nth)).collect())
+            })?;
+            match step {
+                StepBack::Here(_) => return Ok((records, least)),
+                StepBack::To(next, from) => {
+                    page = next;
+                    least = from.or(least);
+                }
             }
         }
         Err(PagedError::Corrupt { page, what: "a search does not end" })
@@ -203,9 +241,9 @@ impl Tree {
         Ok(Some(value))
     }
 
-    /// Verifies every page, and the path to it. Returns the number of records.
-    pub(crate) fn check<M: Medium>(self, buffer: &Buffer<M>) -> Result<u64, PagedError> {
-        let mut records = 0;
+    /// Verifies every page, and the path to it.
+    pub(crate) fn check<M: Medium>(self, buffer: &Buffer<M>) -> Result<Counts, PagedError> {
+        let mut counts = Counts::default();
         let mut left = vec![(self.root, None::<usize>)];
         let mut seen = 0;
         while let Some((page, level)) = left.pop() {
@@ -221,13 +259,16 @@ impl Tree {
             if level.is_some_and(|level| level != own + 1) {
                 return Err(PagedError::Corrupt { page, what: "it is of another level" });
             }
+            counts.height = counts.height.max(own as u64 + 1);
             if own == 0 {
-                records += count;
+                counts.records += count;
+                counts.leaves += 1;
             } else {
+                counts.inners += 1;
                 left.extend(children.into_iter().map(|child| (child, Some(own))));
             }
         }
-        Ok(records)
+        Ok(counts)
     }
 }
 

@@ -1,9 +1,16 @@
 //! Maps in a buffer: crashes, types, sizes, threads.
 
+#[path = "parts/as_index.rs"]
+mod as_index;
 #[path = "parts/kills.rs"]
 mod kills;
 #[path = "../../buffer/tests/subject/pool_disk.rs"]
 mod pool_disk;
+#[allow(dead_code, reason = "the explorer of crashes has all of it")]
+#[path = "../../../tests/crash/store.rs"]
+mod store;
+#[path = "../../../tests/crash/store_paged.rs"]
+mod store_paged;
 #[path = "subject/tree.rs"]
 mod tree;
 
@@ -15,6 +22,8 @@ use pmindex_buffer::{Buffer, BufferOptions};
 use pmindex_core::{Pool, PoolOptions};
 use pmindex_testkit::crash::{Config, Persistency, explore};
 use pmindex_wal::sim::{SimDisk, mix};
+use store::Stored;
+use store_paged::Second;
 use tree::Tree;
 
 #[track_caller]
@@ -38,6 +47,17 @@ fn two_threads() {
 #[test]
 fn pages_written_back() {
     passes(&Config::new().states(1000).persistency(Persistency::Pages));
+}
+
+/// A transaction over a map in pages and ordinary maps takes place or does not.
+#[test]
+fn a_store_with_a_map_in_pages() {
+    for config in [Config::new().states(2000), Config::new().states(2000).threads(2)] {
+        match explore::<Stored<Second>>(&config) {
+            Ok(report) => assert!(report.states > 100, "hardly anything explored:\n{report}"),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
 }
 
 fn buffer(pages: usize, frames: u64) -> Arc<Buffer> {

@@ -25,8 +25,10 @@ use crate::view::{Page, Words};
 
 /// The number of attempts to find a frame before an operation fails.
 const TRIES: usize = 64;
-/// The number of frames that are emptied or get their entries together, with one fence.
+/// The least number of frames that are emptied or get their entries together, with one fence.
 const TOGETHER: usize = 16;
+/// The greatest number: their latches are held at once, or a crash loses so many entries.
+const MOST_TOGETHER: usize = 256;
 
 /// Frames with pages that have no entry yet: a crash loses them.
 #[derive(Debug, Default)]
@@ -124,10 +126,10 @@ impl<M: Medium> Buffer<M> {
     /// disk and the pool.
     ///
     /// # Cost
-    /// No lock and no fence if the page has a frame. Otherwise a read of the disk; of sixteen such reads one has
-    /// a fence, which makes their frames known to the next opening. If no frame is free, one more fence empties
-    /// several frames; if all frames have updates that the disk lacks, the disk is also synchronised. At the first
-    /// use since the opening the page is verified.
+    /// No lock and no fence if the page has a frame. Otherwise a read of the disk; of sixteen such reads (of more,
+    /// with more than 1024 frames) one has a fence, which makes their frames known to the next opening. If no
+    /// frame is free, one more fence empties several frames; if all frames have updates that the disk lacks, the
+    /// disk is also synchronised. At the first use since the opening the page is verified.
     pub fn read<R>(
         &self,
         page: u64,
@@ -292,7 +294,7 @@ impl<M: Medium> Buffer<M> {
         let (filled, durable) = {
             let mut unlisted = pm.lock(&self.unlisted);
             let count = unlisted.filled.len() + unlisted.durable.len();
-            let enough = TOGETHER.min((self.states.len() / 8).max(1));
+            let enough = self.together();
             if count == 0 || !(all || unlisted.filled.len() >= enough) {
                 return Ok(());
             }
@@ -335,6 +337,13 @@ impl<M: Medium> Buffer<M> {
         here && state.filled.load(Relaxed) == nth && !state.listed.load(Relaxed)
     }
 
+    /// Returns how many frames are emptied, or get their entries, with one fence: of a large buffer more, since
+    /// where a fence waits for a disk, a load waits for these fences most.
+    fn together(&self) -> usize {
+        let frames = self.states.len();
+        (frames / 64).clamp(TOGETHER, MOST_TOGETHER).min((frames / 8).max(1))
+    }
+
     /// Returns a free frame.
     pub(crate) fn take_frame(&self) -> Result<u32, BufferError> {
         self.list(false)?;
@@ -361,7 +370,7 @@ impl<M: Medium> Buffer<M> {
             let frame = self.hand.fetch_add(1, Relaxed) as usize % count_of;
             let state = &self.states[frame];
             let clean_only = turn < count_of;
-            let most = if clean_only { TOGETHER } else { self.shape.staging as usize };
+            let most = if clean_only { self.together() } else { self.shape.staging as usize };
             if victims.len() >= most.min(eighth) || (turn == count_of && !victims.is_empty()) {
                 break;
             }
@@ -450,6 +459,18 @@ impl<M: Medium> Buffer<M> {
     #[must_use]
     pub fn page_words(&self) -> usize {
         self.layout.user_words()
+    }
+
+    /// Returns the number that distinguishes the buffer from others: random, unless the options set it.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        self.shape.identity
+    }
+
+    /// Returns the bytes of a page, on the disk and in a frame.
+    #[must_use]
+    pub fn page_bytes(&self) -> u64 {
+        self.shape.page_bytes()
     }
 
     /// Returns the limit of page numbers: they are from 1 on and less than this.

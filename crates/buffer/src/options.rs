@@ -1,5 +1,6 @@
 //! Options for creating and opening a buffer.
 
+use crate::layout::KIND;
 use crate::page::Sums;
 
 /// Options for creating and opening a buffer.
@@ -13,6 +14,7 @@ pub struct BufferOptions {
     pub(crate) identity: Option<u64>,
     pub(crate) cold: bool,
     pub(crate) verify_reads: bool,
+    pub(crate) kind: [u8; 8],
     pub(crate) mutant: Mutant,
 }
 
@@ -50,6 +52,7 @@ impl BufferOptions {
             identity: None,
             cold: false,
             verify_reads: false,
+            kind: KIND,
             mutant: Mutant::None,
         }
     }
@@ -94,8 +97,15 @@ impl BufferOptions {
         Self { verify_reads: yes, ..self }
     }
 
-    /// Sets the number that distinguishes this buffer from others, instead of a random one. For tests that
-    /// must be repeatable.
+    /// Sets the type of the buffer in the pool's directory, for a structure that is the only user of its
+    /// buffer. Opening needs the same type.
+    #[must_use]
+    pub fn kind(self, kind: [u8; 8]) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// Sets the number that distinguishes this buffer from others, instead of a random one. With it, pages
+    /// may be as small as 128 bytes, for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn identity(self, identity: u64) -> Self {

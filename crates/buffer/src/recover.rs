@@ -31,7 +31,7 @@ use crate::checkpoint::Progress;
 use crate::device::Device;
 use crate::error::BufferError;
 use crate::frames::{Frames, Place};
-use crate::layout::{FORMAT, KIND, Root, Shape, checksum, staged_word};
+use crate::layout::{FORMAT, Root, Shape, checksum, staged_word};
 use crate::metrics::{add, count};
 use crate::options::{BufferOptions, Mutant};
 use crate::page::{HEADER, Layout, Omits};
@@ -89,7 +89,7 @@ impl<M: Medium> Buffer<M> {
         Layout::new(own.len(), shape.sums, identity).seal(&mut own, 0, 1);
         device.write(0, &own)?;
         device.sync()?;
-        let open = pool.create_index::<Root>(name, KIND, FORMAT, |root| {
+        let open = pool.create_index::<Root>(name, options.kind, FORMAT, |root| {
             let cells = [
                 &root.identity,
                 &root.page_words,
@@ -128,17 +128,31 @@ impl<M: Medium> Buffer<M> {
         disk: Arc<dyn Disk>,
         options: &BufferOptions,
     ) -> Result<Option<Self>, BufferError> {
+        Self::open_on(pool, name, |_| Ok(disk), options)
+    }
+
+    /// Does what [`open`](Self::open) does, over the disk that `disk` returns for the buffer's
+    /// [identity](Self::identity).
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), and of `disk`.
+    pub fn open_on(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        disk: impl FnOnce(u64) -> Result<Arc<dyn Disk>, BufferError>,
+        options: &BufferOptions,
+    ) -> Result<Option<Self>, BufferError> {
         pool.check_writable()?;
         let Some(open) = pool.open_index(name)? else { return Ok(None) };
         let at = open.root::<Root>();
         let corrupt = |what| Err(PmError::Corrupt { what, offset: at.offset() }.into());
-        if (open.kind, open.layout) != (KIND, FORMAT) {
+        if (open.kind, open.layout) != (options.kind, FORMAT) {
             return corrupt("an index that is no buffer of this version");
         }
         let Some(shape) = read_shape(pool, pool.get(at)?) else {
             return corrupt("the root of a buffer");
         };
-        let device = Device::new(disk, shape.page_bytes());
+        let device = Device::new(disk(shape.identity)?, shape.page_bytes());
         if device.pages() < shape.pages {
             return Err(BufferError::WrongDisk { what: "it is too short" });
         }
@@ -175,7 +189,8 @@ impl<M: Medium> Buffer<M> {
         let first = first_of(pool.generation())?;
         let horizon = [0, 2].map(|at| [0, 1].map(|word| pm.load(&root.horizon[at + word])));
         let is_whole = |[lsn, sum]: &&[u64; 2]| {
-            *sum == checksum(*b"hrzn", &[shape.identity, *lsn]) && *lsn <= first
+            *sum == checksum(*b"hrzn", &[shape.identity, *lsn])
+                && *lsn >> NUMBER_BITS <= pool.generation()
         };
         let horizon = horizon.iter().filter(is_whole).map(|[lsn, _]| *lsn).max().ok_or(corrupt)?;
         let buffer = Self::assemble(Parts {
@@ -194,9 +209,9 @@ impl<M: Medium> Buffer<M> {
         });
         buffer.finish_writes()?;
         let last = buffer.analyse()?;
-        if options.mutant == Mutant::ReusedLsn {
-            *pm.lock(&buffer.active) = Active::after(last.max(horizon));
-        }
+        // In one opening of the pool the buffer may be opened several times; no LSN of this opening was lost.
+        let first = if options.mutant == Mutant::ReusedLsn { 0 } else { first };
+        *pm.lock(&buffer.active) = Active::after(first.max(last).max(horizon));
         buffer.read_entries(options.cold)?;
         Ok(buffer)
     }

@@ -1,5 +1,7 @@
 //! An index whose type is not known.
 
+use std::path::PathBuf;
+
 use pmindex_core::Medium;
 
 use crate::error::IndexError;
@@ -12,6 +14,10 @@ pub trait ErasedIndex<K: Key, V: Value>: Index<K, V> {
     fn close(self: Box<Self>) -> Result<(), IndexError>;
     /// As [`PmIndex::blocks`].
     fn blocks(&self) -> Result<Vec<u64>, IndexError>;
+    /// As [`PmIndex::files`].
+    fn files(&self) -> Vec<PathBuf>;
+    /// As [`PmIndex::fits`].
+    fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError>;
 }
 
 /// An index with its medium, which [`PmIndex`] has as a parameter.
@@ -113,6 +119,12 @@ impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M>> ErasedIndex<K, V> for On<
     }
     fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         self.index.blocks()
+    }
+    fn files(&self) -> Vec<PathBuf> {
+        self.index.files()
+    }
+    fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
+        self.index.fits(key, value)
     }
 }
 

@@ -121,6 +121,13 @@ error_enum! {
             /// The number of keys.
             keys: u64,
         },
+        /// The file of pages of a paged map, beside its pool: it cannot be created, opened, read or written,
+        /// or a page of it is damaged.
+        #[error("the pages of a paged map: {what}")]
+        Pages {
+            /// The error.
+            what: String,
+        },
         /// `bulk_load` into an index with records.
         #[error("bulk_load needs an empty index, and this one has records; insert into it instead")]
         NotEmpty,

@@ -1,6 +1,7 @@
 //! The contract of every index as traits.
 
 use std::ops::Bound;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -443,6 +444,22 @@ pub trait PmIndex<K: Key, V: Value, M: Medium>: Index<K, V> + Sized {
     /// Returns the offsets of all blocks that this index owns (its root block, nodes, records out of line),
     /// for the allocator's audit. Call it while no operation is in progress.
     fn blocks(&self) -> Result<Vec<u64>, IndexError>;
+
+    /// Returns the files beside the pool that this index owns. The caller removes them after it has
+    /// removed the index.
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// Returns the error that a write of this record would have because of its length, or because the index
+    /// is nearly full of what removals do not give back.
+    ///
+    /// # Errors
+    /// [`IndexError::KeyTooLong`], [`IndexError::ValueTooLong`], [`PmError::Full`](pmindex_core::PmError).
+    fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
+        let _ = (key, value);
+        Ok(())
+    }
 
     /// Removes the index `name`, which must not be open, and frees all its blocks; returns `false` if it
     /// does not exist.

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::marker::PhantomData;
 use std::ops::Bound;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -297,5 +298,13 @@ impl<K: Key, V: Value, A: Kept, B: Kept> ErasedIndex<K, V> for Shaped<K, V, A, B
 
     fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         self.index.blocks()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.index.files()
+    }
+
+    fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
+        self.index.fits(&A::encode::<K>(key), &B::encode::<V>(value))
     }
 }

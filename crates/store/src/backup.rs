@@ -48,6 +48,9 @@ pub(crate) fn copy<C: Catalog, K: Key, V: Value, M: Medium>(
     view: &Snapshot<M>,
     target: &Arc<Pool<Mapped>>,
 ) -> Result<u64, StoreError> {
+    if !map.index.files().is_empty() {
+        return Err(StoreError::HasFile { name: entry.name.clone() });
+    }
     let kind = C::kind(entry).unwrap_or(C::DEFAULT);
     let index = C::create::<K, V, Mapped>(target, &entry.name, kind)?;
     let map = Map::new(Arc::clone(map));

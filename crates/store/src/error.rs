@@ -80,6 +80,14 @@ error_enum! {
             /// Its name.
             name: String,
         },
+        /// The map has a file of pages, which a backup of the store does not copy.
+        #[error(
+            "map {name:?} has a file of its own beside the pool; close the store, and copy both together"
+        )]
+        HasFile {
+            /// Its name.
+            name: String,
+        },
         /// A file could not be written.
         #[error("{path}: {error}")]
         File {

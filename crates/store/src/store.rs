@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool, PoolOptions};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{ErasedIndex, IndexError, Key, Value};
 
 use crate::backup::{self, StoreBackup};
 use crate::catalog::Catalog;
@@ -235,12 +235,25 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         name: &str,
         kind: C::Kind,
     ) -> Result<Map<K, V, M>, StoreError> {
+        self.map_with(name, |pool, name| C::create(pool, name, kind))
+    }
+
+    /// Opens the map `name`, of any kind, or makes it with `create`, which creates an index of this name in the
+    /// pool, of a kind that the store knows: for kinds with options.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map) and of `create`.
+    pub fn map_with<K: Key, V: Value>(
+        &self,
+        name: &str,
+        create: impl FnOnce(&Arc<Pool<M>>, &str) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError>,
+    ) -> Result<Map<K, V, M>, StoreError> {
         let mut maps = self.maps();
         match self.open_map(&mut maps, name) {
             Err(StoreError::Index(IndexError::NoSuchIndex { .. })) => {}
             opened => return opened,
         }
-        let index = C::create::<K, V, M>(&self.core.pool, name, kind)?;
+        let index = create(&self.core.pool, name)?;
         Ok(self.share(&mut maps, name, index))
     }
 
@@ -272,7 +285,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         &self,
         maps: &mut Maps<C, M>,
         name: &str,
-        index: Box<dyn pmindex_index::ErasedIndex<K, V>>,
+        index: Box<dyn ErasedIndex<K, V>>,
     ) -> Map<K, V, M> {
         let number = self.numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let shared = Arc::new(Shared::new(Arc::clone(self.core.whole()), name, number, index));
@@ -336,10 +349,12 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     }
 
     /// Removes the map `name` and frees all its blocks; returns `true` if it existed. It must have no
-    /// handles, and no snapshot or transaction may read it.
+    /// handles, and no snapshot or transaction may read it. A kill may leave a file of its pages, to which
+    /// nothing refers.
     ///
     /// # Errors
-    /// [`StoreError::InUse`]; those of [`map`](Self::map); the map stays.
+    /// [`StoreError::InUse`]; those of [`map`](Self::map); the map stays. [`StoreError::File`] if the map is
+    /// removed, and a file of its pages is not.
     pub fn drop_map<K: Key, V: Value>(&self, name: &str) -> Result<bool, StoreError> {
         let mut maps = self.maps();
         // Opened first, so that no interrupted transaction waits for a map of this name.
@@ -350,8 +365,18 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         self.core.finish_stuck()?;
         Self::close_map(&mut maps, name)?;
         let pool = &self.core.pool;
-        let blocks = |name: &str| C::open::<K, V, M>(pool, name)?.blocks();
-        Ok(pool.drop_index::<IndexError>(name, blocks)?)
+        let mut files = Vec::new();
+        let blocks = |name: &str| {
+            let index = C::open::<K, V, M>(pool, name)?;
+            files = index.files();
+            index.blocks()
+        };
+        let dropped = pool.drop_index::<IndexError>(name, blocks)?;
+        for path in files {
+            // Durable before: nothing refers to it.
+            std::fs::remove_file(&path).map_err(|error| StoreError::File { path, error })?;
+        }
+        Ok(dropped)
     }
 
     fn close_map(maps: &mut Maps<C, M>, name: &str) -> Result<(), StoreError> {
@@ -382,7 +407,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     ///
     /// # Errors
     /// [`StoreError::SnapshotEnded`] if writers replaced more than that; [`StoreError::NotOpen`] if a map was
-    /// not opened with its types; [`StoreError::Open`], [`StoreError::File`] for the new file; those of the
+    /// not opened with its types; [`StoreError::HasFile`] if a map has a file of its own; [`StoreError::Open`], [`StoreError::File`] for the new file; those of the
     /// pool. Then there is no new file.
     ///
     /// # Cost

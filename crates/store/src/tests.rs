@@ -47,6 +47,9 @@ static TURN: Mutex<()> = Mutex::new(());
 struct Varied;
 
 impl Variant for Varied {
+    type Kinds = store::Small;
+    const KINDS: [(); store::MAPS] = [(); store::MAPS];
+
     fn vary(store: &SmallStore) {
         let goes = GOES.load(SeqCst);
         let step = if goes == WRONG.len() { Some(&SWEPT) } else { WRONG.get(goes) };

@@ -224,7 +224,8 @@ impl<M: Medium> Transaction<M> {
     /// Adds or replaces a record without reading it: other commits to the same key do not conflict with it.
     ///
     /// # Errors
-    /// [`StoreError::OtherStore`]; a key or value is too long.
+    /// [`StoreError::OtherStore`]; a key or value is too long, or the map is in pages and has nearly no free
+    /// page.
     pub fn put<K: Key, V: Value>(
         &mut self,
         map: &Map<K, V, M>,
@@ -234,6 +235,7 @@ impl<M: Medium> Transaction<M> {
         self.check(map)?;
         let max = MAX_VALUE_BYTES;
         check_length::<V>(value, max, |len| IndexError::ValueTooLong { len, max })?;
+        map.shared.index.fits(key, value)?;
         self.write(map, key, Some(V::owned(value)))
     }
 

@@ -3,8 +3,8 @@
 //! What is written to it is a copy, of which a crash leaves any words, until a sync flushes and fences it: it
 //! tears in more ways than a real one.
 
-use std::io;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use parking_lot::Mutex;
 use pmindex_core::{Flushed, Medium, OpenIndex, PmError, PmU64, Pool, Traced, pm_struct};
@@ -19,18 +19,23 @@ pm_struct! {
 }
 
 /// A disk in a pool.
-#[derive(Debug)]
-pub(crate) struct PoolDisk {
+pub(crate) struct PoolDisk<M: Medium = Traced> {
     bytes: u64,
-    pool: Arc<Pool<Traced>>,
+    pool: Arc<Pool<M>>,
     open: OpenIndex,
     /// What was written since the last sync.
     written: Mutex<Vec<(usize, usize)>>,
 }
 
-impl PoolDisk {
+impl<M: Medium> fmt::Debug for PoolDisk<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolDisk").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium> PoolDisk<M> {
     /// A disk of zeros, of so many bytes.
-    pub(crate) fn create(pool: &Arc<Pool<Traced>>, bytes: u64) -> Result<Self, PmError> {
+    pub(crate) fn create(pool: &Arc<Pool<M>>, bytes: u64) -> Result<Self, PmError> {
         let open = pool.create_index::<DiskRoot>("disk", *b"disk    ", 1, |root| {
             pool.pm().write_words(&root.words, &[0; 1024]);
             pool.pm().flush(root)
@@ -39,7 +44,7 @@ impl PoolDisk {
     }
 
     /// The disk of a pool.
-    pub(crate) fn open(pool: &Arc<Pool<Traced>>, bytes: u64) -> Result<Option<Self>, PmError> {
+    pub(crate) fn open(pool: &Arc<Pool<M>>, bytes: u64) -> Result<Option<Self>, PmError> {
         let open = pool.open_index("disk")?;
         let disk = |open| Self { bytes, pool: Arc::clone(pool), open, written: Mutex::default() };
         Ok(open.map(disk))
@@ -51,7 +56,7 @@ impl PoolDisk {
     }
 }
 
-impl Disk for PoolDisk {
+impl<M: Medium> Disk for PoolDisk<M> {
     fn block(&self) -> usize {
         512
     }

@@ -1,0 +1,526 @@
+//! An index of pages: a map larger than memory, with the trait of all indexes.
+//!
+//! The index owns a buffer, with its log and its frames in the pool, and the file of its pages beside the
+//! pool. Each operation is one transaction of the buffer.
+
+use std::fmt;
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pmindex_buffer::{Buffer, BufferError, BufferOptions, Progress, Tx};
+use pmindex_core::{Mapped, Medium, PmError, Pool};
+use pmindex_index::{
+    Index, IndexError, InsertMany, Key, Missing, Occupied, PmIndex, RangeIter, RecoveryReport,
+    Stats, Value, same_encoding,
+};
+use pmindex_record::{Bounds, LeafSource, Scan, Sink};
+use pmindex_wal::Disk;
+
+use crate::error::PagedError;
+use crate::map::{PagedMap, packed, unpacked};
+use crate::meta;
+use crate::node::{Packed, Record, most_words};
+use crate::options::{PagedOptions, PagesFile, create_file, from_buffer, new_identity, open_file};
+
+/// The type in the pool's directory.
+pub(crate) const KIND: [u8; 8] = *b"paged\0\0\0";
+/// The map in the buffer.
+const MAP: &str = "map";
+/// The number of records that are written in one transaction.
+const TOGETHER: usize = 32;
+/// The length of the log is looked at once in so many writes.
+const LOOKS: u64 = 32;
+/// While fewer pages than one of this many are unused, transactions of a store may not add records, so that
+/// what they have committed finds room.
+const RESERVE: u64 = 64;
+
+/// A map in pages, of which the pool has those that are used, and a file beside it all.
+///
+/// # Cost
+/// A read takes no lock and no fence if its pages are in the pool, and else a read of the disk. A write is a
+/// transaction of the buffer: one fence, and the lines of its record in the log. Once the log has an eighth of the
+/// pages' bytes, the next writer makes a checkpoint, unless a thread in [`background`](Index::background) does.
+///
+/// # Limits
+/// Key and value together take at most a quarter of a page. Pages that became empty stay in the tree. The pool
+/// must be open for writing, and in a regular file. The file of pages belongs to the pool, in whose folder it is:
+/// copy or move both together, while the pool is closed.
+pub struct Paged<K: Key, V: Value, M: Medium = Mapped> {
+    map: PagedMap<K, V, M>,
+    file: Option<PagesFile>,
+    /// The log's bytes after the last checkpoint; held by the writer that makes one.
+    shortest: Mutex<u64>,
+    /// The bytes by which the log may grow.
+    most_log: u64,
+    writes: AtomicU64,
+    report: RecoveryReport,
+}
+
+impl<K: Key, V: Value, M: Medium> fmt::Debug for Paged<K, V, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Paged").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
+    /// Creates the index `name`, with the file of its pages in the folder of the pool.
+    ///
+    /// # Errors
+    /// [`IndexError::IndexExists`]; [`IndexError::Pages`] if the pool is no regular file, or its folder cannot have
+    /// the file; those of the pool.
+    pub fn create_with(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        options: &PagedOptions,
+    ) -> Result<Self, IndexError> {
+        if pool.find_index(name)?.is_some() {
+            return Err(IndexError::IndexExists { name: name.into() });
+        }
+        let identity = new_identity();
+        let (buffer, bytes) = options.sizes(pool);
+        let (file, disk) = create_file(pool, identity, bytes)?;
+        let path = file.path.clone();
+        let created = Self::create_on(pool, name, disk, &buffer.identity(identity));
+        match created {
+            Ok(index) => Ok(Self { file: Some(file), ..index }),
+            Err(error) => {
+                // A full pool leaves a part of the index, whose creation the next opening finishes.
+                if pool.find_index(name)?.is_none() {
+                    let _ = std::fs::remove_file(path);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates the index `name` over a disk of the caller's, for tests.
+    ///
+    /// # Errors
+    /// [`IndexError::IndexExists`]; those of the buffer.
+    #[doc(hidden)]
+    pub fn create_on(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        disk: Arc<dyn Disk>,
+        options: &BufferOptions,
+    ) -> Result<Self, IndexError> {
+        let buffer = Buffer::create(pool, name, disk, &options.clone().kind(KIND));
+        let buffer = buffer.map_err(from_buffer).map_err(|error| match error {
+            IndexError::Pool(PmError::NameTaken { name }) => IndexError::IndexExists { name },
+            error => error,
+        })?;
+        Self::start(buffer, name, Instant::now())
+    }
+
+    /// Opens the index `name` over a disk of the caller's, for tests.
+    ///
+    /// # Errors
+    /// Those of [`PmIndex::open`].
+    #[doc(hidden)]
+    pub fn open_on(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        disk: impl FnOnce(u64) -> Result<Arc<dyn Disk>, IndexError>,
+        options: &BufferOptions,
+    ) -> Result<Self, IndexError> {
+        let began = Instant::now();
+        let missing = || IndexError::NoSuchIndex { name: name.into() };
+        let entry = pool.find_index(name)?.ok_or_else(missing)?;
+        if entry.kind != KIND {
+            let found = String::from_utf8_lossy(&entry.kind);
+            let found = found.trim_end_matches(['\0', ' ']).to_owned();
+            let wanted = "paged".into();
+            return Err(IndexError::WrongType { name: name.into(), found, wanted });
+        }
+        let mut failed = None;
+        let on = |identity| {
+            disk(identity).map_err(|error| {
+                failed = Some(error);
+                BufferError::WrongDisk { what: "it cannot be opened" }
+            })
+        };
+        let opened = Buffer::open_on(pool, name, on, &options.clone().kind(KIND));
+        let buffer = opened.map_err(|error| failed.unwrap_or_else(|| from_buffer(error)))?;
+        Self::start(buffer.ok_or_else(missing)?, name, began)
+    }
+
+    fn start(buffer: Buffer<M>, name: &str, began: Instant) -> Result<Self, IndexError> {
+        let buffer = Arc::new(buffer);
+        let map = PagedMap::open(&buffer, MAP).map_err(|error| match error {
+            PagedError::WrongType { .. } => IndexError::WrongLayout {
+                name: name.into(),
+                found: "keys or values of other types".into(),
+                wanted: format!("paged<{}, {}>", K::type_name(), V::type_name()),
+            },
+            error => from_paged(&buffer, error),
+        })?;
+        let most_log = buffer.frames() * buffer.page_bytes() / 8;
+        let report = RecoveryReport { elapsed: began.elapsed(), threads: 1, ..Default::default() };
+        let shortest = Mutex::new(buffer.log_bytes());
+        Ok(Self { map, file: None, shortest, most_log, writes: AtomicU64::new(0), report })
+    }
+
+    fn buffer(&self) -> &Buffer<M> {
+        self.map.buffer()
+    }
+
+    fn failed(&self, error: PagedError) -> IndexError {
+        from_paged(self.buffer(), error)
+    }
+
+    /// Runs a transaction, and shortens the log if it is long.
+    fn change<R>(
+        &self,
+        body: impl FnMut(&mut Tx<'_, M>) -> Result<R, PagedError>,
+    ) -> Result<R, IndexError> {
+        let done = self.map.transact(body).map_err(|error| self.failed(error))?;
+        if self.writes.fetch_add(1, Relaxed) % LOOKS == 0 {
+            // The change is durable. If the disk fails now, the writer that finds the log full reports it.
+            let _ = self.shorten(self.most_log);
+        }
+        Ok(done)
+    }
+
+    /// Makes a checkpoint if the log has grown by more than `most`, and no other thread makes one.
+    fn shorten(&self, most: u64) -> Result<(), IndexError> {
+        let Some(mut shortest) = self.shortest.try_lock() else { return Ok(()) };
+        if self.buffer().log_bytes() > *shortest + most {
+            self.buffer().checkpoint().map_err(from_buffer)?;
+            *shortest = self.buffer().log_bytes();
+        }
+        Ok(())
+    }
+
+    /// Puts records in one transaction; returns for each whether its key is new. With `only_new` other keys keep
+    /// their values.
+    fn put_together(&self, records: &[(K, V)], only_new: bool) -> Result<Vec<bool>, IndexError> {
+        records
+            .iter()
+            .try_for_each(|(key, value)| self.has_length(key.borrowed(), value.borrowed()))?;
+        self.change(|tx| {
+            let mut all_new = Vec::with_capacity(records.len());
+            for (key, value) in records {
+                let (key, value) = (key.borrowed(), value.borrowed());
+                let is_new = if only_new && self.map.get_in(tx, key)?.is_some() {
+                    false
+                } else {
+                    self.map.put_in(tx, key, value)?
+                };
+                all_new.push(is_new);
+            }
+            Ok(all_new)
+        })
+    }
+
+    /// Puts records, many with one fence, until the first error.
+    fn put_all(&self, records: &[(K, V)], only_new: bool) -> InsertMany {
+        let mut done = InsertMany::default();
+        for some in records.chunks(TOGETHER) {
+            if let Ok(new) = self.put_together(some, only_new) {
+                done.inserted.extend(new);
+                continue;
+            }
+            // Too much for a record of the log, or one of them is refused.
+            for one in some.chunks(1) {
+                match self.put_together(one, only_new) {
+                    Ok(new) => done.inserted.extend(new),
+                    Err(error) => {
+                        done.stopped = Some(error);
+                        return done;
+                    }
+                }
+            }
+        }
+        done
+    }
+
+    /// Returns an error if a record is too long.
+    fn has_length(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
+        let (key, value) = (packed::<K>(key), packed::<V>(value));
+        let most = most_words(self.buffer().page_words());
+        let Some(left) = most.checked_sub(key.words.len()) else {
+            return Err(IndexError::KeyTooLong { len: key.len, max: 8 * most });
+        };
+        if value.words.len() > left {
+            return Err(IndexError::ValueTooLong { len: value.len, max: 8 * left });
+        }
+        Ok(())
+    }
+}
+
+/// Returns an error of a map as one of an index.
+fn from_paged<M: Medium>(buffer: &Buffer<M>, error: PagedError) -> IndexError {
+    match error {
+        PagedError::Buffer(error) => from_buffer(error),
+        PagedError::Full { .. } => {
+            let (wanted, capacity) = (buffer.page_bytes(), buffer.pages() * buffer.page_bytes());
+            PmError::Full { wanted, capacity }.into()
+        }
+        other => IndexError::Pages { what: other.to_string() },
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Paged<K, V, M> {
+    const NAME: &'static str = "paged";
+    const LOADS_AT_ONCE: bool = false;
+
+    fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        Self::create_with(pool, name, &PagedOptions::new())
+    }
+
+    fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        let mut file = None;
+        let disk = |identity| {
+            let (own, disk) = open_file(pool, identity)?;
+            file = Some(own);
+            Ok(disk)
+        };
+        let index = Self::open_on(pool, name, disk, &BufferOptions::new(0))?;
+        Ok(Self { file, ..index })
+    }
+
+    fn close(self) -> Result<(), IndexError> {
+        self.buffer().checkpoint().map_err(from_buffer)
+    }
+
+    fn blocks(&self) -> Result<Vec<u64>, IndexError> {
+        Ok(self.buffer().blocks()?)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.file.iter().map(|file| file.path.clone()).collect()
+    }
+
+    fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
+        self.has_length(key, value)?;
+        let buffer = self.buffer();
+        let used = meta::used(buffer).map_err(|error| self.failed(error))?;
+        if used + (buffer.pages() / RESERVE).max(4) > buffer.pages() {
+            return Err(from_paged(buffer, PagedError::Full { what: "page" }));
+        }
+        Ok(())
+    }
+}
+
+/// The leaves, as a source of scans.
+struct Leaves<'m, K: Key, V: Value, M: Medium>(&'m Paged<K, V, M>);
+
+impl<K: Key, V: Value, M: Medium> Leaves<'_, K, V, M> {
+    fn record(&self, record: &Record) -> Result<(K, V), IndexError> {
+        let decode = || Ok((unpacked(&record.key)?, unpacked(&record.value)?));
+        decode().map_err(|error| self.0.failed(error))
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> LeafSource for Leaves<'_, K, V, M> {
+    type Key = K;
+    type Value = V;
+    type Medium = M;
+    type Bound = Packed;
+
+    fn pool(&self) -> &Pool<M> {
+        self.0.buffer().pool()
+    }
+
+    fn read_front(
+        &mut self,
+        bounds: &mut Bounds<Packed>,
+        _most: usize,
+        items: &mut impl Sink<K, V>,
+    ) -> Result<bool, IndexError> {
+        let map = &self.0.map;
+        let from = match &bounds.lower {
+            Bound::Included(key) | Bound::Excluded(key) => key.clone(),
+            Bound::Unbounded => Packed::default(),
+        };
+        let batch = map.tree.batch(map.buffer(), &from);
+        let (records, next) = batch.map_err(|error| self.0.failed(error))?;
+        for record in records.iter().filter(|record| !bounds.is_below(&record.key)) {
+            if bounds.is_above(&record.key) {
+                return Ok(false);
+            }
+            items.push(self.record(record)?);
+        }
+        let Some(next) = next else { return Ok(false) };
+        bounds.lower = Bound::Included(next);
+        Ok(!bounds.have_met())
+    }
+
+    fn read_back(
+        &mut self,
+        bounds: &mut Bounds<Packed>,
+        _most: usize,
+        items: &mut Vec<(K, V)>,
+    ) -> Result<bool, IndexError> {
+        let map = &self.0.map;
+        let batch = map.tree.batch_back(map.buffer(), &bounds.upper);
+        let (records, least) = batch.map_err(|error| self.0.failed(error))?;
+        for record in records.iter().filter(|record| !bounds.is_below(&record.key)) {
+            items.push(self.record(record)?);
+        }
+        let Some(least) = least else { return Ok(false) };
+        bounds.upper = Bound::Excluded(least);
+        Ok(!bounds.have_met())
+    }
+}
+
+impl<K: Key, V: Value, M: Medium> Index<K, V> for Paged<K, V, M> {
+    fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.map.get(key).map_err(|error| self.failed(error))
+    }
+
+    fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
+        self.map.contains_key(key).map_err(|error| self.failed(error))
+    }
+
+    fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
+        self.has_length(key, value)?;
+        self.change(|tx| {
+            let old = self.map.get_in(tx, key)?;
+            self.map.put_in(tx, key, value)?;
+            Ok(old)
+        })
+    }
+
+    fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
+        self.has_length(key, value)?;
+        self.change(|tx| {
+            if self.map.get_in(tx, key)?.is_some() {
+                return Ok(Err(Occupied));
+            }
+            self.map.put_in(tx, key, value).map(|_| Ok(()))
+        })
+    }
+
+    fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
+        self.has_length(key, value)?;
+        self.change(|tx| {
+            if self.map.get_in(tx, key)?.is_none() {
+                return Ok(Err(Missing));
+            }
+            self.map.put_in(tx, key, value).map(|_| Ok(()))
+        })
+    }
+
+    fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
+        self.has_length(key, value)?;
+        self.change(|tx| self.map.put_in(tx, key, value))
+    }
+
+    fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
+        self.change(|tx| self.map.remove_in(tx, key))
+    }
+
+    fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        self.change(|tx| match self.map.get_in(tx, key)? {
+            Some(found) if same_encoding::<V>(found.borrowed(), value.borrowed()) => {
+                self.map.remove_in(tx, key)
+            }
+            _ => Ok(None),
+        })
+    }
+
+    fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
+        let of = Bounds::<K>::of((lower, upper));
+        let bound = |bound: Bound<K>| bound.map(|key| packed::<K>(key.borrowed()));
+        let bounds = Bounds { lower: bound(of.lower), upper: bound(of.upper), spare: None };
+        Box::new(Scan::new(Leaves(self), bounds))
+    }
+
+    fn len(&self) -> Result<u64, IndexError> {
+        self.check()
+    }
+
+    fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
+        if !self.is_empty()? {
+            return Err(IndexError::NotEmpty);
+        }
+        let (mut some, mut loaded, mut last) = (Vec::with_capacity(TOGETHER), 0, None::<K>);
+        let load = |some: &mut Vec<(K, V)>| match self.put_all(some, false).stopped {
+            None => {
+                some.clear();
+                Ok(())
+            }
+            Some(error) => Err(error),
+        };
+        let mut step = |(key, value): (K, V)| {
+            if last.as_ref().is_some_and(|last| *last >= key) {
+                return Err(IndexError::NotSorted { at: loaded });
+            }
+            last = Some(key.clone());
+            some.push((key, value));
+            loaded += 1;
+            if some.len() == TOGETHER { load(&mut some) } else { Ok(()) }
+        };
+        let mut records = records;
+        let done = Iterator::try_for_each(&mut records, &mut step);
+        match done.and_then(|()| load(&mut some)) {
+            Ok(()) => Ok(loaded),
+            Err(error) => {
+                self.clear()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        assert_eq!(keys.len(), out.len(), "a place for each key");
+        for (key, out) in keys.iter().zip(out) {
+            *out = self.get(key.borrowed())?;
+        }
+        Ok(())
+    }
+
+    fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        self.put_all(records, true)
+    }
+
+    fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
+        self.put_all(records, false).stopped.map_or(Ok(()), Err)
+    }
+
+    fn stats(&self) -> Result<Stats, IndexError> {
+        let buffer = self.buffer();
+        let counts = self.map.tree.check(buffer).map_err(|error| self.failed(error))?;
+        Ok(Stats {
+            records: counts.records,
+            height: counts.height as u32,
+            leaves: counts.leaves,
+            inners: counts.inners,
+            pm_bytes: buffer.frames() * (buffer.page_bytes() + 8) + buffer.log_bytes(),
+            dram_bytes: 16 * buffer.pages() + 40 * buffer.frames(),
+        })
+    }
+
+    fn check(&self) -> Result<u64, IndexError> {
+        self.map.check().map_err(|error| self.failed(error))
+    }
+
+    fn recovery_report(&self) -> RecoveryReport {
+        self.report.clone()
+    }
+
+    fn has_background(&self) -> bool {
+        true
+    }
+
+    /// Verifies the pages that the last opening left, and keeps the log short.
+    fn background(&self, stop: &AtomicBool) -> Result<(), IndexError> {
+        let mut recovered = false;
+        while !stop.load(Acquire) {
+            if !recovered {
+                recovered = self.buffer().recover_step().map_err(from_buffer)? == Progress::Done;
+                continue;
+            }
+            self.shorten(self.most_log / 2)?;
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
