@@ -24,7 +24,7 @@ fn sizes() -> PagedOptions {
 
 /// The files of pages in a folder.
 fn pages_in(folder: &Path) -> Vec<std::path::PathBuf> {
-    let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let all = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     all.filter(|path| path.extension().is_some_and(|end| end == "pages")).collect()
 }
 
@@ -35,8 +35,8 @@ fn text(key: u64) -> String {
 type Maps = (Map<u64, String>, Map<String, u64>);
 
 fn maps(store: &Store) -> Maps {
-    let texts = store.map_with("texts", paged(sizes())).unwrap();
-    (texts, store.map("counts").unwrap())
+    let texts = store.map_with("texts", paged(sizes())).expect("a map");
+    (texts, store.map("counts").expect("a map"))
 }
 
 /// More records than the pool has room for, counted by transactions over both maps.
@@ -49,7 +49,7 @@ fn fill(store: &Store, (texts, counts): &Maps, keys: std::ops::Range<u64>) {
             let count = tx.get(counts, "texts")?.unwrap_or(0);
             tx.put(counts, "texts", &(count + 50))
         });
-        done.unwrap();
+        done.expect("a commit");
     }
 }
 

@@ -180,7 +180,7 @@ impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
         body: impl FnMut(&mut Tx<'_, M>) -> Result<R, PagedError>,
     ) -> Result<R, IndexError> {
         let done = self.map.transact(body).map_err(|error| self.failed(error))?;
-        if self.writes.fetch_add(1, Relaxed) % LOOKS == 0 {
+        if self.writes.fetch_add(1, Relaxed).is_multiple_of(LOOKS) {
             // The change is durable. If the disk fails now, the writer that finds the log full reports it.
             let _ = self.shorten(self.most_log);
         }
