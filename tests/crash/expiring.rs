@@ -15,7 +15,7 @@ use pmindex_store::{ExpiringMap, Store, StoreOptions};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
 use proptest::prelude::*;
 
-use super::store::{Right, SmallStore, Variant, options};
+use super::store::{Right, Small, SmallStore, Variant, options};
 
 const KEYS: u64 = 6;
 const NAME: &str = "expiring";
@@ -49,7 +49,7 @@ type Live = BTreeMap<u64, u64>;
 
 const LIVES: Duration = Duration::from_secs(1);
 
-impl<V: Variant> Expires<V> {
+impl<V: Variant<Kinds = Small>> Expires<V> {
     fn with(pool: &Arc<Pool<Traced>>) -> Result<Self, Fault> {
         let store = Store::in_pool(pool, &StoreOptions::new().tries(1000))?;
         V::vary(&store);
@@ -58,7 +58,7 @@ impl<V: Variant> Expires<V> {
     }
 }
 
-impl<V: Variant> CrashSubject for Expires<V> {
+impl<V: Variant<Kinds = Small>> CrashSubject for Expires<V> {
     type Op = Op;
     type Ret = Ret;
     type Model = Live;
