@@ -91,6 +91,12 @@ macro_rules! forward_index {
         fn put_many(&self, records: &[(K, V)]) -> Result<(), $crate::IndexError> {
             self.$($field).+.put_many(records)
         }
+        fn insert_many(&self, records: &[(K, V)], out: &mut [Option<V>]) -> Result<(), $crate::IndexError> {
+            self.$($field).+.insert_many(records, out)
+        }
+        fn remove_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), $crate::IndexError> {
+            self.$($field).+.remove_many(keys, out)
+        }
         fn stats(&self) -> Result<$crate::Stats, $crate::IndexError> {
             self.$($field).+.stats()
         }

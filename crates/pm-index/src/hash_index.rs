@@ -7,6 +7,7 @@ use pmindex_core::{Medium, Pool};
 use crate::error::{IndexError, Missing, Occupied};
 use crate::index::{InsertMany, RecoveryReport, Stats};
 use crate::key::{Key, Value};
+use crate::many::{insert_the_others, put_the_others, remove_the_found};
 
 /// A durable, concurrent map without an order. Names and semantics follow
 /// `std::collections::HashMap`, and those that [`Index`](crate::Index) has too are the same.
@@ -130,6 +131,33 @@ pub trait HashIndex<K: Key, V: Value>: Send + Sync {
 
     /// Adds many records whose keys are new, with one fence per phase for all; nothing is visible before its fence.
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany;
+
+    /// Removes many records, each by itself; `out[i]` is the value that `keys[i]` had: see
+    /// [`Index::remove_many`](crate::Index::remove_many).
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    fn remove_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        let get_many = |keys: &[K], out: &mut [Option<V>]| self.get_many(keys, out);
+        remove_the_found(keys, out, get_many, |key| self.remove(key.borrowed()))
+    }
+
+    /// Adds or replaces many records, each by itself; `out[i]` is the value that `records[i]` replaced: see
+    /// [`Index::insert_many`](crate::Index::insert_many).
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    fn insert_many(&self, records: &[(K, V)], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        assert_eq!(records.len(), out.len(), "one place per record");
+        let insert = |key: &K, value: &V| self.insert(key.borrowed(), value.borrowed());
+        insert_the_others(records, out, self.try_insert_many(records), insert)
+    }
+
+    /// Adds or replaces many records, each by itself: see [`Index::put_many`](crate::Index::put_many).
+    fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
+        let put = |key: &K, value: &V| self.put(key.borrowed(), value.borrowed());
+        put_the_others(records, self.try_insert_many(records), put)
+    }
 
     /// Returns the size of the index. Its leaves are the nodes with records; it has no inner nodes.
     fn stats(&self) -> Result<Stats, IndexError>;

@@ -10,6 +10,7 @@ use pmindex_core::{Medium, Pool};
 
 use crate::error::{IndexError, Missing, Occupied};
 use crate::key::{Key, Value};
+use crate::many::{insert_the_others, put_the_others, remove_the_found};
 use crate::range::{KeyRange, PrefixKey};
 use crate::records::Records;
 
@@ -388,13 +389,58 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
     /// # Errors
     /// Those of `put`; records may have been written then.
     fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
-        let done = self.try_insert_many(records);
-        for ((key, value), inserted) in records.iter().zip(&done.inserted) {
-            if !inserted {
-                self.put(key.borrowed(), value.borrowed())?;
-            }
-        }
-        done.stopped.map_or(Ok(()), Err)
+        let put = |key: &K, value: &V| self.put(key.borrowed(), value.borrowed());
+        put_the_others(records, self.try_insert_many(records), put)
+    }
+
+    /// Adds or replaces many records, each by itself; `out[i]` is the value that `records[i]` replaced. Of records
+    /// with the same key the last one stays, and replaces those before it.
+    ///
+    /// All are durable when it returns. Those whose keys are new share fences, as in
+    /// [`try_insert_many`](Self::try_insert_many); [`put_many`](Self::put_many) reads no old values.
+    ///
+    /// # Errors
+    /// Those of `insert`. Any of the records may have been written then; `out` has old values of some of them.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    fn insert_many(&self, records: &[(K, V)], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        assert_eq!(records.len(), out.len(), "one place per record");
+        let insert = |key: &K, value: &V| self.insert(key.borrowed(), value.borrowed());
+        insert_the_others(records, out, self.try_insert_many(records), insert)
+    }
+
+    /// Removes many records, each by itself, with overlapping cache misses; `out[i]` is the value that `keys[i]`
+    /// had. Of equal keys the first one takes the record.
+    ///
+    /// All removals are durable when it returns, each as that of [`remove`](Self::remove).
+    ///
+    /// # Errors
+    /// Those of `remove`, at the first key that it cannot remove: `out` has what was removed before, and `None` from
+    /// there on.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    ///
+    /// ```
+    /// # use pmindex_index::{Index, IndexError};
+    /// /// Moves jobs from one index to another; returns how many there were.
+    /// fn take_over(
+    ///     from: &dyn Index<u64, String>,
+    ///     to: &dyn Index<u64, String>,
+    ///     jobs: &[u64],
+    /// ) -> Result<usize, IndexError> {
+    ///     let mut taken = vec![None; jobs.len()];
+    ///     from.remove_many(jobs, &mut taken)?;
+    ///     let there = jobs.iter().zip(taken).filter_map(|(job, text)| Some((*job, text?)));
+    ///     let there: Vec<(u64, String)> = there.collect();
+    ///     to.put_many(&there)?;
+    ///     Ok(there.len())
+    /// }
+    /// ```
+    fn remove_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        let get_many = |keys: &[K], out: &mut [Option<V>]| self.get_many(keys, out);
+        remove_the_found(keys, out, get_many, |key| self.remove(key.borrowed()))
     }
 
     /// Returns the size of the index.

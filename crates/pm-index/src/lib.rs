@@ -37,6 +37,7 @@ mod inline;
 #[doc(hidden)]
 pub mod kept;
 mod key;
+mod many;
 mod moment;
 mod noted;
 #[doc(hidden)]

@@ -83,6 +83,11 @@ fn all_kept<K: Storable, V: Storable, A: Kept, B: Kept>(records: &[(K, V)]) -> V
     records.iter().map(keep).collect()
 }
 
+/// Keys as they are kept.
+fn keys_kept<K: Storable, A: Kept>(keys: &[K]) -> Vec<A> {
+    keys.iter().map(|key| A::keep::<K>(key.borrowed())).collect()
+}
+
 /// Tells the pool of damage that an operation has found.
 fn noted<T>(pool: &dyn Damaged, done: Result<T, IndexError>) -> Result<T, IndexError> {
     if let Err(IndexError::Pool(error)) = &done {
@@ -111,6 +116,15 @@ impl<K: Key, V: Value, A: Kept, B: Kept> Shaped<K, V, A, B> {
             Some(kept) => noted(&*self.pool, record(kept).map(Some)),
             None => Ok(None),
         }
+    }
+
+    /// Decodes what an operation has found for each of many keys.
+    fn found_values(&self, kept: Vec<Option<B>>, out: &mut [Option<V>]) -> Result<(), IndexError> {
+        out.fill_with(|| None);
+        for (out, kept) in out.iter_mut().zip(kept) {
+            *out = kept.map(|kept| noted(&*self.pool, value(kept))).transpose()?;
+        }
+        Ok(())
     }
 
     /// Reads a page of kept records and decodes them.
@@ -244,16 +258,9 @@ impl<K: Key, V: Value, A: Kept, B: Kept> Index<K, V> for Shaped<K, V, A, B> {
     }
 
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
-        let keys: Vec<A> = keys.iter().map(|key| A::keep::<K>(key.borrowed())).collect();
         let mut kept: Vec<Option<B>> = vec![None; out.len()];
-        self.index.get_many(&keys, &mut kept)?;
-        for (out, kept) in out.iter_mut().zip(kept) {
-            *out = match kept {
-                Some(kept) => Some(noted(&*self.pool, value(kept))?),
-                None => None,
-            };
-        }
-        Ok(())
+        self.index.get_many(&keys_kept(keys), &mut kept)?;
+        self.found_values(kept, out)
     }
 
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
@@ -262,6 +269,20 @@ impl<K: Key, V: Value, A: Kept, B: Kept> Index<K, V> for Shaped<K, V, A, B> {
 
     fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
         self.index.put_many(&all_kept(records))
+    }
+
+    fn insert_many(&self, records: &[(K, V)], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        let mut kept: Vec<Option<B>> = vec![None; out.len()];
+        let done = self.index.insert_many(&all_kept(records), &mut kept);
+        // What was replaced before an error counts.
+        self.found_values(kept, out).and(done)
+    }
+
+    fn remove_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        let mut kept: Vec<Option<B>> = vec![None; out.len()];
+        let done = self.index.remove_many(&keys_kept(keys), &mut kept);
+        // What was removed before an error counts.
+        self.found_values(kept, out).and(done)
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {
