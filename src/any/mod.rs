@@ -14,7 +14,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use pmindex_core::{IndexEntry, Medium, PmError, Pool};
-use pmindex_index::kept::{ForKept, Kept, as_types, for_kept};
+use pmindex_index::kept::{ForKept, KeptType, as_types, for_kept};
 use pmindex_index::{ErasedIndex, Index, IndexError, Key, Noted, Value, typed};
 
 /// The kinds of index, one line each; a kind exists if the feature of its name is on.
@@ -51,7 +51,7 @@ macro_rules! kinds {
             }
 
             /// Creates (`new`) or opens an index of encoded records.
-            fn make<A: Kept, B: Kept, M: Medium>(
+            fn make<A: KeptType, B: KeptType, M: Medium>(
                 self,
                 pool: &Arc<Pool<M>>,
                 name: &str,
@@ -117,7 +117,7 @@ impl Kind {
     /// Passes the readable records of the index to `each`; returns `None` if the kind opens without reading
     /// its nodes.
     #[allow(unreachable_patterns, clippy::unnecessary_wraps, reason = "a build may have one kind")]
-    fn salvage<A: Kept, B: Kept, M: Medium>(
+    fn salvage<A: KeptType, B: KeptType, M: Medium>(
         self,
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -209,7 +209,7 @@ struct Make<'a, K, V, M: Medium> {
 impl<K: Key, V: Value, M: Medium> ForKept for Make<'_, K, V, M> {
     type Done = Result<Box<dyn ErasedIndex<K, V>>, IndexError>;
 
-    fn run<A: Kept, B: Kept>(self) -> Self::Done {
+    fn run<A: KeptType, B: KeptType>(self) -> Self::Done {
         let Self { kind, pool, name, new, .. } = self;
         as_types(K::type_name(), V::type_name(), || {
             #[cfg(feature = "precompiled")]
@@ -233,7 +233,7 @@ struct Salvaging<'a, K, V, M: Medium> {
 impl<K: Key, V: Value, M: Medium> ForKept for Salvaging<'_, K, V, M> {
     type Done = Result<Option<Vec<PmError>>, IndexError>;
 
-    fn run<A: Kept, B: Kept>(self) -> Self::Done {
+    fn run<A: KeptType, B: KeptType>(self) -> Self::Done {
         let Self { kind, pool, name, foreign, each } = self;
         let mut undecoded = 0;
         let mut decode = |key: A, value: B| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pmindex_btree::{Paged, PagedOptions};
 use pmindex_core::{Medium, Pool};
-use pmindex_index::kept::{ForKept, Kept, as_types, for_kept};
+use pmindex_index::kept::{ForKept, KeptType, as_types, for_kept};
 use pmindex_index::{ErasedIndex, IndexError, Key, Value, erase, typed};
 
 /// Creates an index of pages that stores the encodings of its types, under their names.
@@ -19,7 +19,7 @@ struct Make<'a, K, V, M: Medium> {
 impl<K: Key, V: Value, M: Medium> ForKept for Make<'_, K, V, M> {
     type Done = Result<Box<dyn ErasedIndex<K, V>>, IndexError>;
 
-    fn run<A: Kept, B: Kept>(self) -> Self::Done {
+    fn run<A: KeptType, B: KeptType>(self) -> Self::Done {
         let Self { pool, name, options, .. } = self;
         as_types(K::type_name(), V::type_name(), || {
             let index = Paged::<A, B, M>::create_with(pool, name, &options);

@@ -36,14 +36,14 @@ pub(crate) enum Op {
 
 /// A file: its contents, and the lengths that it may have after a crash.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Kept {
+struct KnownFile {
     bytes: Vec<u8>,
     lengths: Vec<usize>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
-    files: BTreeMap<u8, Kept>,
+    files: BTreeMap<u8, KnownFile>,
     /// It was found, so its lengths say nothing.
     found: bool,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Contents {
 impl Contents {
     /// Returns `true` if a crash may leave `found`.
     fn explains(&self, found: &Self) -> bool {
-        let one = |(kept, found): (&Kept, &Kept)| {
+        let one = |(kept, found): (&KnownFile, &KnownFile)| {
             kept.lengths.contains(&found.bytes.len()) && kept.bytes.starts_with(&found.bytes)
         };
         self.files.keys().eq(found.files.keys())
@@ -162,7 +162,7 @@ impl CrashSubject for Files {
                 let file = self.0.open_file(name(of))?;
                 file.sync()?; // observed contents remain
                 let bytes = file.read_all()?;
-                files.insert(of, Kept { lengths: vec![bytes.len()], bytes });
+                files.insert(of, KnownFile { lengths: vec![bytes.len()], bytes });
             }
         }
         if names.len() != files.len() {
@@ -180,7 +180,7 @@ impl CrashSubject for Files {
         let files = &mut model.files;
         match *op {
             Op::Create(file) => {
-                files.insert(file, Kept { bytes: Vec::new(), lengths: vec![0] });
+                files.insert(file, KnownFile { bytes: Vec::new(), lengths: vec![0] });
                 Ret::Done
             }
             Op::Append(file, count, from, is_synced) => {

@@ -2,7 +2,7 @@
 
 use pmindex_testkit::attack::{Attacked, attack};
 use pmindex_testkit::conformance::{SampleKey, SampleValue, Verdict, scheduled_index};
-use pmindex_testkit::crash::{Campaign, CrashIndex, CrashSubject, Fault, Findings, Indexed};
+use pmindex_testkit::crash::{Campaign, CrashIndex, CrashSubject, Fault, Findings, IndexSubject};
 
 use super::allocator::Blocks as Allocator;
 use super::batched::Batch;
@@ -29,7 +29,7 @@ use super::{
     sptree::{SpTreeBytes, SpTreeWide, SpTreeWords},
     sptree_buffered::{SpTreeBuffered, SpTreeBufferedWide},
     sptree_log::SpTreeLog,
-    store::{Kept, Stored},
+    store::{Stored, Watched},
     store_paged::Second,
     trees::{
         BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWide, FpTreeWords,
@@ -59,7 +59,7 @@ where
     C::Key: SampleKey,
     C::Value: SampleValue,
 {
-    Entry { scheduled: Some(scheduled_index::<C>), ..entry::<Indexed<C>>() }
+    Entry { scheduled: Some(scheduled_index::<C>), ..entry::<IndexSubject<C>>() }
 }
 
 /// Returns all subjects.
@@ -83,7 +83,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Partitioned>(),
         entry::<Batch>(),
         entry::<Stored>(),
-        entry::<Stored<Kept>>(),
+        entry::<Stored<Watched>>(),
         entry::<Stored<Second>>(),
         entry::<Expires>(),
         entry::<Words>(),
@@ -93,38 +93,38 @@ pub(crate) fn registry() -> Vec<Entry> {
         index::<CcehBytes>(),
         index::<FpTreeWords>(),
         index::<FpTreeBytes>(),
-        entry::<Indexed<FpTreeValues>>(),
+        entry::<IndexSubject<FpTreeValues>>(),
         index::<FastFairWords>(),
         index::<FastFairBytes>(),
         index::<HartWords>(),
         index::<HartBytes>(),
         index::<BzTreeWords>(),
         index::<BzTreeBytes>(),
-        entry::<Indexed<BzTreeValues>>(),
+        entry::<IndexSubject<BzTreeValues>>(),
         index::<NvTreeWords>(),
         index::<NvTreeBytes>(),
-        entry::<Indexed<NvTreeWide>>(),
-        entry::<Indexed<FpTreeWide>>(),
+        entry::<IndexSubject<NvTreeWide>>(),
+        entry::<IndexSubject<FpTreeWide>>(),
         index::<WbTreeWords>(),
         index::<WbTreeBytes>(),
-        entry::<Indexed<WbTreeValues>>(),
+        entry::<IndexSubject<WbTreeValues>>(),
         index::<SkipListWords>(),
         index::<SkipListBytes>(),
-        entry::<Indexed<BufferedCceh>>(),
-        entry::<Indexed<BufferedFastFair>>(),
-        entry::<Indexed<AnewCceh>>(),
-        entry::<Indexed<AnewFastFair>>(),
+        entry::<IndexSubject<BufferedCceh>>(),
+        entry::<IndexSubject<BufferedFastFair>>(),
+        entry::<IndexSubject<AnewCceh>>(),
+        entry::<IndexSubject<AnewFastFair>>(),
         index::<WoartWords>(),
-        entry::<Indexed<WoartBytes>>(),
-        entry::<Indexed<ArtCowWords>>(),
+        entry::<IndexSubject<WoartBytes>>(),
+        entry::<IndexSubject<ArtCowWords>>(),
         index::<ArtCowBytes>(),
         index::<PacTreeWords>(),
         index::<PacTreeBytes>(),
-        entry::<Indexed<PacTreeWide>>(),
+        entry::<IndexSubject<PacTreeWide>>(),
         index::<SpTreeWords>(),
         index::<SpTreeBytes>(),
-        entry::<Indexed<SpTreeWide>>(),
+        entry::<IndexSubject<SpTreeWide>>(),
         index::<SpTreeBuffered>(),
-        entry::<Indexed<SpTreeBufferedWide>>(),
+        entry::<IndexSubject<SpTreeBufferedWide>>(),
     ]
 }

@@ -79,9 +79,9 @@ impl Variant for Right {
 
 /// All commits have records, which agree with the maps. The log keeps few of them, so that the directed plan with one
 /// thread goes round in it; others rarely do.
-pub(crate) struct Kept;
+pub(crate) struct Watched;
 
-impl Variant for Kept {
+impl Variant for Watched {
     type Kinds = Small;
     const KINDS: [(); MAPS] = [(); MAPS];
     const NAME: &'static str = "store-watched";

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pmindex_core::Medium;
 
-use crate::journal::Kept;
+use crate::journal::BufferedEntry;
 
 /// Returns the maximum number of records of a buffer: half of those of a component, as the paper has it, but 16 at
 /// least, or all of a component that has fewer.
@@ -34,7 +34,7 @@ pub(crate) struct Change {
     /// `true` if the index has the key.
     pub(crate) present: bool,
     /// Its entry in the log, if there is one.
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<BufferedEntry>,
 }
 
 /// The changes of a range of ranks.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::{Flushed, Mapped, Medium, OpenIndex, PPtr, Pool};
 use pmindex_index::{
-    HashIndex, Index, IndexError, InsertMany, Listed, Missing, Noted, Occupied, PmHashIndex,
+    HashIndex, Index, IndexError, IndexFormat, InsertMany, Missing, Noted, Occupied, PmHashIndex,
     PmIndex, RangeIter, RecoveryReport, Stats,
 };
 use pmindex_log::Log;
@@ -84,8 +84,8 @@ pub(crate) struct Done {
     wanted: bool,
 }
 
-fn listed() -> Listed<fn() -> String> {
-    Listed {
+fn index_format() -> IndexFormat<fn() -> String> {
+    IndexFormat {
         kind: KIND,
         layout: LAYOUT,
         layout_of: |_, _| LAYOUT,
@@ -128,14 +128,14 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         };
         let vacant = |root: &Root| pool.pm().load(&root.log).is_null();
         let start = |entry| Self::with_journal(pool, base, entry);
-        listed().create_and_start(pool, name, clear, start, vacant)
+        index_format().create_and_start(pool, name, clear, start, vacant)
     }
 
     pub(crate) fn open_old(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         if !LOGGED {
             return Self::with_base(pool, B::open(pool, name)?, None);
         }
-        let entry = listed().open(pool, name)?;
+        let entry = index_format().open(pool, name)?;
         Self::with_journal(pool, B::open(pool, &base_name(name))?, entry)
     }
 
@@ -349,7 +349,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
             return B::destroy(pool, name);
         }
         let own = |name: &str| -> Result<Vec<u64>, IndexError> {
-            let entry = listed().open(pool, name)?;
+            let entry = index_format().open(pool, name)?;
             let root: &Root = pool.get(entry.root())?;
             let mut blocks = vec![entry.root::<Root>().offset()];
             if !pool.pm().load(&root.log).is_null() {

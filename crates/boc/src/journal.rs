@@ -22,7 +22,7 @@ const REMOVE: u64 = 2;
 
 /// An entry whose write is in a buffer: its lane, and a position that is not behind it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct BufferedEntry {
     lane: usize,
     from: Position,
 }
@@ -44,7 +44,7 @@ impl<M: Medium> Journal<M> {
     }
 
     /// Makes a write durable, under the lock of its key's buffer.
-    pub(crate) fn append(&self, key: u64, value: Option<u64>) -> Result<Kept, PmError> {
+    pub(crate) fn append(&self, key: u64, value: Option<u64>) -> Result<BufferedEntry, PmError> {
         let pm = self.log.pool().pm();
         let number = pmindex_record::hash_words(&[key]) as usize % LANES;
         let mut lane = self.log.lane_at(number);
@@ -55,7 +55,7 @@ impl<M: Medium> Journal<M> {
             needed.insert(from);
             from
         };
-        let kept = Kept { lane: number, from };
+        let kept = BufferedEntry { lane: number, from };
         let pushed = match value {
             Some(value) => lane.push(PUT, [&[key, value]]),
             None => lane.push(REMOVE, [&[key, 0]]),
@@ -72,7 +72,7 @@ impl<M: Medium> Journal<M> {
     }
 
     /// Notes that the index has the write, or that a later one of its key is durable.
-    pub(crate) fn over(&self, kept: Kept) {
+    pub(crate) fn over(&self, kept: BufferedEntry) {
         self.log.pool().pm().lock(&self.needed[kept.lane]).remove(&kept.from);
     }
 

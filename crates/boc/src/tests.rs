@@ -12,7 +12,7 @@ use pmindex_fastfair::FastFair;
 use pmindex_index::{Index, IndexError, InsertMany, PmIndex, RecoveryReport, Stats};
 use pmindex_skiplist::SkipList;
 use pmindex_testkit::Unordered;
-use pmindex_testkit::crash::{Campaign, CrashIndex, Indexed};
+use pmindex_testkit::crash::{Campaign, CrashIndex, IndexSubject};
 
 use crate::base::Base;
 use crate::{Buffered, ByHash, ByKey};
@@ -63,7 +63,7 @@ impl<I: PmIndex<u64, u64, Traced> + 'static> CrashIndex for Lost<I> {
 /// Runs the crash explorer until it finds that a write is lost.
 fn expect_loss<I: PmIndex<u64, u64, Traced> + 'static>() {
     let campaign = Campaign { states: 2_000, seed: 1, mutate: false, slots: None };
-    let findings = campaign.run::<Indexed<Lost<I>>>();
+    let findings = campaign.run::<IndexSubject<Lost<I>>>();
     let failure = findings.failure.expect("a buffer is lost").to_string();
     assert!(failure.contains("not explained"), "{failure}");
 }

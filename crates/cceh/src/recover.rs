@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use pmindex_core::sync::VersionTable;
 use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
+use pmindex_index::{IndexError, IndexFormat, Key, Noted, RecoveryReport, Value};
 use pmindex_record::{Tally, link};
 
 use crate::directory::Directory;
@@ -28,8 +28,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     }
 
     /// Returns its entry in the pool's directory.
-    pub(crate) fn listed() -> Listed<fn() -> String> {
-        Listed {
+    pub(crate) fn index_format() -> IndexFormat<fn() -> String> {
+        IndexFormat {
             kind: KIND,
             layout: Geometry::<K, V, LINES, PROBE>::id(),
             layout_of: Geometry::<K, V, LINES, PROBE>::id_of,
@@ -43,7 +43,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     /// [`IndexError::IndexExists`]; errors of the pool.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         // If there is no room for the first segments, no index is created.
-        Self::listed().create_and_start(
+        Self::index_format().create_and_start(
             pool,
             name,
             |root: &Root| Self::clear_root(pool, root),
@@ -69,7 +69,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; errors of the
     /// pool.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
+        Self::start(pool, Self::index_format().open(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {

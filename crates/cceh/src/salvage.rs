@@ -39,7 +39,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         foreign: Option<&dyn Fn(u64) -> bool>,
         each: &mut dyn FnMut(K, V) -> bool,
     ) -> Result<Vec<PmError>, IndexError> {
-        let index = Self::listed().open(pool, name)?;
+        let index = Self::index_format().open(pool, name)?;
         let root = pool.get(index.root::<Root>())?;
         let mut damage = Vec::new();
         let mut segments = Self::along_the_list(pool, root, &mut damage);

@@ -19,7 +19,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, PmPtr, Pool};
-use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
+use pmindex_index::{IndexError, IndexFormat, Key, Noted, RecoveryReport, Value};
 use pmindex_record::{Tally, link};
 
 use super::layout::{Geometry, KIND, LeafState, Root, leaf_words};
@@ -34,8 +34,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// As what it stands in the directory.
-    pub(crate) fn listed() -> Listed<fn() -> String> {
-        Listed {
+    pub(crate) fn index_format() -> IndexFormat<fn() -> String> {
+        IndexFormat {
             kind: KIND,
             layout: Geometry::<K, V, LEAF, INNER>::id(),
             layout_of: Geometry::<K, V, LEAF, INNER>::id_of,
@@ -49,7 +49,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         // No room for the first leaf: no index either.
-        Self::listed().create_and_start(
+        Self::index_format().create_and_start(
             pool,
             name,
             |root: &Root| Self::clear_root(pool, root),
@@ -103,7 +103,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
+        Self::start(pool, Self::index_format().open(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {

@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use pmindex_core::sync::VersionTable;
 use pmindex_core::{LINE, Medium, OpenIndex, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
+use pmindex_index::{IndexError, IndexFormat, Key, Noted, RecoveryReport, Value};
 
 use crate::bulk::discard_unfinished;
 use crate::directory::Directory;
@@ -50,8 +50,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     }
 
     /// As what it stands in the directory.
-    pub(crate) fn listed() -> Listed<fn() -> String> {
-        Listed {
+    pub(crate) fn index_format() -> IndexFormat<fn() -> String> {
+        IndexFormat {
             kind: KIND,
             layout: layout_id::<K, V, CHUNK>(),
             layout_of: layout_id_of::<CHUNK>,
@@ -64,7 +64,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let index = Self::listed().create(pool, name, |root: &Root| {
+        let index = Self::index_format().create(pool, name, |root: &Root| {
             let pm = pool.pm();
             pm.store(&root.table, PPtr::NULL);
             pm.store(&root.bulk_load, 0);
@@ -87,7 +87,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
+        Self::start(pool, Self::index_format().open(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {

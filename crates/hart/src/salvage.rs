@@ -35,7 +35,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         foreign: Option<&dyn Fn(u64) -> bool>,
         each: &mut dyn FnMut(K, V) -> bool,
     ) -> Result<Vec<PmError>, IndexError> {
-        let index = Self::listed().open(pool, name)?;
+        let index = Self::index_format().open(pool, name)?;
         let root = pool.get(index.root::<Root>())?;
         let records = Records::<K, V, M, PREFIX>::new(pool);
         let mut damage = Vec::new();

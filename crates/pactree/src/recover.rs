@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use pmindex_core::sync::VersionTable;
 use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, Pool, Word};
-use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
+use pmindex_index::{IndexError, IndexFormat, Key, Noted, RecoveryReport, Value};
 use pmindex_log::{Log, Position};
 use pmindex_record::{Tally, link};
 use pmindex_woart::Trie;
@@ -30,8 +30,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
     }
 
     /// Returns as what it stands in the directory.
-    pub(crate) fn listed() -> Listed<fn() -> String> {
-        Listed {
+    pub(crate) fn index_format() -> IndexFormat<fn() -> String> {
+        IndexFormat {
             kind: KIND,
             layout: Geometry::<K, V, LEAF>::id(),
             layout_of: Geometry::<K, V, LEAF>::id_of,
@@ -45,7 +45,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         // No room for the first node: no index either.
-        Self::listed().create_and_start(
+        Self::index_format().create_and_start(
             pool,
             name,
             |root: &Root| Self::clear_root(pool, root),
@@ -72,7 +72,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
+        Self::start(pool, Self::index_format().open(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {

@@ -6,7 +6,7 @@ use crate::error::IndexError;
 
 /// The directory's entry of an index.
 #[derive(Clone, Copy, Debug)]
-pub struct Listed<F> {
+pub struct IndexFormat<F> {
     /// The type of index: 8 ASCII bytes.
     pub kind: [u8; 8],
     /// A number for the types and capacities of the index.
@@ -17,7 +17,7 @@ pub struct Listed<F> {
     pub wanted: F,
 }
 
-impl<F: Fn() -> String> Listed<F> {
+impl<F: Fn() -> String> IndexFormat<F> {
     /// Creates the index `name` with a new root block, which `init` fills and flushes, and opens it.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ impl<T> Deref for Owned<T> {
 }
 
 /// Conversions between a kept type and the types of its shape.
-pub trait Kept: Key + Value {
+pub trait KeptType: Key + Value {
     /// The encoding, as a call borrows it.
     type Encoded<'a>: Deref<Target = Self::Ref>;
 
@@ -115,7 +115,7 @@ impl<const SIDE: usize, const N: usize> Storable for KeptWords<SIDE, N> {
 
 impl<const SIDE: usize, const N: usize> Key for KeptWords<SIDE, N> {}
 
-impl<const SIDE: usize, const N: usize> Kept for KeptWords<SIDE, N> {
+impl<const SIDE: usize, const N: usize> KeptType for KeptWords<SIDE, N> {
     type Encoded<'a> = Owned<Self>;
 
     #[inline(always)]
@@ -183,7 +183,7 @@ impl<const SIDE: usize> Storable for KeptBytes<SIDE> {
 
 impl<const SIDE: usize> Key for KeptBytes<SIDE> {}
 
-impl<const SIDE: usize> Kept for KeptBytes<SIDE> {
+impl<const SIDE: usize> KeptType for KeptBytes<SIDE> {
     type Encoded<'a> = Cow<'a, [u8]>;
 
     #[inline(always)]
@@ -223,7 +223,7 @@ pub trait ForKept {
     type Done;
 
     /// Does it.
-    fn run<K: Kept, V: Kept>(self) -> Self::Done;
+    fn run<K: KeptType, V: KeptType>(self) -> Self::Done;
 }
 
 /// Runs `work` for the kept types of keys of type `K` and values of type `V`, and compiles it for these alone.
@@ -241,7 +241,7 @@ pub fn for_kept<K: Storable, V: Storable, W: ForKept>(work: W) -> W::Done {
     }
 }
 
-fn for_values<K: Kept, V: Storable, W: ForKept>(work: W) -> W::Done {
+fn for_values<K: KeptType, V: Storable, W: ForKept>(work: W) -> W::Done {
     if const { V::SHAPE.is_bytes() } {
         work.run::<K, KeptBytes<VALUES>>()
     } else if const { V::SHAPE.words() == 1 } {

@@ -49,7 +49,7 @@ mod tuple;
 
 #[doc(hidden)]
 pub use encoding::{decoded, encoded, hash_of};
-pub use entry::Listed;
+pub use entry::IndexFormat;
 pub use erased::ErasedIndex;
 #[doc(hidden)]
 pub use erased::erase;

@@ -12,7 +12,7 @@ use pmindex_core::{Medium, PmError, Pool};
 use crate::erased::ErasedIndex;
 use crate::error::{IndexError, Missing, Occupied};
 use crate::index::{Index, InsertMany, RangeIter, RecoveryReport, Stats};
-use crate::kept::Kept;
+use crate::kept::KeptType;
 use crate::key::{Key, Storable, Value};
 use crate::records::Records;
 
@@ -42,7 +42,7 @@ const PAGES: usize = 4;
 
 /// Gives an index its types. If these are the kept types themselves, the index stays as it is.
 #[doc(hidden)]
-pub fn typed<K: Key, V: Value, A: Kept, B: Kept, M: Medium>(
+pub fn typed<K: Key, V: Value, A: KeptType, B: KeptType, M: Medium>(
     index: Box<dyn ErasedIndex<A, B>>,
     pool: &Arc<Pool<M>>,
 ) -> Box<dyn ErasedIndex<K, V>> {
@@ -62,29 +62,29 @@ fn no_encoding(what: &'static str) -> IndexError {
     PmError::Corrupt { what, offset: 0 }.into()
 }
 
-fn key<K: Storable, A: Kept>(kept: A) -> Result<K, IndexError> {
+fn key<K: Storable, A: KeptType>(kept: A) -> Result<K, IndexError> {
     kept.decode().ok_or_else(|| no_encoding("the encoding of a key"))
 }
 
-fn value<V: Storable, B: Kept>(kept: B) -> Result<V, IndexError> {
+fn value<V: Storable, B: KeptType>(kept: B) -> Result<V, IndexError> {
     kept.decode().ok_or_else(|| no_encoding("the encoding of a value"))
 }
 
-fn record<K: Storable, V: Storable, A: Kept, B: Kept>(
+fn record<K: Storable, V: Storable, A: KeptType, B: KeptType>(
     (a, b): (A, B),
 ) -> Result<(K, V), IndexError> {
     Ok((key(a)?, value(b)?))
 }
 
 /// Records as they are kept.
-fn all_kept<K: Storable, V: Storable, A: Kept, B: Kept>(records: &[(K, V)]) -> Vec<(A, B)> {
+fn all_kept<K: Storable, V: Storable, A: KeptType, B: KeptType>(records: &[(K, V)]) -> Vec<(A, B)> {
     let keep =
         |(key, value): &(K, V)| (A::keep::<K>(key.borrowed()), B::keep::<V>(value.borrowed()));
     records.iter().map(keep).collect()
 }
 
 /// Keys as they are kept.
-fn keys_kept<K: Storable, A: Kept>(keys: &[K]) -> Vec<A> {
+fn keys_kept<K: Storable, A: KeptType>(keys: &[K]) -> Vec<A> {
     keys.iter().map(|key| A::keep::<K>(key.borrowed())).collect()
 }
 
@@ -96,7 +96,7 @@ fn noted<T>(pool: &dyn Damaged, done: Result<T, IndexError>) -> Result<T, IndexE
     done
 }
 
-impl<K: Key, V: Value, A: Kept, B: Kept> Shaped<K, V, A, B> {
+impl<K: Key, V: Value, A: KeptType, B: KeptType> Shaped<K, V, A, B> {
     /// Decodes what an operation has found.
     #[inline]
     fn found(&self, kept: Result<Option<B>, IndexError>) -> Result<Option<V>, IndexError> {
@@ -150,7 +150,7 @@ impl<K: Key, V: Value, A: Kept, B: Kept> Shaped<K, V, A, B> {
     }
 }
 
-impl<K: Key, V: Value, A: Kept, B: Kept> Index<K, V> for Shaped<K, V, A, B> {
+impl<K: Key, V: Value, A: KeptType, B: KeptType> Index<K, V> for Shaped<K, V, A, B> {
     #[inline]
     fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.found(self.index.get(&A::encode::<K>(key)))
@@ -312,7 +312,7 @@ impl<K: Key, V: Value, A: Kept, B: Kept> Index<K, V> for Shaped<K, V, A, B> {
     }
 }
 
-impl<K: Key, V: Value, A: Kept, B: Kept> ErasedIndex<K, V> for Shaped<K, V, A, B> {
+impl<K: Key, V: Value, A: KeptType, B: KeptType> ErasedIndex<K, V> for Shaped<K, V, A, B> {
     fn close(self: Box<Self>) -> Result<(), IndexError> {
         self.index.close()
     }

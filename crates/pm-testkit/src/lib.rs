@@ -51,7 +51,7 @@
 //! ```
 //!
 //! An index needs less: a dozen lines of [`CrashIndex`](crash::CrashIndex) (its type with small nodes,
-//! its key number `n`, its source files) make [`Indexed`](crash::Indexed), and
+//! its key number `n`, its source files) make [`IndexSubject`](crash::IndexSubject), and
 //! [`Campaign`](crash::Campaign) explores that on every medium and with one to three threads. One line
 //! in `tests/crash/registry.rs` gives `cargo xtask crash --index NAME --states N [--seed S] [--slots N]
 //! [--mutate]`.

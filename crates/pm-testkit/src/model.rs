@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::{Mutex, MutexGuard};
 use pmindex_core::{Mapped, Medium, OpenIndex, PPtr, PmU64, Pool, pm_struct};
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, Listed, MAX_KEY_BYTES, MAX_VALUE_BYTES, Missing, Occupied,
-    PmIndex, RangeIter, RecoveryReport, Stats, Storable, Value, same_encoding,
+    Index, IndexError, IndexFormat, InsertMany, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Missing,
+    Occupied, PmIndex, RangeIter, RecoveryReport, Stats, Storable, Value, same_encoding,
 };
 
 use crate::adapter::{get_each, insert_each, layout_of, sorted};
@@ -75,8 +75,8 @@ impl<K: Key, V: Value, M: Medium> ModelIndex<K, V, M> {
         format!("{} -> {}", K::type_name(), V::type_name())
     }
 
-    fn listed() -> Listed<fn() -> String> {
-        Listed {
+    fn index_format() -> IndexFormat<fn() -> String> {
+        IndexFormat {
             kind: KIND,
             layout: layout_of(&Self::layout_name()),
             layout_of: |key, value| layout_of(&format!("{key} -> {value}")),
@@ -232,7 +232,7 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for ModelIndex<K, V, M> {
     fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         let table = NEXT_TABLE.fetch_add(1, Relaxed);
         let records = Records::<K, V>::default();
-        let entry = Self::listed().create(pool, name, |root: &ModelRoot| {
+        let entry = Self::index_format().create(pool, name, |root: &ModelRoot| {
             pool.pm().store(&root.table, table);
             pool.pm().flush(root)
         })?;
@@ -241,7 +241,7 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for ModelIndex<K, V, M> {
     }
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let entry = Self::listed().open(pool, name)?;
+        let entry = Self::index_format().open(pool, name)?;
         let records = Self::records_of(pool, name, entry.block())?;
         Ok(Self::attach(pool, entry, records))
     }

@@ -29,7 +29,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         foreign: Option<&dyn Fn(u64) -> bool>,
         each: &mut dyn FnMut(K, V) -> bool,
     ) -> Result<Vec<PmError>, IndexError> {
-        let index = Self::listed().open(pool, name)?;
+        let index = Self::index_format().open(pool, name)?;
         let head = pool.pm().load(&pool.get(index.root::<Root>())?.head).offset();
         let nodes = (head, Geometry::<K, V, LINES>::BYTES);
         let read = |offset| Ok(read(pool, &Node::<LINES>::at(pool, offset)?));

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Release;
 use std::time::Instant;
 
 use pmindex_core::{LINE, Medium, OpenIndex, Owner, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
+use pmindex_index::{IndexError, IndexFormat, Key, Noted, RecoveryReport, Value};
 use pmindex_record::{Route, Separator, Tail};
 
 use crate::backup::Backup;
@@ -63,8 +63,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 
     /// Returns the index's type in the pool's directory.
-    pub(crate) fn listed() -> Listed<fn() -> String> {
-        Listed {
+    pub(crate) fn index_format() -> IndexFormat<fn() -> String> {
+        IndexFormat {
             kind: Self::kind(),
             layout: Geometry::<K, V, LEAF>::id(BUFFER),
             layout_of: |key, value| Geometry::<K, V, LEAF>::id_of(BUFFER, key, value),
@@ -77,7 +77,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let index = Self::listed().create(pool, name, |root: &Root| {
+        let index = Self::index_format().create(pool, name, |root: &Root| {
             let pm = pool.pm();
             pm.store(&root.head, PPtr::NULL);
             pm.store(&root.bulk_load, 0);
@@ -130,7 +130,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// # Cost
     /// Constant: some lines, one fence.
     pub fn open_serving(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
+        Self::start(pool, Self::index_format().open(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {

@@ -41,7 +41,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         foreign: Option<&dyn Fn(u64) -> bool>,
         each: &mut dyn FnMut(K, V) -> bool,
     ) -> Result<Vec<PmError>, IndexError> {
-        let index = Self::listed().open(pool, name)?;
+        let index = Self::index_format().open(pool, name)?;
         let root = pool.get(index.root::<Root>())?;
         let head = pool.pm().load(&root.head).offset();
         let mut damage = Vec::new();

@@ -23,12 +23,12 @@ pub struct StoreBackup {
 }
 
 /// An open map, with its entry in the directory.
-pub(crate) type Listed<C, M> = (IndexEntry, Arc<dyn AnyMap<C, M>>);
+pub(crate) type NamedMap<C, M> = (IndexEntry, Arc<dyn AnyMap<C, M>>);
 
 /// Writes the moment of a snapshot to a new pool at `target`. `maps` are all maps of the store.
 pub(crate) fn write<C: Catalog, M: Medium>(
     view: &Snapshot<M>,
-    maps: &[Listed<C, M>],
+    maps: &[NamedMap<C, M>],
     target: &Path,
 ) -> Result<StoreBackup, StoreError> {
     let file = |error| StoreError::File { path: target.into(), error };

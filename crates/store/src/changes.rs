@@ -13,7 +13,7 @@ use crate::handles::Handle;
 use crate::map::Shared;
 use crate::moments::{Commit, Refused};
 use crate::record::Record;
-use crate::versions::Known;
+use crate::versions::ValueAt;
 use crate::wrong::Wrong;
 
 /// The part of a transaction in one map.
@@ -22,7 +22,7 @@ pub(crate) struct Part<K: Key, V: Value, M: Medium> {
     /// The new state of each changed record.
     pub(crate) writes: BTreeMap<K, Option<V>>,
     /// Earlier states of `writes`, which a savepoint needs: the oldest first.
-    before: Vec<(K, Known<V>)>,
+    before: Vec<(K, ValueAt<V>)>,
     pub(crate) reads: BTreeSet<K>,
     pub(crate) ranges: Vec<(Bound<K>, Bound<K>)>,
     /// The old values of the changed records, read under their locks.
@@ -77,7 +77,7 @@ impl<K: Key, V: Value, M: Medium> Part<K, V, M> {
     pub(crate) fn write(&mut self, key: K, value: Option<V>, can_be_taken_back: bool) {
         if can_be_taken_back {
             let before = self.writes.insert(key.clone(), value);
-            self.before.push((key, before.map_or(Known::Not, Known::Was)));
+            self.before.push((key, before.map_or(ValueAt::Unchanged, ValueAt::Was)));
         } else {
             self.writes.insert(key, value);
         }
@@ -225,8 +225,8 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
 
     fn take_back(&mut self) {
         match self.before.pop() {
-            Some((key, Known::Was(before))) => drop(self.writes.insert(key, before)),
-            Some((key, Known::Not)) => drop(self.writes.remove(&key)),
+            Some((key, ValueAt::Was(before))) => drop(self.writes.insert(key, before)),
+            Some((key, ValueAt::Unchanged)) => drop(self.writes.remove(&key)),
             None => {}
         }
     }

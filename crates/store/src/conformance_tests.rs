@@ -12,17 +12,17 @@ use crate::tests::store::Small;
 use crate::{Map, Snapshot, Store, StoreError, StoreOptions, Watch};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Use {
     Alone,
     BesideASnapshot,
     Watched,
 }
 
-const WAYS: [Way; 3] = [Way::Alone, Way::BesideASnapshot, Way::Watched];
+const USES: [Use; 3] = [Use::Alone, Use::BesideASnapshot, Use::Watched];
 
 thread_local! {
     /// How the maps of this thread are used. A type parameter would compile the suite once for each.
-    static WAY: Cell<Way> = const { Cell::new(Way::Alone) };
+    static USE: Cell<Use> = const { Cell::new(Use::Alone) };
 }
 
 /// A map and its store, with a snapshot or watch that makes its writers use another path.
@@ -38,11 +38,11 @@ impl<K: Key, V: Value> Mapping<K, V> {
         open: impl FnOnce(&Store<Small>) -> Result<Map<K, V>, StoreError>,
     ) -> Result<Self, IndexError> {
         let (store, way) =
-            (Store::in_pool(pool, &StoreOptions::new().past_bytes(u64::MAX)), WAY.get());
+            (Store::in_pool(pool, &StoreOptions::new().past_bytes(u64::MAX)), USE.get());
         let mapping = store.and_then(|store| {
             let map = open(&store)?;
-            let view = (way == Way::BesideASnapshot).then(|| store.snapshot()).transpose()?;
-            let watch = (way == Way::Watched).then(|| store.watch()).transpose()?;
+            let view = (way == Use::BesideASnapshot).then(|| store.snapshot()).transpose()?;
+            let watch = (way == Use::Watched).then(|| store.watch()).transpose()?;
             if watch.is_some() {
                 store.map::<u64, u64>("another")?.put(&1, &1)?; // so that the log has a segment
             }
@@ -94,8 +94,8 @@ macro_rules! in_all_ways {
         $(
             #[test]
             fn $property() {
-                for way in WAYS {
-                    WAY.set(way);
+                for way in USES {
+                    USE.set(way);
                     let of = maker::<Tested>();
                     if let Err(failure) = conformance::$property(of $(, $argument)?) {
                         panic!("{way:?}: {failure}");

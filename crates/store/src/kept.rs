@@ -16,7 +16,7 @@ pub(crate) const NOT_ALL: u64 = u64::MAX;
 
 /// The part of the log that is kept for watches.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptLog {
     /// The bytes of the newest segments that are kept; 0: none.
     bytes: AtomicU64,
     floor: AtomicU64,
@@ -24,7 +24,7 @@ pub(crate) struct Kept {
     numbers: Mutex<BTreeMap<u64, u64>>,
 }
 
-impl Kept {
+impl KeptLog {
     /// Keeps this many bytes.
     pub(crate) fn keep(&self, bytes: u64) {
         self.bytes.store(bytes, Relaxed);

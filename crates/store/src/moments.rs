@@ -17,7 +17,7 @@ use pmindex_core::Medium;
 
 use crate::gate::Gate;
 use crate::handles::Handle;
-use crate::kept::Kept;
+use crate::kept::KeptLog;
 use crate::observe;
 use crate::wait::wait_until;
 use crate::wrong::{Faults, Wrong};
@@ -198,7 +198,7 @@ impl Moments {
     pub(crate) fn log(
         this: Handle<Self>,
         pm: &impl Medium,
-        kept: &Arc<Kept>,
+        kept: &Arc<KeptLog>,
         bytes: u64,
         floor: Option<u64>,
     ) -> (Logging, u64) {
@@ -430,7 +430,7 @@ impl Drop for Watched<'_> {
 #[derive(Debug)]
 pub(crate) struct Logging {
     watching: Watching,
-    kept: Arc<Kept>,
+    kept: Arc<KeptLog>,
 }
 
 impl Drop for Logging {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use parking_lot::Mutex;
 
-use crate::kept::{Kept, NOT_ALL};
+use crate::kept::{KeptLog, NOT_ALL};
 use crate::layout::{APPLIED, LAYOUT, LOG_KIND, NAME, NONE, RECORD, Root, SETTLED};
 use crate::reading::{Logged, Reading, Recorded, Said, Unmade};
 use crate::record::{Group, Record, corrupt, words_of_bytes};
@@ -60,7 +60,7 @@ pub(crate) struct Redo<M: Medium> {
     last: u64,
     /// Nothing was committed before.
     is_new: bool,
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) kept: Arc<KeptLog>,
     /// Locked until a floor that was raised is durable: another thread frees segments below it only then. Has the
     /// floor as long as it may not be durable, also after an error or a panic.
     raising: Mutex<Option<u64>>,

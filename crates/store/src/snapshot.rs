@@ -13,7 +13,7 @@ use crate::handles::Handle;
 use crate::map::Shared;
 use crate::moments::Reader;
 use crate::range::Range;
-use crate::versions::Known;
+use crate::versions::ValueAt;
 
 /// One moment of all maps of a store: everything that was committed before it was taken, and nothing after.
 /// Writers continue meanwhile. See [`Map::at`](crate::Map::at).
@@ -64,8 +64,8 @@ pub(crate) fn get_at<K: Key, V: Value, M: Medium>(
         return Err(StoreError::SnapshotEnded { limit: map.core.moments.limit() });
     }
     Ok(match was {
-        Known::Was(was) => was,
-        Known::Not => now,
+        ValueAt::Was(was) => was,
+        ValueAt::Unchanged => now,
     })
 }
 
@@ -84,8 +84,8 @@ fn get_into_at<K: Key, V: Value, M: Medium>(
         return Err(StoreError::SnapshotEnded { limit: map.core.moments.limit() });
     }
     Ok(match was {
-        Known::Was(was) => was.map(|was| *value = was).is_some(),
-        Known::Not => now,
+        ValueAt::Was(was) => was.map(|was| *value = was).is_some(),
+        ValueAt::Unchanged => now,
     })
 }
 

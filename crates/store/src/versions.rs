@@ -103,9 +103,9 @@ struct Version<V> {
 
 /// The knowledge about a record at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Known<V> {
+pub(crate) enum ValueAt<V> {
     /// It has not changed since.
-    Not,
+    Unchanged,
     /// It had this value, or was absent.
     Was(Option<V>),
 }
@@ -254,18 +254,18 @@ impl<K: Key, V: Value> Versions<K, V> {
     }
 
     /// Returns the value of a record at a moment, if it was changed since. Called after reading the index.
-    pub(crate) fn at(&self, moment: u64, key: &K::Ref) -> Known<V> {
+    pub(crate) fn at(&self, moment: u64, key: &K::Ref) -> ValueAt<V> {
         if !self.any.load(Acquire) {
-            return Known::Not;
+            return ValueAt::Unchanged;
         }
         self.look(moment, key, |first| {
             let loaded = self.loaded.load(Acquire);
             match first {
                 Some(first) if loaded <= moment || first.number < loaded => {
-                    Known::Was(first.was.clone())
+                    ValueAt::Was(first.was.clone())
                 }
-                _ if loaded > moment => Known::Was(None),
-                _ => Known::Not,
+                _ if loaded > moment => ValueAt::Was(None),
+                _ => ValueAt::Unchanged,
             }
         })
     }
@@ -287,15 +287,15 @@ impl<K: Key, V: Value> Versions<K, V> {
         }
         let keys = self.order.lock().between(lower, upper);
         let was = |key: K| match self.at(moment, key.borrowed()) {
-            Known::Was(was) => Some((key, was)),
-            Known::Not => None,
+            ValueAt::Was(was) => Some((key, was)),
+            ValueAt::Unchanged => None,
         };
         keys.into_iter().filter_map(was).collect()
     }
 
     /// Returns `true` if a record was changed since a moment.
     pub(crate) fn is_changed(&self, moment: u64, key: &K) -> bool {
-        matches!(self.at(moment, key.borrowed()), Known::Was(_))
+        matches!(self.at(moment, key.borrowed()), ValueAt::Was(_))
     }
 
     /// Returns `true` if any record between the bounds was changed since a moment.

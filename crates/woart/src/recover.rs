@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pmindex_core::{Medium, OpenIndex, PPtr, Pool};
-use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
+use pmindex_index::{IndexError, IndexFormat, Key, Noted, RecoveryReport, Value};
 use pmindex_record::{Pair, Tally};
 
 use crate::index::Woart;
@@ -24,8 +24,8 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
     }
 
     /// Returns its entry in the pool's directory.
-    pub(crate) fn listed() -> Listed<fn() -> String> {
-        Listed {
+    pub(crate) fn index_format() -> IndexFormat<fn() -> String> {
+        IndexFormat {
             kind: kind(COW),
             layout: Geometry::<K, V>::id(),
             layout_of: Geometry::<K, V>::id_of,
@@ -38,7 +38,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
     /// # Errors
     /// [`IndexError::IndexExists`]; errors of the pool.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let index = Self::listed().create(pool, name, |root: &Root| {
+        let index = Self::index_format().create(pool, name, |root: &Root| {
             let pm = pool.pm();
             for word in [&root.top, &root.closed, &root.bulk_load].into_iter().chain(&root.reserved)
             {
@@ -55,7 +55,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; errors of the
     /// pool.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
+        Self::start(pool, Self::index_format().open(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {

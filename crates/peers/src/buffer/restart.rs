@@ -18,13 +18,13 @@ use crate::common::{Fault, Folders, Keys, Scale, Skew, Table};
 
 /// The way to restart.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Restart {
     Aries,
     Instant,
     Persistent,
 }
 
-impl Way {
+impl Restart {
     fn name(self) -> &'static str {
         match self {
             Self::Aries => "ARIES: redo, then serve",
@@ -80,7 +80,7 @@ pub(crate) fn page(scale: &Scale, folders: &Folders) -> Result<String, Fault> {
     let files = Files::of(folders, "first");
     let peak = until_the_crash(&files, sizes, run)?;
     let mut times = Vec::new();
-    for way in [Way::Aries, Way::Instant, Way::Persistent] {
+    for way in [Restart::Aries, Restart::Instant, Restart::Persistent] {
         let after = after_the_crash(&files.copied(folders)?, sizes, way, run)?;
         times.push(recovered(&after, peak));
         table.row(way.name(), cells(&after, peak));
@@ -135,7 +135,7 @@ fn ratios(
             100 => Sizes { pages, frames, dram: 0 },
             _ => Sizes { pages, frames: frames - dram, dram },
         };
-        let way = if share == 100 { Way::Instant } else { Way::Persistent };
+        let way = if share == 100 { Restart::Instant } else { Restart::Persistent };
         folders.clear()?;
         let files = Files::of(folders, "ratio");
         let peak = until_the_crash(&files, sizes, run)?;
@@ -229,14 +229,14 @@ fn until_the_crash(files: &Files, sizes: Sizes, run: Duration) -> Result<f64, Fa
     Ok(f64::from(last.iter().sum::<u32>()) / (SLICE * last.len() as u32).as_secs_f64())
 }
 
-fn after_the_crash(files: &Files, sizes: Sizes, way: Way, run: Duration) -> Result<After, Fault> {
+fn after_the_crash(files: &Files, sizes: Sizes, way: Restart, run: Duration) -> Result<After, Fault> {
     let mut keys = Keys::new(Skew::Zipfian, sizes.pages - 1, 2);
     let started = Instant::now();
     let disk = Arc::new(FileDisk::open(&files.pages, SyncMethod::Sync)?);
     let pool = Arc::new(Pool::open(&files.pool, &pools(sizes))?);
-    let options = options(sizes).cold(way != Way::Persistent);
+    let options = options(sizes).cold(way != Restart::Persistent);
     let buffer = Buffer::open(&pool, "pages", disk, &options)?.ok_or("the buffer is gone")?;
-    if way == Way::Aries {
+    if way == Restart::Aries {
         while buffer.recover_step()? == Progress::More {}
     }
     let served = started.elapsed();

@@ -10,9 +10,9 @@ use super::bed::Simulated;
 use super::sample::{SampleKey, SampleValue};
 use super::subject::Subject;
 use super::verdict::{Failure, Verdict, ensure};
-use crate::crash::{Config, CrashIndex, Indexed, Persistency, explore};
+use crate::crash::{Config, CrashIndex, IndexSubject, Persistency, explore};
 
-/// A [`Subject`] for the crash explorer: `Indexed<CrashOf<S>>`.
+/// A [`Subject`] for the crash explorer: `IndexSubject<CrashOf<S>>`.
 #[derive(Debug)]
 pub struct CrashOf<S>(PhantomData<fn() -> S>);
 
@@ -43,7 +43,7 @@ impl<S: Subject<Bed = Simulated>> CrashIndex for CrashOf<S> {
 }
 
 fn explored<S: Subject<Bed = Simulated>>(config: &Config) -> Verdict {
-    let report = explore::<Indexed<CrashOf<S>>>(config)
+    let report = explore::<IndexSubject<CrashOf<S>>>(config)
         .map_err(|failure| Failure::new(failure.to_string()))?;
     ensure!(report.states > 100, "hardly anything explored:\n{report}");
     let never = report.uncovered().next();

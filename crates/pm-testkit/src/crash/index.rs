@@ -1,4 +1,4 @@
-//! Any index as a subject: [`CrashIndex`] describes the index, [`Indexed`] is the subject.
+//! Any index as a subject: [`CrashIndex`] describes the index, [`IndexSubject`] is the subject.
 //!
 //! ```text
 //! struct Tree;
@@ -11,7 +11,7 @@
 //!     fn value(n: u64) -> u64 { n }
 //!     fn owns(site: &Location<'static>) -> bool { site.file().contains("trees/src/fptree/") }
 //! }
-//! let findings = Campaign { states: 50_000, seed: 1, mutate: false, slots: None }.run::<Indexed<Tree>>();
+//! let findings = Campaign { states: 50_000, seed: 1, mutate: false, slots: None }.run::<IndexSubject<Tree>>();
 //! ```
 
 use std::collections::BTreeMap;
@@ -127,7 +127,7 @@ pub enum IndexRet<K, V> {
 }
 
 /// An index in a pool of its own: the subject made from a [`CrashIndex`].
-pub struct Indexed<C: CrashIndex> {
+pub struct IndexSubject<C: CrashIndex> {
     space: Space,
     open: RwLock<Option<Open<C>>>,
 }
@@ -138,7 +138,7 @@ struct Open<C: CrashIndex> {
     pool: Arc<Pool<Traced>>,
 }
 
-impl<C: CrashIndex> fmt::Debug for Indexed<C> {
+impl<C: CrashIndex> fmt::Debug for IndexSubject<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(C::NAME)
     }
@@ -146,7 +146,7 @@ impl<C: CrashIndex> fmt::Debug for Indexed<C> {
 
 const INDEX: &str = "index";
 
-impl<C: CrashIndex> Indexed<C> {
+impl<C: CrashIndex> IndexSubject<C> {
     fn with<R>(&self, body: impl FnOnce(&Open<C>) -> Result<R, Fault>) -> Result<R, Fault> {
         match &*self.open.read_recursive() {
             Some(open) => body(open),
@@ -198,7 +198,7 @@ fn bulk_load<C: CrashIndex>(index: &C::Index, count: u64, disorder: bool) -> Res
 type RetOf<C> = IndexRet<<C as CrashIndex>::Key, <C as CrashIndex>::Value>;
 type ModelOf<C> = BTreeMap<<C as CrashIndex>::Key, <C as CrashIndex>::Value>;
 
-impl<C: CrashIndex> CrashSubject for Indexed<C> {
+impl<C: CrashIndex> CrashSubject for IndexSubject<C> {
     type Op = IndexOp;
     type Ret = RetOf<C>;
     type Model = ModelOf<C>;

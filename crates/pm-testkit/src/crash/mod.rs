@@ -27,7 +27,7 @@ pub use campaign::{Campaign, Findings};
 pub use config::Config;
 pub(crate) use erased::{AnyOp, AnySubject, AnyValue, Running, subject as any_subject};
 pub use failure::Failure;
-pub use index::{CrashIndex, IndexOp, IndexRet, Indexed};
+pub use index::{CrashIndex, IndexOp, IndexRet, IndexSubject};
 pub use memory::Persistency;
 pub use mutate::{Change, Mutation};
 pub use oracle::Allowed;

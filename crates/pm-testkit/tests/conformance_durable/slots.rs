@@ -13,7 +13,7 @@ use pmindex_core::{
     Flushed, Mapped, Medium, OpenIndex, Owner, PPtr, PmError, PmPtr, PmU64, Pool, pm_struct,
 };
 use pmindex_index::{
-    Index, IndexError, InsertMany, Key, Listed, Missing, Occupied, PmIndex, RangeIter,
+    Index, IndexError, IndexFormat, InsertMany, Key, Missing, Occupied, PmIndex, RangeIter,
     RecoveryReport, Stats, Storable, Value,
 };
 
@@ -64,8 +64,8 @@ impl<K: Key, V: Value, const N: usize, M: Medium> SlotIndex<K, V, N, M> {
         format!("{N} of {} -> {}", K::type_name(), V::type_name())
     }
 
-    fn listed() -> Listed<fn() -> String> {
-        Listed {
+    fn index_format() -> IndexFormat<fn() -> String> {
+        IndexFormat {
             kind: KIND,
             layout: layout_of(&Self::layout_name()),
             layout_of: |key, value| layout_of(&format!("{N} of {key} -> {value}")),
@@ -362,7 +362,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> PmIndex<K, V, M> for SlotIndex
     const NAME: &'static str = "slots";
 
     fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let entry = Self::listed().create(pool, name, |root: &Root<N>| {
+        let entry = Self::index_format().create(pool, name, |root: &Root<N>| {
             pool.pm().store(&root.loading, 0);
             for slot in &root.slots {
                 pool.pm().store(slot, PPtr::NULL);
@@ -373,7 +373,7 @@ impl<K: Key, V: Value, const N: usize, M: Medium> PmIndex<K, V, M> for SlotIndex
     }
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::attach(pool, Self::listed().open(pool, name)?)
+        Self::attach(pool, Self::index_format().open(pool, name)?)
     }
 
     fn close(self) -> Result<(), IndexError> {

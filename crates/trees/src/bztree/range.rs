@@ -15,7 +15,7 @@ use super::access::Path;
 use super::inner::Target;
 use super::layout::{Geometry, MAX_LEAF};
 use super::leaf::{Leaf, corrupt};
-use super::record::{Known, Raw, Record};
+use super::record::{KeyedRecord, Raw, Record};
 use super::tree::BzTree;
 
 /// Items of a range scan, from both ends.
@@ -156,7 +156,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         found.dedup_by(|a, b| a.0.compare(K::SHAPE, &b.0).is_eq());
         for (key, record) in found {
             let (mwcas, offset) = (&self.mwcas, leaf.offset());
-            items.add(&Known { record, key: &key, mwcas, offset })?;
+            items.add(&KeyedRecord { record, key: &key, mwcas, offset })?;
         }
         Ok(())
     }

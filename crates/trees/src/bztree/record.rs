@@ -296,7 +296,7 @@ impl<'p, K: Key, V: Value> Record<'p, K, V> {
 }
 
 /// A record of a leaf whose key has been read.
-pub(super) struct Known<'p, 'k, K, V, M: Medium> {
+pub(super) struct KeyedRecord<'p, 'k, K, V, M: Medium> {
     pub(super) record: Record<'p, K, V>,
     pub(super) key: &'k Raw,
     pub(super) mwcas: &'p Mwcas<M>,
@@ -304,7 +304,7 @@ pub(super) struct Known<'p, 'k, K, V, M: Medium> {
     pub(super) offset: u64,
 }
 
-impl<K: Key, V: Value, M: Medium> Readable<K, V> for Known<'_, '_, K, V, M> {
+impl<K: Key, V: Value, M: Medium> Readable<K, V> for KeyedRecord<'_, '_, K, V, M> {
     #[inline(always)]
     fn key(&self) -> Result<K, PmError> {
         key_from(self.key, self.offset)

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
+use pmindex_index::{IndexError, IndexFormat, Key, Noted, RecoveryReport, Value};
 use pmindex_pmwcas::{Config, Mwcas};
 
 use super::count::Count;
@@ -38,8 +38,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Returns its entry in the directory.
-    pub(super) fn listed() -> Listed<fn() -> String> {
-        Listed {
+    pub(super) fn index_format() -> IndexFormat<fn() -> String> {
+        IndexFormat {
             kind: KIND,
             layout: Geometry::<K, V, LEAF, INNER>::id(),
             layout_of: Geometry::<K, V, LEAF, INNER>::id_of,
@@ -52,7 +52,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let index = Self::listed().create(pool, name, |root: &Root| {
+        let index = Self::index_format().create(pool, name, |root: &Root| {
             let pm = pool.pm();
             pm.store(&root.root, 0);
             pm.store(&root.loading, 0);
@@ -85,7 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
+        Self::start(pool, Self::index_format().open(pool, name)?).noted(pool)
     }
 
     /// How large the descriptor pool of an index in such a pool is.

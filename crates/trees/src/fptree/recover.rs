@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use pmindex_core::sync::VersionTable;
 use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, Pool};
-use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Shape, Value};
+use pmindex_index::{IndexError, IndexFormat, Key, Noted, RecoveryReport, Shape, Value};
 
 use super::bulk::discard_unfinished;
 use super::image::LeafImage;
@@ -40,8 +40,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// As what it stands in the directory.
-    pub(super) fn listed() -> Listed<fn() -> String> {
-        Listed {
+    pub(super) fn index_format() -> IndexFormat<fn() -> String> {
+        IndexFormat {
             kind: KIND,
             layout: Geometry::<K, V, LEAF>::id(),
             layout_of: |key, value| {
@@ -56,7 +56,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let index = Self::listed().create(pool, name, |root: &Root| {
+        let index = Self::index_format().create(pool, name, |root: &Root| {
             let pm = pool.pm();
             pm.store(&root.head, PPtr::NULL);
             pm.store(&root.bulk_load, 0);
@@ -83,7 +83,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
+        Self::start(pool, Self::index_format().open(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {

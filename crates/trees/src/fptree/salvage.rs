@@ -32,7 +32,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         foreign: Option<&dyn Fn(u64) -> bool>,
         each: &mut dyn FnMut(K, V) -> bool,
     ) -> Result<Vec<PmError>, IndexError> {
-        let index = Self::listed().open(pool, name)?;
+        let index = Self::index_format().open(pool, name)?;
         let head = pool.pm().load(&pool.get(index.root::<Root>())?.head).offset();
         let leaves = (head, Geometry::<K, V, LEAF>::BYTES);
         let read = |offset| Ok(read(pool, &Leaf::<K, V, LEAF>::at(pool, offset)?));

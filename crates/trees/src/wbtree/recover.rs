@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use pmindex_core::{Medium, OpenIndex, Owner, PmError, Pool};
-use pmindex_index::{IndexError, Key, Listed, Noted, RecoveryReport, Value};
+use pmindex_index::{IndexError, IndexFormat, Key, Noted, RecoveryReport, Value};
 
 use super::image::LeafImage;
 use super::layout::{Child, Geometry, KIND, Root};
@@ -26,8 +26,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// As what it stands in the directory.
-    pub(super) fn listed() -> Listed<fn() -> String> {
-        Listed {
+    pub(super) fn index_format() -> IndexFormat<fn() -> String> {
+        IndexFormat {
             kind: KIND,
             layout: Geometry::<K, V, LEAF, INNER>::id(),
             layout_of: Geometry::<K, V, LEAF, INNER>::id_of,
@@ -40,7 +40,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// # Errors
     /// [`IndexError::IndexExists`]; the pool's.
     pub fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let index = Self::listed().create(pool, name, |root: &Root| {
+        let index = Self::index_format().create(pool, name, |root: &Root| {
             let pm = pool.pm();
             for word in pmindex_core::words_of(root) {
                 pm.store_word(word, 0);
@@ -68,7 +68,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::listed().open(pool, name)?).noted(pool)
+        Self::start(pool, Self::index_format().open(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {
