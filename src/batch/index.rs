@@ -481,6 +481,11 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Index<K, V> for Batched<K, V, 
             Err(error) => InsertMany { inserted: Vec::new(), stopped: Some(error) },
         }
     }
+    fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
+        let _locked = self.lock(records.iter().map(|(key, _)| key.borrowed()));
+        self.finish()?;
+        self.index.put_many(records)
+    }
     fn stats(&self) -> Result<Stats, IndexError> {
         self.index.stats()
     }

@@ -142,18 +142,14 @@ impl<K: RawType + Key, V: RawType> DynMap for Map<K, V> {
 
     fn put_many(&self, moment: &mut Moment<'_>, records: &[Record]) -> Result<(), Fault> {
         let is_now = matches!(moment, Moment::Now);
-        let mut put = |(key, value): &Record| DynMap::put(self, moment, key.lend(), value.lend());
+        let put = |(key, value): &Record| DynMap::put(self, moment, key.lend(), value.lend());
         if records.len() == 1 || !is_now {
             return records.iter().try_for_each(put);
         }
         let typed =
             |(key, value): &Record| Ok((K::take_from(key.lend())?, V::take_from(value.lend())?));
         let typed = records.iter().map(typed).collect::<Result<Vec<_>, Fault>>()?;
-        let done = self.try_insert_many(&typed);
-        // What is there already, this very call's included, in the order of the call.
-        let there = records.iter().zip(done.inserted).filter(|(_, is_new)| !is_new);
-        there.map(|(record, _)| record).try_for_each(&mut put)?;
-        done.stopped.map_or(Ok(()), |error| Err(error.into()))
+        Ok(Index::put_many(self, &typed)?)
     }
 
     fn insert(

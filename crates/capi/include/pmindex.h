@@ -277,23 +277,23 @@ typedef int32_t (*pmindex_body)(pmindex_transaction *transaction, void *context)
 // this library except those that close and those of the watch.
 typedef bool (*pmindex_visit_change)(void *context, pmindex_bytes key, const pmindex_bytes *value);
 
-// A key to look up, and the result.
+// A key to look up or to remove, and the result.
 typedef struct {
   // The key.
   pmindex_bytes key;
   // Gets the value.
   pmindex_buffer value;
-  // Set to the status that pmindex_get() would return.
+  // Set to the status that pmindex_get() or pmindex_remove() would return.
   pmindex_status status;
 } pmindex_lookup;
 
-// A record to add, and the result.
+// A record to write, and the result.
 typedef struct {
   // The key.
   pmindex_bytes key;
   // The value.
   pmindex_bytes value;
-  // Set to the status that pmindex_try_insert() would return.
+  // Set to the status that pmindex_try_insert() or pmindex_put() would return.
   pmindex_status status;
 } pmindex_addition;
 
@@ -527,6 +527,21 @@ pmindex_status pmindex_get_many(const pmindex_index *index,
 pmindex_status pmindex_try_insert_many(const pmindex_index *index,
                                        pmindex_addition *records,
                                        size_t count);
+
+// Adds or replaces count records, durably when it returns; records whose keys are new share fences. Of
+// records with the same key the last one stays. Sets each status to what it returns. A crash or an error
+// leaves some of the records written, each complete. A refused argument sets no status and writes nothing.
+pmindex_status pmindex_put_many(const pmindex_index *index,
+                                pmindex_addition *records,
+                                size_t count);
+
+// Removes many keys, each by itself, durably when it returns. Sets value and status of each of the
+// count lookups as pmindex_remove() would: a record whose value does not fit stays. A value whose data
+// is null is not returned, and its len is not set. Returns PMINDEX_STATUS_OK whatever the statuses are;
+// a refused argument sets none and removes nothing.
+pmindex_status pmindex_remove_many(const pmindex_index *index,
+                                   pmindex_lookup *lookups,
+                                   size_t count);
 
 // Makes count changes of one index: all of them or, after a crash or error, none. They are durable when
 // it returns. Of several changes of one key only the last takes effect. The index must be a map of a

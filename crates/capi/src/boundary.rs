@@ -84,6 +84,11 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// Returns `true` if there is no space at all: C does not want the bytes.
+    pub(crate) fn is_null(&self) -> bool {
+        self.data.is_null()
+    }
+
     /// Copies the bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         let Some(to) = self.room_for(bytes)? else { return Ok(()) };
@@ -109,7 +114,7 @@ impl Buffer {
     }
 }
 
-/// A key to look up, and the result.
+/// A key to look up or to remove, and the result.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Lookup {
@@ -117,11 +122,11 @@ pub struct Lookup {
     pub(crate) key: Bytes,
     /// Gets the value.
     pub(crate) value: Buffer,
-    /// Set to the status that `pmindex_get()` would return.
+    /// Set to the status that `pmindex_get()` or `pmindex_remove()` would return.
     pub(crate) status: MaybeUninit<Status>,
 }
 
-/// A record to add, and the result.
+/// A record to write, and the result.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Addition {
@@ -129,7 +134,7 @@ pub struct Addition {
     pub(crate) key: Bytes,
     /// The value.
     pub(crate) value: Bytes,
-    /// Set to the status that `pmindex_try_insert()` would return.
+    /// Set to the status that `pmindex_try_insert()` or `pmindex_put()` would return.
     pub(crate) status: MaybeUninit<Status>,
 }
 

@@ -164,6 +164,10 @@ pub(crate) trait DynIndex: Send + Sync {
     fn insert(&self, key: &[u8], value: &[u8], old: Option<&mut Buffer>) -> Result<bool, Fault>;
     /// Adds many records, and sets the result of each.
     fn try_insert_many(&self, records: &mut [Addition]) -> Result<(), Fault>;
+    /// Adds or replaces many records, and sets the result of each.
+    fn put_many(&self, records: &mut [Addition]) -> Result<(), Fault>;
+    /// Removes many records as `remove` does, and sets the result of each.
+    fn remove_many(&self, lookups: &mut [Lookup]) -> Result<(), Fault>;
     /// Removes a record, and copies its value to the buffer; if the value does not fit, the record stays.
     fn remove(&self, key: &[u8], value: Option<&mut Buffer>) -> Result<Status, Fault>;
     /// Removes the record at an end; if it does not fit into the buffers, it stays.

@@ -37,6 +37,39 @@ pub extern "C" fn pmindex_try_insert_many(
     })
 }
 
+/// Adds or replaces `count` records, durably when it returns; records whose keys are new share fences. Of
+/// records with the same key the last one stays. Sets each `status` to what it returns. A crash or an error
+/// leaves some of the records written, each complete. A refused argument sets no `status` and writes nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_put_many(
+    index: *const Index,
+    mut records: Additions,
+    count: usize,
+) -> Status {
+    run(|| {
+        let records = records.read(count)?;
+        INDEXES.with(index, |index| index.put_many(records))?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Removes many keys, each by itself, durably when it returns. Sets `value` and `status` of each of the
+/// `count` lookups as pmindex_remove() would: a record whose value does not fit stays. A value whose `data`
+/// is null is not returned, and its `len` is not set. Returns `PMINDEX_STATUS_OK` whatever the statuses are;
+/// a refused argument sets none and removes nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn pmindex_remove_many(
+    index: *const Index,
+    mut lookups: Lookups,
+    count: usize,
+) -> Status {
+    run(|| {
+        let lookups = lookups.read(count)?;
+        INDEXES.with(index, |index| index.remove_many(lookups))?;
+        Ok(Status::Ok)
+    })
+}
+
 /// Makes `count` changes of one index: all of them or, after a crash or error, none. They are durable when
 /// it returns. Of several changes of one key only the last takes effect. The index must be a map of a
 /// store, or opened with pmindex_index_open_with_batches(); of the latter, readers may see some changes

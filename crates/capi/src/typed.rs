@@ -1,6 +1,7 @@
 //! Implements the calls of C for an index whose types are known here.
 
 use std::marker::PhantomData;
+use std::sync::RwLockReadGuard;
 
 use facade::{
     Committed, Index as _, IndexError, Kind, Map, RangeIter, RecoveryReport, Transaction,
@@ -75,6 +76,20 @@ fn answer<V: FromC>(value: Option<V>, buffer: Option<&mut Buffer>) -> Result<Sta
     Ok(Status::Ok)
 }
 
+/// Returns the keys and values that C passes.
+fn read_all<K: FromC, V: FromC>(records: &[Addition]) -> Result<Vec<(K, V)>, Fault> {
+    let read = |record: &Addition| {
+        let key = K::read_from(record.key.read("a key")?, "a key")?;
+        Ok((key, V::read_from(record.value.read("a value")?, "a value")?))
+    };
+    records.iter().map(read).collect()
+}
+
+/// Locks the keys of records for writing.
+fn shared<'k>(keys: &'k KeyLocks, records: &[Addition]) -> Vec<RwLockReadGuard<'k, ()>> {
+    keys.all_shared(records.iter().filter_map(|record| record.key.read("a key").ok()))
+}
+
 fn same<V: FromC>(found: &V, bytes: &[u8]) -> bool {
     found.lend(|found| found == bytes)
 }
@@ -136,16 +151,8 @@ impl<K: FromC, V: FromC, O: Opened<K, V>> DynIndex for Typed<K, V, O> {
     }
 
     fn try_insert_many(&self, records: &mut [Addition]) -> Result<(), Fault> {
-        let mut added = Vec::with_capacity(records.len());
-        for record in &*records {
-            let key = K::read_from(record.key.read("a key")?, "a key")?;
-            added.push((key, V::read_from(record.value.read("a value")?, "a value")?));
-        }
-        let _shared = self.keys.as_ref().map(|keys| {
-            let each = |record: &Addition| record.key.read("a key").map(<[u8]>::to_vec);
-            let bytes: Vec<Vec<u8>> = records.iter().flat_map(each).collect();
-            keys.all_shared(bytes.iter().map(Vec::as_slice))
-        });
+        let added = read_all::<K, V>(records)?;
+        let _shared = self.keys.as_ref().map(|keys| shared(keys, records));
         let done = self.index().try_insert_many(&added);
         let stopped = done.stopped.map(Fault::from);
         let rest = stopped.as_ref().map_or(Status::Internal, Fault::status);
@@ -158,6 +165,30 @@ impl<K: FromC, V: FromC, O: Opened<K, V>> DynIndex for Typed<K, V, O> {
             });
         }
         stopped.map_or(Ok(()), Err)
+    }
+
+    fn put_many(&self, records: &mut [Addition]) -> Result<(), Fault> {
+        let written = read_all::<K, V>(records)?;
+        let _shared = self.keys.as_ref().map(|keys| shared(keys, records));
+        let done = self.index().put_many(&written).map_err(Fault::from);
+        let status = done.as_ref().map_or_else(Fault::status, |()| Status::Ok);
+        for record in records {
+            record.status.write(status);
+        }
+        done
+    }
+
+    fn remove_many(&self, lookups: &mut [Lookup]) -> Result<(), Fault> {
+        for lookup in &*lookups {
+            K::read_from(lookup.key.read("a key")?, "a key")?;
+        }
+        for lookup in lookups {
+            let key = lookup.key.read("a key")?;
+            let wanted = (!lookup.value.is_null()).then_some(&mut lookup.value);
+            let removed = self.remove(key, wanted);
+            lookup.status.write(removed.unwrap_or_else(|fault| fault.status()));
+        }
+        Ok(())
     }
 
     fn remove(&self, key: &[u8], value: Option<&mut Buffer>) -> Result<Status, Fault> {

@@ -61,6 +61,40 @@ static void ends_and_ranges(const pmindex_index *index) {
     IS(pmindex_get_many(index, NULL, 3), INVALID_ARGUMENT);
     IS(pmindex_get_many(index, lookups, SIZE_MAX), INVALID_ARGUMENT);
 
+    /* Replaces one, adds one twice; takes out one, one that is not there, and one that does not fit. */
+    pmindex_addition written[] = {
+        {.key = bytes("fig"), .value = bytes("black")},
+        {.key = bytes("plum"), .value = bytes("?")},
+        {.key = bytes("plum"), .value = bytes("violet")},
+    };
+    OK(pmindex_put_many(index, written, 3));
+    for (int i = 0; i < 3; i++) {
+        IS(written[i].status, OK);
+    }
+    OK(pmindex_put_many(index, NULL, 0));
+    IS(pmindex_put_many(index, NULL, 1), INVALID_ARGUMENT);
+    EXPECT(has(index, NULL, "apple=red fig=black peach=red pear=green plum=violet "));
+    pmindex_lookup removals[] = {
+        {.key = bytes("plum"), .value = *room(&found[0], 64)},
+        {.key = bytes("kiwi"), .value = *room(&found[1], 64)},
+        {.key = bytes("fig"), .value = *room(&found[2], 3)},
+        {.key = bytes("plum")},
+    };
+    OK(pmindex_remove_many(index, removals, 4));
+    IS(removals[0].status, OK);
+    EXPECT(removals[0].value.len == 6 && memcmp(found[0].text, "violet", 6) == 0);
+    IS(removals[1].status, NOT_FOUND);
+    IS(removals[2].status, TOO_SMALL);
+    IS(removals[3].status, NOT_FOUND);
+    IS(pmindex_remove_many(index, NULL, 1), INVALID_ARGUMENT);
+    OK(pmindex_remove_many(index, NULL, 0));
+    EXPECT(has(index, NULL, "apple=red fig=black peach=red pear=green "));
+    removals[2].value = (pmindex_buffer){0};
+    OK(pmindex_remove_many(index, &removals[2], 1));
+    IS(removals[2].status, OK);
+    pmindex_addition fig = {.key = bytes("fig"), .value = bytes("blue")};
+    OK(pmindex_put_many(index, &fig, 1));
+
     /* Prefixes, also backwards, through a cursor, and where there are none. */
     pmindex_range pe = {.from = bytes("pe"), .is_prefix = 1};
     EXPECT(has(index, &pe, "peach=red pear=green "));

@@ -109,6 +109,15 @@ impl<K: Key, V: Value, I: HashIndex<K, V>> Index<K, V> for Unordered<I> {
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
         self.0.try_insert_many(records)
     }
+    fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
+        self.0.put_many(records)
+    }
+    fn insert_many(&self, records: &[(K, V)], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        self.0.insert_many(records, out)
+    }
+    fn remove_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        self.0.remove_many(keys, out)
+    }
     fn stats(&self) -> Result<Stats, IndexError> {
         self.0.stats()
     }

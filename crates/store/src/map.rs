@@ -418,6 +418,14 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
             Err(error) => InsertMany { inserted: Vec::new(), stopped: Some(error) },
         }
     }
+    fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
+        if let Some(_unwatched) = self.shared.gate.enter(self.shared.core.pm()) {
+            return self.shared.index.put_many(records);
+        }
+        records.iter().try_for_each(|(key, value)| {
+            self.put(key.borrowed(), value.borrowed()).map(|_is_new| ())
+        })
+    }
     fn stats(&self) -> Result<Stats, IndexError> {
         self.shared.index.stats()
     }

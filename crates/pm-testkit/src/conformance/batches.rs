@@ -1,4 +1,4 @@
-//! `bulk_load`, `get_many`, `try_insert_many` and `put_many` at every size.
+//! `bulk_load` and the batches at every size.
 
 use pmindex_index::{IndexError, Storable};
 
@@ -99,6 +99,27 @@ pub fn batches<S: Types>(of: Maker<S>) -> Verdict {
         rig.index().get_many(&keys, &mut found)?;
         let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
         ensure_eq!(found, wanted, "get_many of {size}");
+
+        // Replaces a part of them twice, then takes a part out, once.
+        let numbers = (0..size).map(|i| i % (size / 2 + 1) + size * 4);
+        let records: Vec<_> = numbers
+            .enumerate()
+            .map(|(at, i)| (S::Key::nth(i), S::Value::tagged(size * 30_000 + at as u64)))
+            .collect();
+        let mut replaced = vec![Some(S::Value::tagged(0)); records.len()];
+        rig.index().insert_many(&records, &mut replaced)?;
+        let insert = |(key, value): &(S::Key, S::Value)| model.insert(key.clone(), value.clone());
+        let wanted: Vec<_> = records.iter().map(insert).collect();
+        ensure_eq!(replaced, wanted, "insert_many of {size}");
+        same_contents(rig.index(), &model).within(format_args!("insert_many of {size}"))?;
+
+        let keys: Vec<_> =
+            (0..size).map(|i| S::Key::nth(i * 2 % (size + 1) + size * 7 / 2)).collect();
+        let mut removed = vec![Some(S::Value::tagged(0)); keys.len()];
+        rig.index().remove_many(&keys, &mut removed)?;
+        let wanted: Vec<_> = keys.iter().map(|key| model.remove(key)).collect();
+        ensure_eq!(removed, wanted, "remove_many of {size}");
+        same_contents(rig.index(), &model).within(format_args!("remove_many of {size}"))?;
     }
     rig.drop_and_open()?;
     same_contents(rig.index(), &model).within("batches, opened")

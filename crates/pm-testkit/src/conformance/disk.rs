@@ -35,13 +35,13 @@ fn script<S: Types>(of: Maker<S>) -> Vec<OperationOf<S>> {
     let mut script = vec![if of.loads_at_once() {
         Operation::BulkLoad(first.collect())
     } else {
-        Operation::InsertMany(first.collect())
+        Operation::TryInsertMany(first.collect())
     }];
     script.extend((0..50).map(|i| Operation::TryInsert(key(i * 37 % 50 * 3 + 1), value(i))));
     script.extend((0..10).map(|i| Operation::Update(key(i * 7), value(i + 1))));
     script.extend((0..10).map(|i| Operation::Update(key(i % 3 * 7), value(i + 3))));
     script.extend((0..12).map(|i| Operation::Put(key(i * 5), value(i + 2))));
-    script.push(Operation::InsertMany((0..30).map(|i| (key(i * 2), value(i))).collect()));
+    script.push(Operation::TryInsertMany((0..30).map(|i| (key(i * 2), value(i))).collect()));
     script.extend((0..90).map(|i| Operation::Remove(key(i * 2 % 90))));
     script.extend((0..8).map(|i| Operation::TryInsert(key(i * 11 + 3), value(i))));
     script
@@ -86,7 +86,7 @@ fn attempt<S: Types>(
             wanted.extend(records.iter().map(|(key, value)| (key.clone(), Some(value.clone()))));
             index.bulk_load(&mut records.clone().into_iter()).err()
         }
-        Operation::InsertMany(records) => {
+        Operation::TryInsertMany(records) => {
             let done = index.try_insert_many(records);
             let mut seen: BTreeSet<&S::Key> = BTreeSet::new();
             for (i, (key, value)) in records.iter().enumerate() {

@@ -25,8 +25,8 @@ fn script<S: Types>() -> Vec<OperationOf<S>> {
     script.extend((0..20).map(|i| Operation::Put(key(i * 11), value(i + 2))));
     script.extend((0..30).map(|i| Operation::Remove(key(i * 4))));
     let batch = |from: u64| (from..from + 30).map(|i| (key(i * 3), value(i))).collect();
-    script.push(Operation::InsertMany(batch(0)));
-    script.push(Operation::InsertMany(batch(60)));
+    script.push(Operation::TryInsertMany(batch(0)));
+    script.push(Operation::TryInsertMany(batch(60)));
     script
 }
 
@@ -52,7 +52,7 @@ fn attempt<S: Types>(
             index.remove(key.borrowed()).within("a removal, which needs no room")?;
             None
         }
-        Operation::InsertMany(records) => {
+        Operation::TryInsertMany(records) => {
             let done = index.try_insert_many(records);
             ensure!(done.inserted.len() <= records.len(), "try_insert_many: too many results");
             for ((key, value), inserted) in records.iter().zip(&done.inserted) {

@@ -60,8 +60,10 @@ pub enum Operation<K, V> {
     },
     BulkLoad(BTreeMap<K, V>),
     GetMany(Vec<K>),
-    InsertMany(Vec<(K, V)>),
+    TryInsertMany(Vec<(K, V)>),
     PutMany(Vec<(K, V)>),
+    InsertMany(Vec<(K, V)>),
+    RemoveMany(Vec<K>),
     Stats,
     Check,
     CloseAndOpen,
@@ -107,8 +109,10 @@ pub fn operation<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Operat
             .prop_map(|(k, v)| Operation::RemoveExact(k, v)),
         1 => (K::sample(), any::<bool>()).prop_map(|(k, yes)| Operation::RemoveIf(k, yes)),
         1 => prop_oneof![Just(Operation::PopFirst), Just(Operation::PopLast)],
-        1 => vec(record(), 0..40).prop_map(Operation::InsertMany),
+        1 => vec(record(), 0..40).prop_map(Operation::TryInsertMany),
         1 => vec(record(), 0..40).prop_map(Operation::PutMany),
+        1 => vec(record(), 0..40).prop_map(Operation::InsertMany),
+        1 => vec(K::sample(), 0..40).prop_map(Operation::RemoveMany),
     ];
     let reads = prop_oneof![
         4 => K::sample().prop_map(Operation::Get),
@@ -134,7 +138,7 @@ pub fn operation<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Operat
         2 => Just(Operation::CloseAndOpen),
         2 => Just(Operation::DropAndOpen),
     ];
-    prop_oneof![26 => writes, 13 => reads, 2 => rare]
+    prop_oneof![28 => writes, 13 => reads, 2 => rare]
 }
 
 /// Executes one operation on both and compares the results.
@@ -157,8 +161,10 @@ pub(crate) fn apply<S: Types>(
         | Operation::Retain(_)
         | Operation::RemoveAll { .. }
         | Operation::BulkLoad(_)
+        | Operation::TryInsertMany(_)
+        | Operation::PutMany(_)
         | Operation::InsertMany(_)
-        | Operation::PutMany(_) => write::<S>(rig.index(), model, operation),
+        | Operation::RemoveMany(_) => write::<S>(rig.index(), model, operation),
         Operation::CloseAndOpen => {
             rig.close_and_open()?;
             ensure_eq!(rig.index().len()?, model.len() as u64, "len after close and open");
@@ -215,7 +221,23 @@ fn write<S: Types>(
             ensure!(index.is_empty()?, "is_empty after all were removed");
         }
         Operation::BulkLoad(records) => return bulk_load::<S>(index, model, records),
-        Operation::InsertMany(records) => {
+        Operation::TryInsertMany(_)
+        | Operation::PutMany(_)
+        | Operation::InsertMany(_)
+        | Operation::RemoveMany(_) => return several::<S>(index, model, operation),
+        _ => unreachable!("a read"),
+    }
+    Ok(())
+}
+
+/// Executes the batches of writes.
+fn several<S: Types>(
+    index: &IndexOf<S>,
+    model: &mut Model<S::Key, S::Value>,
+    operation: &Operation<S::Key, S::Value>,
+) -> Verdict {
+    match operation {
+        Operation::TryInsertMany(records) => {
             let InsertMany { inserted, stopped } = index.try_insert_many(records);
             ensure_eq!(stopped, None, "try_insert_many");
             let mut wanted = Vec::new();
@@ -224,22 +246,46 @@ fn write<S: Types>(
                 model.entry(key.clone()).or_insert_with(|| value.clone());
             }
             ensure_eq!(inserted, wanted, "try_insert_many");
-            for (key, _) in records {
-                let found = index.get(key.borrowed())?;
-                ensure_eq!(found.as_ref(), model.get(key), "get after try_insert_many");
-            }
         }
         Operation::PutMany(records) => {
             index.put_many(records)?;
             model.extend(records.iter().cloned());
-            for (key, _) in records {
-                let found = index.get(key.borrowed())?;
-                ensure_eq!(found.as_ref(), model.get(key), "get after put_many");
+        }
+        Operation::InsertMany(records) => {
+            let mut replaced = former_contents(model, records.len());
+            index.insert_many(records, &mut replaced)?;
+            let insert =
+                |(key, value): &(S::Key, S::Value)| model.insert(key.clone(), value.clone());
+            let wanted: Vec<_> = records.iter().map(insert).collect();
+            ensure_eq!(replaced, wanted, "insert_many");
+        }
+        Operation::RemoveMany(keys) => {
+            let mut removed = former_contents(model, keys.len());
+            index.remove_many(keys, &mut removed)?;
+            let wanted: Vec<_> = keys.iter().map(|key| model.remove(key)).collect();
+            ensure_eq!(removed, wanted, "remove_many");
+            for key in keys {
+                ensure_eq!(index.get(key.borrowed())?, None, "get after remove_many");
             }
         }
-        _ => unreachable!("a read"),
+        _ => unreachable!("no batch"),
+    }
+    let (written, batch) = match operation {
+        Operation::TryInsertMany(records) => (records, "try_insert_many"),
+        Operation::PutMany(records) => (records, "put_many"),
+        Operation::InsertMany(records) => (records, "insert_many"),
+        _ => return Ok(()),
+    };
+    for (key, _) in written {
+        let found = index.get(key.borrowed())?;
+        ensure_eq!(found.as_ref(), model.get(key), "get after {batch}");
     }
     Ok(())
+}
+
+/// Returns what a batch finds in the buffer for its results: it does not matter.
+fn former_contents<K, V: Clone>(model: &Model<K, V>, len: usize) -> Vec<Option<V>> {
+    vec![model.values().next().cloned(); len]
 }
 
 /// Executes the removals that consist of several calls.
@@ -354,8 +400,7 @@ fn read<S: Types>(
         }
         Operation::Len => ensure_eq!(index.len()?, model.len() as u64, "len"),
         Operation::GetMany(keys) => {
-            // The buffer's former contents do not matter.
-            let mut found = vec![model.first_key_value().map(|(_, v)| v.clone()); keys.len()];
+            let mut found = former_contents(model, keys.len());
             index.get_many(keys, &mut found)?;
             let wanted: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
             ensure_eq!(found, wanted, "get_many");

@@ -252,6 +252,22 @@ impl<S: Subject> Index<S::Key, S::Value> for SubjectIndex<S> {
         self.0.try_insert_many(records)
     }
 
+    fn put_many(&self, records: &[(S::Key, S::Value)]) -> Result<(), IndexError> {
+        self.0.put_many(records)
+    }
+
+    fn insert_many(
+        &self,
+        records: &[(S::Key, S::Value)],
+        out: &mut [Option<S::Value>],
+    ) -> Result<(), IndexError> {
+        self.0.insert_many(records, out)
+    }
+
+    fn remove_many(&self, keys: &[S::Key], out: &mut [Option<S::Value>]) -> Result<(), IndexError> {
+        self.0.remove_many(keys, out)
+    }
+
     fn stats(&self) -> Result<Stats, IndexError> {
         self.0.stats()
     }

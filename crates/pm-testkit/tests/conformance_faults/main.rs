@@ -168,12 +168,13 @@ found! {
     sequences_find_a_bulk_load_that_merges: BulkLoadMerges, random_sequences(40) says "bulk_load";
     sequences_find_places_that_get_many_keeps: GetManyKeepsOldPlaces,
         random_sequences(40) says "get_many";
+    // Removals of many look them up together.
     sequences_find_a_tail_that_get_many_misses: GetManyMissesTheTail,
-        random_sequences(40) says "get_many";
+        random_sequences(40) says "_many";
     sequences_find_duplicates_in_a_batch: BatchIgnoresItsDuplicates,
         random_sequences(40) says "_many";
     sequences_find_the_last_duplicate_of_a_batch: BatchLastDuplicateWins,
-        random_sequences(40) says "try_insert_many";
+        random_sequences(40) says "insert_many";
     sequences_find_overstated_memory: StatsOverstateMemory, random_sequences(40) says "pm_bytes";
     sequences_find_a_block_owned_twice: BlockOwnedTwice, random_sequences(40) says "blocks";
     sequences_find_a_loss_at_open: OpenLosesARecord, random_sequences(40) says "open";
