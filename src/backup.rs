@@ -141,8 +141,8 @@ impl<'p, M: Medium> Backup<'p, M> {
     /// Copies the pool to a new file in the folder of `target`, while writers continue.
     ///
     /// # Errors
-    /// [`BackupError::HasFile`] if an index has a file of its own; [`BackupError::Itself`] if `target` is or links to the pool's file; errors of the file system and of
-    /// the pool.
+    /// [`BackupError::HasFile`] if an index has a file of its own; [`BackupError::Itself`] if `target` is or links
+    /// to the pool's file; errors of the file system and of the pool.
     pub fn begin(pool: &'p Pool<M>, target: impl AsRef<Path>) -> Result<Self, BackupError> {
         let target = target.as_ref().to_path_buf();
         if pool.is_at(&target) {

@@ -46,6 +46,7 @@ const RESERVE: u64 = 64;
 /// A read takes no lock and no fence if its pages are in the pool, and else a read of the disk. A write is a
 /// transaction of the buffer: one fence, and the lines of its record in the log. Once the log has an eighth of the
 /// pages' bytes, the next writer makes a checkpoint, unless a thread in [`background`](Index::background) does.
+/// `len` and `stats` read all pages.
 ///
 /// # Limits
 /// Key and value together take at most a quarter of a page. Pages that became empty stay in the tree. The pool

@@ -407,8 +407,8 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     ///
     /// # Errors
     /// [`StoreError::SnapshotEnded`] if writers replaced more than that; [`StoreError::NotOpen`] if a map was
-    /// not opened with its types; [`StoreError::HasFile`] if a map has a file of its own; [`StoreError::Open`], [`StoreError::File`] for the new file; those of the
-    /// pool. Then there is no new file.
+    /// not opened with its types; [`StoreError::HasFile`] if a map has a file of its own; [`StoreError::Open`],
+    /// [`StoreError::File`] for the new file; those of the pool. Then there is no new file.
     ///
     /// # Cost
     /// Reads all records, and writes them as a bulk load does.
