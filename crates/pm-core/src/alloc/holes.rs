@@ -43,12 +43,16 @@ impl<M: Medium> Pool<M> {
     /// [`PmError::ReadOnly`], [`PmError::Corrupt`] (a page table), those of [`trim`](Self::trim).
     ///
     /// # Cost
-    /// That of [`trim`](Self::trim), and a system call per run. An allocation waits for one of them at most.
+    /// That of [`trim`](Self::trim), and a system call per run. An allocation waits for one of them at most. In
+    /// mode [`Periodic`](crate::Durability::Periodic) a checkpoint of the twin comes first.
     ///
     /// # Durability
     /// Stored data does not change.
     pub fn release_free(&self) -> Result<u64, PmError> {
         self.trim()?;
+        // The twin's threads read pages that were written, and a page of a hole takes memory when it is read. If
+        // the twin is lost, they read no more.
+        let _ = self.settle_twin();
         self.while_no_page_is_touched(|| {
             let mut given = 0;
             for zone in 0..self.heap.zone_count() {

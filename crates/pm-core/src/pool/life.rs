@@ -207,7 +207,7 @@ impl<M: Medium> Pool<M> {
             next.clean = true;
             next.journal = 0;
         })?; // DUR(close)
-        self.close_twin()
+        self.settle_twin()
     }
 }
 

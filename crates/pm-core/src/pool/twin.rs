@@ -513,8 +513,9 @@ impl<M: Medium> Pool<M> {
         Some(self.backing.as_ref()?.twin()?.state())
     }
 
-    /// Closes the twin: it has everything then, and its log is empty.
-    pub(super) fn close_twin(&self) -> Result<(), PmError> {
+    /// Waits until the twin's base has everything that was fenced before this call. Until other threads fence
+    /// more, the twin's threads read nothing of the pool, and its log is empty.
+    pub(crate) fn settle_twin(&self) -> Result<(), PmError> {
         match self.backing.as_ref().and_then(|backing| backing.twin()) {
             Some(twin) => {
                 twin.sync()?;
