@@ -141,13 +141,13 @@ found! {
     sequences_find_an_update_that_inserts: UpdateInserts, random_sequences(40) says "wanted";
     sequences_find_an_insert_that_keeps_the_old: InsertKeepsOld, random_sequences(40) says "wanted";
     sequences_find_an_insert_that_returns_the_new: InsertReturnsNew,
-        random_sequences(40) says "insert (replaces)";
+        random_sequences(40) says "insert";
     sequences_find_a_remove_exact_that_removes_any: RemoveExactRemovesAny,
         random_sequences(40) says "remove_exact";
     sequences_find_an_upsert_that_keeps_the_old: UpsertKeepsOld, random_sequences(40) says "wanted";
     sequences_find_an_upsert_that_is_always_new: UpsertAlwaysNew,
         random_sequences(40) says "put";
-    sequences_find_a_remove_that_keeps: RemoveOnlyHides, random_sequences(40) says "wanted";
+    sequences_find_a_remove_that_keeps: RemoveOnlyHides, random_sequences(40) says "removed";
     sequences_find_a_remove_that_says_missing: RemoveSaysMissing,
         random_sequences(40) says "wanted";
     sequences_find_a_lower_bound_off_by_one: LowerBoundIncluded, random_sequences(40) says "range";
