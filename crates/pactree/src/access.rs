@@ -15,7 +15,6 @@ use pmindex_index::{IndexError, Key, MAX_INLINE_WORDS, Noted, Value};
 use pmindex_record::{Probe, Route};
 
 use crate::layout::{Geometry, NodePtr, Slot};
-use crate::node::Node;
 use crate::tree::PacTree;
 
 /// A node, and its lock at a version.
@@ -65,14 +64,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
     fn prefetch_headers(&self, node: u64) {
         self.pool.prefetch(NodePtr::new(node));
         self.pool.prefetch(NodePtr::new(node + LINE as u64));
-    }
-
-    /// Prefetches the line in which the record of a key is mostly. A hint.
-    #[inline(always)]
-    pub(crate) fn prefetch_home(&self, node: u64, probe: &Probe<'_, K>) {
-        let slot = Node::<K, V, LEAF>::home(probe.fingerprint());
-        let word = Geometry::<K, V, LEAF>::SLOTS + slot * Slot::<K, V>::WORDS;
-        self.pool.prefetch(NodePtr::new(node + 8 * word as u64));
     }
 
     /// Walks from a node to that of a key; `None` if something has changed.
@@ -182,7 +173,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         let probe = Probe::new(key)?;
         loop {
             let at = self.locate_probe(&probe)?;
-            self.prefetch_home(at.node, &probe);
             let found = self.read(&at, &probe, &mut read);
             if at.validate(self.pm()) {
                 return Ok(found?);

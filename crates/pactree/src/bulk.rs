@@ -156,11 +156,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Load<'_, K, V, M, LEAF> {
         let filled_low = low.put::<K, M>(&tree.pool, &mut op, words, owner)?;
         image[2] = self.last;
         if !Slot::<K, V>::HAS_BLOCK {
-            for (key, value) in part {
+            for (i, (key, value)) in part.iter().enumerate() {
                 let (probe, datum) = (Probe::of_stored(key), EncodedValue::new(value.borrowed())?);
-                let Some(i) = Node::<K, V, LEAF>::slot_for(image[0], probe.fingerprint()) else {
-                    break; // a part has no more records than a node has slots
-                };
                 let slot = Geometry::<K, V, LEAF>::SLOTS + i * Slot::<K, V>::WORDS;
                 let slot = &mut image[slot..slot + Slot::<K, V>::WORDS];
                 Slot::<K, V>::encode(slot, &probe, &datum);

@@ -12,8 +12,6 @@
 //! * **Locks are in DRAM**, by a node's offset; the published nodes have them in PM, with a generation.
 //! * **The order of a node's records is made when a scan reads it**, in registers, and kept nowhere.
 //!   A scan that must read a node again has given out nothing of it, so it gives nothing twice.
-//! * **A record's slot is in the line that its fingerprint names**, if there was room: a lookup fetches that line
-//!   together with the fingerprints. It is a hint, and no rule of the layout.
 //! * **Nodes merge**, and the trie's nodes with them. The published code gives back empty nodes alone.
 //! * **Any key, any value.** Byte strings of any length; values of any size.
 //! * **No thread of its own.** Writers let the trie follow, or a worker, if the caller has one.

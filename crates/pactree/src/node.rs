@@ -17,9 +17,7 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
-use pmindex_core::{
-    Flushed, LINE, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of,
-};
+use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_record::{EncodedValue, Probe, RecordBlock, bits, link};
 
@@ -203,27 +201,6 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Node<'p, K, V, LEAF> {
         (free != 0).then(|| free.trailing_zeros() as usize)
     }
 
-    /// Slots of a line.
-    const LINE_SLOTS: usize =
-        if Slot::<K, V>::IN_LINE { LINE / 8 / Slot::<K, V>::WORDS } else { LEAF };
-
-    /// Returns the first slot of the line in which a record with this fingerprint is, if there was room when it was
-    /// stored. A hint: so a lookup can fetch that line together with the fingerprints.
-    #[inline(always)]
-    pub(crate) const fn home(fingerprint: u8) -> usize {
-        match LEAF / Self::LINE_SLOTS {
-            0 | 1 => 0,
-            lines => fingerprint as usize % lines * Self::LINE_SLOTS,
-        }
-    }
-
-    /// Returns a free slot for a record with this fingerprint, in its home line if there is one.
-    #[inline(always)]
-    pub(crate) fn slot_for(bitmap: u64, fingerprint: u8) -> Option<usize> {
-        let line = u64::MAX >> (MAX_LEAF - Self::LINE_SLOTS) << Self::home(fingerprint);
-        Self::free_slot(bitmap | !line).or_else(|| Self::free_slot(bitmap))
-    }
-
     /// Returns the first word of the key in slot `i`: orders keys, ties excepted.
     #[inline(always)]
     pub(crate) fn prefix(&self, pm: &impl Medium, i: usize) -> u64 {
@@ -346,8 +323,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Node<'p, K, V, LEAF> {
             let stored = pm.flush_words(words_of(cell));
             pm.fence(stored)?; // DUR
         } else {
-            let fingerprint = record.probe.fingerprint();
-            let Some(free) = Self::slot_for(bitmap, fingerprint) else { return Ok(false) };
+            let Some(free) = Self::free_slot(bitmap) else { return Ok(false) };
             if Slot::<K, V>::HAS_BLOCK {
                 // The block of the key stays; slot and owner change.
                 pool.settle(self.bitmap_cell())?;

@@ -91,19 +91,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         changing.done()
     }
 
-    /// Puts the moved records, which are fewer than a node has slots, into the image of the new node.
+    /// Puts the moved records into the image of the new node.
     fn fill_right(&self, left: &Node<'_, K, V, LEAF>, moved: &[u8], image: &mut [u64]) {
         let pm = self.pm();
         let words = Slot::<K, V>::WORDS;
-        for &from in moved {
-            let fingerprint = left.fingerprint(pm, from.into());
-            let Some(to) = Node::<K, V, LEAF>::slot_for(image[0], fingerprint) else { break };
-            image[0] |= 1 << to;
+        for (to, &from) in moved.iter().enumerate() {
             let slot = Geometry::<K, V, LEAF>::SLOTS + to * words;
             pm.read_words(left.slot(from.into()), &mut image[slot..slot + words]);
             image[Geometry::<K, V, LEAF>::FINGERPRINTS + to / 8] |=
-                u64::from(fingerprint) << (8 * (to % 8));
+                u64::from(left.fingerprint(pm, from.into())) << (8 * (to % 8));
         }
+        image[0] = u64::MAX >> (64 - moved.len());
     }
 
     /// Returns the low key of a node between these two slots: the right one's key if keys are inline, else the

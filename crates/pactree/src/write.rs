@@ -84,7 +84,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         let pm = self.pm();
         loop {
             let at = self.locate_probe(probe)?;
-            self.prefetch_home(at.node, probe);
             let seen = self.node(at.node).and_then(|node| {
                 let bitmap = node.bitmap(pm);
                 Ok((node, bitmap, node.find(&self.pool, bitmap, probe)?))
@@ -204,8 +203,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         held: Held<'_, K, V, M, LEAF>,
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
-        let fingerprint = record.probe.fingerprint();
-        let Some(slot) = Node::<K, V, LEAF>::slot_for(held.bitmap, fingerprint) else {
+        let Some(slot) = Node::<K, V, LEAF>::free_slot(held.bitmap) else {
             self.split(held, Some(record.probe))?;
             return Ok(false);
         };
