@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pmindex_core::{IndexEntry, Medium, NewFile, PmError, Pool};
+use pmindex_core::{Medium, NewFile, PmError, Pool};
 use pmindex_error::error_enum;
 
-use crate::any::Kind;
+use crate::any::has_file;
 
 /// Bytes that are read in one piece.
 const CHUNK: usize = 1 << 20;
@@ -148,9 +148,7 @@ impl<'p, M: Medium> Backup<'p, M> {
         if pool.is_at(&target) {
             return Err(BackupError::Itself { path: target });
         }
-        let beside =
-            |entry: &IndexEntry| Kind::of(entry).is_some_and(|kind| Kind::BESIDE.contains(&kind));
-        if let Some(entry) = pool.indexes()?.into_iter().find(beside) {
+        if let Some(entry) = pool.indexes()?.into_iter().find(has_file) {
             return Err(BackupError::HasFile { name: entry.name });
         }
         let file = NewFile::create(&target, 0o600).map_err(|source| BackupError::Io {

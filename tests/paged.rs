@@ -105,7 +105,19 @@ fn what_it_cannot_do_is_refused() {
     let Err(StoreError::Index(IndexError::Pages { what })) = refused else { panic!("{refused:?}") };
     assert!(what.contains("regular file"), "{what}");
 
+    // A power failure would leave the pool without its pages.
     let folder = tempfile::tempdir().unwrap();
+    if let Ok(memory) = tempfile::tempdir_in("/dev/shm") {
+        let pool = PoolOptions::new().size(4 << 20).twin(folder.path().join("twin"));
+        let periodic = StoreOptions::new().pool(pool);
+        let store = Store::open_with(memory.path().join("pool"), &periodic).unwrap();
+        let refused = store.map_of_kind::<u64, u64>("map", Kind::Paged);
+        let Err(StoreError::Index(IndexError::Pages { what })) = refused else {
+            panic!("{refused:?}")
+        };
+        assert!(what.contains("periodic"), "{what}");
+    }
+
     let path = folder.path().join("store.pool");
     let store = Store::open_with(&path, &options()).unwrap();
     let both = maps(&store);

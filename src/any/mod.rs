@@ -113,6 +113,11 @@ kinds! {
     SkipList: "skiplist", SkipList;
 }
 
+/// Returns `true` if an index has a file of its own beside the pool, also of a kind that this build lacks.
+pub(crate) fn has_file(entry: &IndexEntry) -> bool {
+    entry.kind == *b"paged\0\0\0"
+}
+
 impl Kind {
     /// Passes the readable records of the index to `each`; returns `None` if the kind opens without reading
     /// its nodes.

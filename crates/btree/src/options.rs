@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pmindex_buffer::{BufferError, BufferOptions};
-use pmindex_core::{Medium, Pool};
+use pmindex_core::{Durability, Medium, Pool};
 use pmindex_index::IndexError;
 use pmindex_wal::{Disk, FileDisk, SyncMethod};
 
@@ -81,8 +81,13 @@ pub(crate) fn new_identity() -> u64 {
 }
 
 /// Returns the name of the file of pages with this identity: in the folder of the pool, so that the pool can be
-/// renamed.
+/// renamed. In mode `Periodic` it must not exist: after a power failure the twin restores the pool, to an earlier
+/// moment than that of its pages, whose file was in memory too.
 fn path_of<M: Medium>(pool: &Pool<M>, identity: u64) -> Result<PathBuf, IndexError> {
+    if pool.durability() == Durability::Periodic {
+        let what = "in mode periodic a power failure loses the pages of a paged map; use another mode, or another kind";
+        return Err(IndexError::Pages { what: what.into() });
+    }
     let pool = pool.path();
     let folder = pool.parent().filter(|_| pool.is_file());
     let what = || {
