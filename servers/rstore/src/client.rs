@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
 use crate::Error;
 
@@ -37,6 +38,14 @@ impl Client {
         };
         let (input, output) = connect().map_err(Error::io("connecting"))?;
         Ok(Self { input, output })
+    }
+
+    /// Sets the time after which a call fails that gets no reply. Then the reply can still come, so the
+    /// connection is of no more use.
+    pub fn patience(&self, time: Duration) -> Result<(), Error> {
+        let stream = self.output.get_ref();
+        let set = stream.set_read_timeout(Some(time));
+        set.and_then(|()| stream.set_write_timeout(Some(time))).map_err(Error::io("a time limit"))
     }
 
     /// Sends one request and receives its reply.
