@@ -15,6 +15,7 @@ mod peers;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pmindex_core::{Mapped, Pool};
 use pmindex_replica::{Change as MemberChange, Error, Proposal, Replica};
@@ -107,7 +108,8 @@ pub(crate) struct Group {
     peers: Peers,
     members: BTreeMap<u64, Member>,
     founders: Vec<(u64, Member)>,
-    next_tick: u64,
+    /// By a clock that never jumps.
+    next_tick: Instant,
 }
 
 impl std::fmt::Debug for Group {
@@ -147,7 +149,7 @@ impl Group {
             peers,
             members: identity.founders.iter().cloned().collect(),
             founders: identity.founders.clone(),
-            next_tick: 0,
+            next_tick: Instant::now(),
         };
         group.read_members();
         Ok(group)
@@ -281,15 +283,23 @@ impl Group {
         self.pending.added = len.cast_signed() - self.agreed().cast_signed();
     }
 
+    /// Ends a turn after a failure of the replica: it takes no further part.
+    pub(crate) fn ended(&mut self) -> Round {
+        (self.serves, self.asks) = (None, false);
+        self.pending = Pending::default();
+        Round::default()
+    }
+
     /// Ends a turn: proposes its writes, sends messages and applies agreed entries.
     ///
     /// # Errors
     /// The replica is broken and stops.
-    pub(crate) fn round(&mut self, now: u64) -> Result<Round, Error> {
+    pub(crate) fn round(&mut self) -> Result<Round, Error> {
         let mut round = Round::default();
+        let now = Instant::now();
         let ticks = now >= self.next_tick;
         if ticks {
-            self.next_tick = now + TICK;
+            self.next_tick = now + Duration::from_millis(TICK);
             self.replica.tick();
         }
         let asks = std::mem::take(&mut self.asks);

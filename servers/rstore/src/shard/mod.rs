@@ -226,13 +226,15 @@ impl Shard {
         }
     }
 
-    /// Ends the turn of a node of a group; returns `None` if there is no group.
-    pub(crate) fn round(&mut self, now: u64) -> Option<Result<Round, Failure>> {
+    /// Ends the turn of a node of a group; returns `None` if there is no group. Fails once: afterwards the node
+    /// does not lead, and refuses requests.
+    pub(crate) fn round(&mut self) -> Option<Result<Round, Failure>> {
         let Store::Group(group) = &mut self.store else { return None };
-        if let Some(why) = &self.broken {
-            return Some(Err(Failure::Broken(why.clone())));
+        if self.broken.is_some() {
+            return Some(Ok(group.ended())); // every request is refused
         }
-        let round = group.round(now).map_err(|error| {
+        let round = group.round().map_err(|error| {
+            group.ended(); // from now on, also for reads of the next turn
             self.broken = Some(error.to_string());
             Failure::Broken(error.to_string())
         });
@@ -277,7 +279,7 @@ impl Shard {
         if !draft.is_clean() {
             let (entry, others) = entry(draft, &mut self.place)?;
             self.apply(entry, others)?;
-        } else if now >= self.next_walk {
+        } else if crate::worker::is_due(now, self.next_walk, WALK_EVERY) {
             let going = self.reaper.walk_step(&draft, &mut self.place)?;
             more |= going;
             if !going {

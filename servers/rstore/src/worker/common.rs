@@ -76,6 +76,12 @@ pub(crate) fn now() -> u64 {
     since.as_millis() as u64
 }
 
+/// Returns `true` if the time `at` of something that is done every `every` milliseconds has come. It is never
+/// further away, unless the clock has gone back.
+pub(crate) fn is_due(now: u64, at: u64, every: u64) -> bool {
+    now >= at || at > now.saturating_add(every)
+}
+
 impl Common {
     pub(crate) fn partitions(&self) -> usize {
         self.folder.partitions

@@ -24,7 +24,7 @@ mod slots;
 mod stream;
 mod transaction;
 
-pub(crate) use common::{Common, Figures, Limits, now};
+pub(crate) use common::{Common, Figures, Limits, is_due, now};
 pub(crate) use connection::Protocol as Speaks;
 pub(crate) use mail::{Message, Post};
 pub(crate) use run::Worker;

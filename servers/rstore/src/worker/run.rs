@@ -13,7 +13,7 @@ use crate::group::{Round, TICK};
 use crate::shard::{Backup, Shard};
 use crate::wire::{self, Parsed};
 
-use super::common::{Common, add, now};
+use super::common::{Common, add, is_due, now};
 use super::connection::{Connection, Protocol};
 use super::mail::{Message, Outbox, Post, Task, Ticket};
 use super::pubsub::Channels;
@@ -30,6 +30,8 @@ const A_TURN: usize = 256 << 10;
 const MAILS: usize = 1024;
 /// Milliseconds between slices of upkeep under load.
 const UPKEEP_EVERY: u64 = 10;
+/// Milliseconds between looks at idle connections.
+const SWEEP_EVERY: u64 = 1000;
 
 /// A thread of the event loop.
 pub(crate) struct Worker {
@@ -122,7 +124,7 @@ impl Worker {
         }
         if let Some(group) = self.shard.group() {
             let tries = group.hand_over();
-            let _ = self.shard.round(now());
+            let _ = self.shard.round();
             if tries {
                 std::thread::sleep(Duration::from_millis(50)); // gives the message time to be sent
             }
@@ -377,15 +379,15 @@ impl Worker {
     /// Runs slices of the deferred work.
     fn upkeep(&mut self, idle: bool) {
         self.step_backups();
-        if idle || self.now >= self.next_upkeep {
+        if idle || is_due(self.now, self.next_upkeep, UPKEEP_EVERY) {
             self.next_upkeep = self.now + UPKEEP_EVERY;
             match self.shard.upkeep(self.now) {
                 Ok(more) => self.busy |= more && idle,
                 Err(failure) => tracing::error!(partition = self.number, ?failure, "upkeep failed"),
             }
         }
-        if self.now >= self.next_sweep {
-            self.next_sweep = self.now + 1000;
+        if is_due(self.now, self.next_sweep, SWEEP_EVERY) {
+            self.next_sweep = self.now + SWEEP_EVERY;
             self.close_idle();
             self.publish_figures();
         }
@@ -441,7 +443,7 @@ impl Worker {
     /// Ends a turn: commits, and then sends the replies.
     fn finish(&mut self) {
         add(&self.common.figures[self.number].turns, 1);
-        let round = self.shard.round(self.now);
+        let round = self.shard.round();
         let (round, outcome) = match round {
             None => (None, self.shard.commit()),
             Some(Ok(round)) => (Some(round), Ok(())),

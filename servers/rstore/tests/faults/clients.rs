@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pmindex_testkit::crash::Rng;
 use pmindex_testkit::history::{Call, Clock, Event, Outcome};
-use rstore_server::{Client, Error, Reply};
+use rstore_server::{Client, Reply};
 
 /// The keys that are in use at a time; others take their place with each fault.
 pub(crate) const KEYS: u64 = 8;

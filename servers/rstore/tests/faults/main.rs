@@ -90,8 +90,9 @@ impl Campaign<'_> {
                 self.sleep(500);
             }
             "clock" => {
-                let most = 1 << self.random.below(28); // up to three days
-                let ahead = self.random.below(2 * most) as i64 - most as i64;
+                let most: u32 = 1 << self.random.below(28); // up to three days
+                let drawn = i64::try_from(self.random.below(2 * most as usize)).expect("small");
+                let ahead = drawn - i64::from(most);
                 self.nodes.node(victim).set_clock(ahead);
                 self.sleep(2000);
             }
