@@ -137,6 +137,12 @@ fn build_in(package: &str, name: &str, options: &[&str]) -> Result<PathBuf, Stri
     Ok(folder.join("release").join(name))
 }
 
+/// Builds an example of a member of the workspace.
+fn build_example(package: &str, name: &str) -> Result<PathBuf, String> {
+    run_cargo(&["build", "--release", "--package", package, "--example", name], &[])?;
+    Ok(target().join("release/examples").join(name))
+}
+
 fn measure(program: &Path, measurement: &Measurement, quick: bool) -> Result<(), String> {
     let folder = folder(quick);
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;

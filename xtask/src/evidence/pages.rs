@@ -3,16 +3,24 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{build_in, target};
+use super::{build_example, build_in, target};
 use crate::shell::{output, root};
+
+/// What prints a page.
+enum Program {
+    /// A program of a package that is no member of the workspace.
+    Apart(&'static str),
+    /// An example of a member.
+    Example(&'static str),
+}
 
 /// A page, and the program that prints it.
 pub(super) struct Page {
     /// Its name in the list of measurements.
     pub(super) name: &'static str,
-    /// The package of the program; no member of the workspace.
+    /// The package of the program.
     package: &'static str,
-    program: &'static str,
+    program: Program,
     /// Options of its build.
     build: &'static [&'static str],
     /// The option that takes a folder on a disk; empty if there is none.
@@ -22,21 +30,30 @@ pub(super) struct Page {
 }
 
 /// All of them.
-pub(super) const PAGES: [Page; 4] = [
+pub(super) const PAGES: [Page; 5] = [
     // Transactions compared with other stores.
     Page {
         name: "transactions",
         package: "peers",
-        program: "pmindex-transactions",
+        program: Program::Apart("pmindex-transactions"),
         build: &[],
         folder: "",
         quick: &["--records", "10000", "--turns", "1", "--millis", "10"],
+    },
+    // SPTree's study of write buffers in DRAM over other indexes.
+    Page {
+        name: "buffering",
+        package: "pmindex-boc",
+        program: Program::Example("matrix"),
+        build: &[],
+        folder: "",
+        quick: &["20000"],
     },
     // Placement, the block cache and other caches.
     Page {
         name: "cache",
         package: "cache-adapters",
-        program: "pmindex-cache-evidence",
+        program: Program::Apart("pmindex-cache-evidence"),
         build: &["--no-default-features", "--features", "evidence"],
         folder: "--disk",
         quick: &["--smaller", "50"],
@@ -45,7 +62,7 @@ pub(super) const PAGES: [Page; 4] = [
     Page {
         name: "buffer",
         package: "peers",
-        program: "pmindex-buffer",
+        program: Program::Apart("pmindex-buffer"),
         build: &[],
         folder: "--dir",
         quick: &["--mib", "4", "--millis", "30", "--pages", "8", "--updates", "1000"],
@@ -54,7 +71,7 @@ pub(super) const PAGES: [Page; 4] = [
     Page {
         name: "disk",
         package: "peers",
-        program: "pmindex-disk",
+        program: Program::Apart("pmindex-disk"),
         build: &[],
         folder: "--dir",
         quick: &["--rounds", "1", "--millis", "50", "--memory-millis", "10"],
@@ -65,7 +82,10 @@ impl Page {
     /// Measures, and writes the page, which names the commit.
     pub(super) fn run(&self, quick: bool, out: &Path) -> Result<(), String> {
         eprintln!("\n== {}", self.name);
-        let mut command = Command::new(build_in(self.package, self.program, self.build)?);
+        let mut command = Command::new(match self.program {
+            Program::Apart(name) => build_in(self.package, name, self.build)?,
+            Program::Example(name) => build_example(self.package, name)?,
+        });
         if !self.folder.is_empty() {
             command.arg(self.folder).arg(target());
         }
