@@ -130,7 +130,12 @@ impl CrashIndex for ArtCowWords {
     const KEYS: u64 = 10;
 
     fn key(n: u64) -> u64 {
-        if n < 7 { n } else { 1 << (16 * (n - 6)) }
+        // Ascending; directed plans have keys beyond `KEYS`.
+        match n {
+            0..7 => n,
+            7..Self::KEYS => 1 << (16 * (n - 6)),
+            _ => n << 49,
+        }
     }
 
     fn value(n: u64) -> u64 {
