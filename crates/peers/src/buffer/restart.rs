@@ -229,7 +229,12 @@ fn until_the_crash(files: &Files, sizes: Sizes, run: Duration) -> Result<f64, Fa
     Ok(f64::from(last.iter().sum::<u32>()) / (SLICE * last.len() as u32).as_secs_f64())
 }
 
-fn after_the_crash(files: &Files, sizes: Sizes, way: Restart, run: Duration) -> Result<After, Fault> {
+fn after_the_crash(
+    files: &Files,
+    sizes: Sizes,
+    way: Restart,
+    run: Duration,
+) -> Result<After, Fault> {
     let mut keys = Keys::new(Skew::Zipfian, sizes.pages - 1, 2);
     let started = Instant::now();
     let disk = Arc::new(FileDisk::open(&files.pages, SyncMethod::Sync)?);

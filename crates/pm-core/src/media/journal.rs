@@ -55,7 +55,7 @@ use crate::line::{LINE, lines_of};
 use crate::pool::layout::CHECKPOINT;
 
 use super::Permit;
-use super::lines::{FIRST, RUN, STAMP};
+use super::lines::{FIRST, LineWriter, STAMP};
 use super::tally::Tally;
 use super::undo::Undo;
 use super::writeback::{Cutter, ROUND, Refused};
@@ -313,25 +313,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes a batch with one record, the copies of these lines: runs of adjacent lines, each after a word
-    /// with the number of the first line and the number of lines.
+    /// Makes a batch with one record, the copies of these lines.
     fn copy(&self, lines: &[usize]) -> Batch {
-        let mut record: Vec<u8> = Vec::with_capacity(lines.len() * (LINE + 8));
-        let (mut run, mut next, mut len) = (0, None, 0);
-        for &address in lines {
-            let Some((offset, words)) = self.cutter.mapping().line_at(address) else { continue };
-            let line = offset / LINE as u64;
-            if next != Some(line) || len == RUN {
-                (run, len) = (record.len(), 0);
-                record.extend_from_slice(&[0; 8]);
-            }
-            (next, len) = (Some(line + 1), len + 1);
-            let header = (line + 1 - len) << 16 | len;
-            record[run..run + 8].copy_from_slice(&header.to_le_bytes());
-            for word in words {
-                record.extend_from_slice(&word.to_le_bytes());
-            }
-        }
+        let mut record = Vec::with_capacity(lines.len() * (LINE + 8));
+        let mut writer = LineWriter::new(&mut record);
+        self.cutter
+            .mapping()
+            .lines_at(lines.iter().copied(), |offset, words| writer.push(offset, &words));
         let mut batch = Batch::default();
         batch.push(&[&record]);
         batch

@@ -15,11 +15,16 @@
 //! lines of all records, in order, over the pool's file, or over the base.
 //!
 //! ```text
-//! record        run | run | ..
-//! run           | first line, count | line | line | ..     64 bytes each
-//! first word    bits 63..16: number of the first line, its offset in the pool divided by 64
-//!               bits 15..0: how many lines follow, neighbours
+//! record        part | part | ..
+//! part          run of lines   | 0, number of the first line, count | line | line | ..     64 bytes each
+//!               sparse line    | 1, number of the line, mask        | word | word | ..
+//! first word    bit 63: 1 for a sparse line
+//!               bits 62..16: number of the (first) line, its offset in the pool divided by 64
+//!               bits 15..0: how many lines follow, neighbours; or a bit for each word of the line that
+//!               follows, the others are zero
 //! ```
+//!
+//! A line is sparse if two of its words or more are zero: nodes that are half full have many of these.
 //!
 //! # The journal
 //!
@@ -48,8 +53,12 @@ use crate::line::LINE;
 pub(crate) const FIRST: u64 = 2 * PAGE;
 /// The stamp's bits in the word at `CHECKPOINT`: positions are whole blocks.
 pub(super) const STAMP: u64 = 0xfff;
-/// The largest number of lines in a run, by the bits of a record's first word.
-pub(super) const RUN: u64 = (1 << 16) - 1;
+/// The largest number of lines in a run, by the bits of its first word.
+const RUN: u64 = (1 << 16) - 1;
+/// The bit of a sparse line in its first word.
+const SPARSE: u64 = 1 << 63;
+/// The largest number of words other than zero of a sparse line: it takes no more space than in a run.
+const MOST_SPARSE: u32 = 6;
 
 /// Makes a stamp that differs from the one in the word at `CHECKPOINT`, which an earlier journal left.
 pub(crate) fn new_stamp(random: u64, word: u64) -> u64 {
@@ -63,19 +72,114 @@ pub(crate) fn checkpoint_in(word: u64, stamp: u64) -> u64 {
     if word & STAMP == stamp & STAMP { word & !STAMP } else { 0 }
 }
 
-/// Returns the lines of a journal's record: the offset of each in the file, and its bytes. `None` if it is no
-/// such record.
-pub(crate) fn lines_in(record: &[u8]) -> Option<Vec<(u64, &[u8; LINE])>> {
+/// Appends lines to a record.
+pub(super) struct LineWriter<'r> {
+    record: &'r mut Vec<u8>,
+    /// The place in the record of the last run's first word, the run's first line, and its number of lines.
+    run: Option<(usize, u64, u64)>,
+}
+
+impl<'r> LineWriter<'r> {
+    /// Appends to `record`, which has whole parts.
+    pub(super) fn new(record: &'r mut Vec<u8>) -> Self {
+        Self { record, run: None }
+    }
+
+    /// Appends the line at this offset.
+    pub(super) fn push(&mut self, offset: u64, words: &[u64; 8]) {
+        let line = offset / LINE as u64;
+        let mask = words.iter().rev().fold(0, |mask, &word| mask << 1 | u64::from(word != 0));
+        if mask.count_ones() <= MOST_SPARSE {
+            self.run = None;
+            self.record.extend_from_slice(&(SPARSE | line << 16 | mask).to_le_bytes());
+            for word in words.iter().filter(|&&word| word != 0) {
+                self.record.extend_from_slice(&word.to_le_bytes());
+            }
+            return;
+        }
+        let (at, first, count) = match self.run {
+            Some((at, first, count)) if first + count == line && count < RUN => {
+                (at, first, count + 1)
+            }
+            _ => {
+                self.record.extend_from_slice(&[0; 8]);
+                (self.record.len() - 8, line, 1)
+            }
+        };
+        self.run = Some((at, first, count));
+        self.record[at..at + 8].copy_from_slice(&(first << 16 | count).to_le_bytes());
+        self.record.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
+    }
+}
+
+/// Returns the lines of a record: the offset of each in the file, and its bytes. `None` if it is no such record.
+pub(crate) fn lines_in(record: &[u8]) -> Option<Vec<(u64, [u8; LINE])>> {
     let (mut lines, mut rest) = (Vec::new(), record);
     while let Some((header, after)) = rest.split_first_chunk() {
         let header = u64::from_le_bytes(*header);
-        let (first, count) = (header >> 16, header & RUN);
+        let (number, low) = ((header & !SPARSE) >> 16, header & RUN);
         rest = after;
-        for i in 0..count {
-            let (line, after) = rest.split_first_chunk()?;
-            lines.push(((first + i) * LINE as u64, line));
-            rest = after;
+        if header & SPARSE == 0 {
+            for i in 0..low {
+                let (line, after) = rest.split_first_chunk::<LINE>()?;
+                lines.push(((number + i) * LINE as u64, *line));
+                rest = after;
+            }
+            continue;
         }
+        let mut line = [0; LINE];
+        for (i, word) in line.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            if low >> i & 1 != 0 {
+                let (value, after) = rest.split_first_chunk()?;
+                (*word, rest) = (*value, after);
+            }
+        }
+        lines.push((number * LINE as u64, line));
     }
     rest.is_empty().then_some(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_whatever_words_are_zero() {
+        for seed in 0..200u64 {
+            let (mut record, mut expected) = (Vec::new(), Vec::new());
+            let mut writer = LineWriter::new(&mut record);
+            let (mut offset, mut random) = (0, seed);
+            for _ in 0..seed {
+                let mut draw = |of: u64| {
+                    random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e);
+                    (random >> 33) % of
+                };
+                offset += LINE as u64 * (1 + draw(2) * draw(1 << 30));
+                let zeros = draw(4);
+                let words =
+                    core::array::from_fn(|i| if draw(4) < zeros { 0 } else { i as u64 + 1 });
+                writer.push(offset, &words);
+                expected.push((offset, words.map(u64::to_le_bytes)));
+            }
+            let found = lines_in(&record).unwrap();
+            assert_eq!(found.len(), expected.len(), "seed {seed}");
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_eq!((found.0, &found.1[..]), (expected.0, expected.1.as_flattened()));
+            }
+            for cut in 1..record.len().min(100) {
+                let cut = lines_in(&record[..record.len() - cut]);
+                assert!(cut.is_none_or(|lines| lines.len() < expected.len()), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_are_a_run_and_zeros_take_no_space() {
+        let mut record = Vec::new();
+        let mut writer = LineWriter::new(&mut record);
+        (0..3).for_each(|line| writer.push(line * 64, &[9; 8]));
+        writer.push(192, &[0; 8]);
+        writer.push(256, &[0, 7, 0, 0, 0, 0, 0, 8]);
+        assert_eq!(record.len(), (8 + 3 * 64) + 8 + 24);
+    }
 }

@@ -14,10 +14,11 @@
 //!   have the descriptor. If the process dies, a child that it forked keeps the lock until the child ends or
 //!   executes another program.
 
+use core::ops::Range;
 use std::path::{Path, PathBuf};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::error::OpenError;
@@ -258,6 +259,30 @@ impl PoolFile {
     pub(super) fn may_have_holes(&self) -> bool {
         self.kind == FileKind::Regular
             && self.blocks().is_some_and(|blocks| self.len().is_ok_and(|len| blocks < len))
+    }
+
+    /// Returns the parts of its first `len` bytes that may be other than zero: holes, and blocks that were
+    /// never written, are left out where the system tells them.
+    pub(super) fn data(&self, len: u64) -> Vec<Range<u64>> {
+        let (mut parts, mut at) = (Vec::new(), 0);
+        while at < len {
+            let Handle::Os(fd) = &self.handle else { break };
+            let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
+                Ok(start) => start,
+                Err(Errno::NXIO) => return parts, // nothing behind
+                Err(_) => break,
+            };
+            let Ok(end) = rustix::fs::seek(fd, SeekFrom::Hole(start)) else { break };
+            if start < at || end <= start {
+                break;
+            }
+            parts.push(start..end.min(len));
+            at = end;
+        }
+        if at < len {
+            parts.push(at..len);
+        }
+        parts
     }
 
     /// Returns the bytes of its blocks.

@@ -334,7 +334,7 @@ fn replay(
                 bad = Some(offset);
                 return Err(LogError::Damaged);
             }
-            take(offset, line).map_err(|e| {
+            take(offset, &line).map_err(|e| {
                 failed = Some(e);
                 LogError::Damaged
             })?;

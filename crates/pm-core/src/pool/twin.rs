@@ -236,7 +236,7 @@ fn replay(
                     "it is truncated, or wrong: its log names {offset:#x} of {len} bytes"
                 )))
             } else {
-                take(offset, line).map_err(Bad::Io)
+                take(offset, &line).map_err(Bad::Io)
             };
             if let Err(error) = taken {
                 bad = Some(error);
@@ -442,17 +442,20 @@ pub(super) fn of(
             let sums =
                 sums_in(&file, start, region.len() as u64).map_err(io("reading the twin"))?;
             let base = Base::new(file, start, None);
-            TwinParts { log: log.map_err(refused)?, base: Box::new(base), whole, sums }
+            let data = Vec::new();
+            TwinParts { log: log.map_err(refused)?, base: Box::new(base), whole, data, sums }
         }
         #[cfg(test)]
-        _ if simulated::is_on() => simulated::parts(identity, options),
+        _ if simulated::is_on() => simulated::parts(identity, options, region.len() as u64),
         old => {
             locks.extend(old.map(|old| old.lock));
             let (log, base, lock) = make(path, region.len() as u64, opts)?;
             locks.push(lock);
             let id = LogId { identity, generation: 1, stamp: random_u128() as u64 };
             let log = Log::format(Box::new(log), id, options).map_err(refused)?;
-            TwinParts { log, base: Box::new(base), whole: None, sums: Sums::default() }
+            // Not before this moment: what is stored later is fenced, too, and the twin notes it.
+            let (data, sums) = (file.data(region.len() as u64), Sums::default());
+            TwinParts { log, base: Box::new(base), whole: None, data, sums }
         }
     };
     Ok((Arc::new(Twin::new(Arc::clone(mapping), parts, times)), locks))
@@ -545,13 +548,14 @@ pub(super) mod simulated {
         TWIN.with_borrow(Option::is_some)
     }
 
-    pub(super) fn parts(identity: u128, options: LogOptions) -> TwinParts {
+    pub(super) fn parts(identity: u128, options: LogOptions, len: u64) -> TwinParts {
         let (log, base) = TWIN.with_borrow(|disks| disks.as_ref().map(|disks| disks())).unwrap();
         let id = LogId { identity, generation: 1, stamp: 1 };
         TwinParts {
             log: Log::format(log, id, options).unwrap(),
             base,
             whole: None,
+            data: core::iter::once(0..len).collect(),
             sums: Sums::default(),
         }
     }

@@ -5,6 +5,7 @@
 //! they are stored to.
 
 use core::array::from_fn;
+#[cfg(test)]
 use core::iter::once;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -84,6 +85,7 @@ impl Mapping {
     }
 
     /// Returns the line at this address: see [`lines_at`](Self::lines_at).
+    #[cfg(test)]
     pub(crate) fn line_at(&self, address: usize) -> Option<(u64, [u64; 8])> {
         let mut line = None;
         self.lines_at(once(address), |offset, words| line = Some((offset, words)));
@@ -130,6 +132,11 @@ impl Mapping {
     pub(crate) fn lines_from(&self, offset: u64, len: usize, take: impl FnMut(u64, [u64; 8])) {
         let start = self.base.addr().get() + offset as usize;
         self.lines_at((start..start + len).step_by(LINE), take);
+    }
+
+    /// Begins to load the line at this offset into the cache.
+    pub(crate) fn prefetch(&self, offset: u64) {
+        crate::arch::prefetch_read(self.base.as_ptr().wrapping_add(offset as usize).cast());
     }
 
     /// Returns the bytes that are mapped.

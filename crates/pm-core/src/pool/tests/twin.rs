@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Release};
 use core::time::Duration;
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 use super::{Block, Place, add, tiny, value_of};
@@ -25,6 +25,30 @@ pub(super) fn options(place: &Place) -> PoolOptions {
 /// The power fails: the contents of memory are lost.
 pub(super) fn lose(place: &Place) {
     fs::remove_file(place.path()).unwrap();
+}
+
+/// A hole of tmpfs that is read takes memory.
+#[test]
+fn a_twin_is_made_without_the_holes_of_its_pool() {
+    let Some(place) = Place::tmpfs() else { return };
+    let size = 48 << 20;
+    let plain = PoolOptions::new().uuid(7).size(size).zone_bytes(16 << 20).write_back(false);
+    let pool = Pool::create(place.path(), &plain).unwrap();
+    add(&pool, "a", 1).unwrap();
+    assert!(pool.release_free().unwrap() > size / 2);
+    pool.kill();
+    let bytes = || fs::metadata(place.path()).unwrap().blocks() * 512;
+    let before = bytes();
+    assert!(before < size / 2);
+
+    let opts = plain.twin(twin_at(&place));
+    let pool = Pool::open(place.path(), &opts).unwrap();
+    pool.sync().unwrap(); // the twin is made
+    assert!(bytes() < before + size / 8, "{before} {}", bytes());
+    pool.kill();
+    lose(&place);
+    let pool = Pool::open(place.path(), &opts).unwrap();
+    assert_eq!(value_of(&pool, "a"), Some(1));
 }
 
 #[test]

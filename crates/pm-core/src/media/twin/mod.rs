@@ -1,12 +1,13 @@
 //! A twin on a disk of a pool in memory: implements flush and fence in mode `Periodic`.
 //!
 //! A flush notes lines for the thread. The fence adds them to those of earlier fences, under one lock, and
-//! returns. A thread periodically copies the lines that were fenced since its last batch, and writes the copies
-//! to a log as one batch. While it copies, threads fence more lines: it copies these next, in fewer and shorter
-//! passes, and the last few under the lock. So a batch ends at one moment: it has a copy of each line that was
-//! fenced until then, made after that fence, and nothing of what was stored later. Persistent memory could hold
-//! these lines after a power failure at that moment, since it may keep any line that was stored to and not
-//! fenced yet. One thread makes all copies, so later ones of a line are later in the log.
+//! returns. A thread collects these lines, each once, and periodically copies them to a batch. While it copies,
+//! threads fence more lines: it copies these next, in fewer and shorter passes, and the last few under the lock.
+//! So a batch ends at one moment: it has a copy of each line that was fenced until then, made after that fence,
+//! and nothing of what was stored later. Persistent memory could hold these lines after a power failure at that
+//! moment, since it may keep any line that was stored to and not fenced yet. One thread makes all copies, and
+//! another one writes the batches to the log, in their order, while the next one is made: so later copies of a
+//! line are later in the log.
 //!
 //! A line that is fenced often is copied once per batch, and by a thread that no caller waits for: a fence costs a
 //! lock and a word for each line.
@@ -34,8 +35,9 @@
 //! ```
 //!
 //! A checkpoint writes to the log, in K2, although it is to make room there. So fences wait when five eighths
-//! of the log are used, until the checkpoint is over: the copies pending by then fit in the rest, and no more
-//! are added.
+//! of the log are used, until the checkpoint is over. No more lines are added, and the rest has room for what
+//! was fenced by then: the batch that used more than five eighths, the one whose copies are made, the lines that
+//! are pending, and the end of the space that a batch does not fit in, each at most a sixteenth.
 //!
 //! # A disk that fails, or stalls
 //!
@@ -43,11 +45,18 @@
 //! later success would mean anything. [`Pool::sync`](crate::Pool::sync) fails from then on; the pool in
 //! memory continues, as in mode `Process`; the twin keeps its state. The same happens if the disk takes
 //! nothing for so long that there is no room and the wait for it is over: `wait` for each fence until one
-//! gives up. The copies of a batch take at most a sixteenth of the log and `LIMIT` bytes of memory, and half as
-//! much in addition.
+//! gives up. The copies of a batch take at most a sixteenth of the log and `LIMIT` bytes; there are two batches,
+//! and a copy in the log's own memory of the one that is written. The set of lines takes 8 bytes for each page of
+//! the pool, twice.
+
+mod batches;
+mod checkpoint;
+mod copies;
+mod sets;
 
 use core::cell::RefCell;
 use core::fmt::Debug;
+use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use core::time::Duration;
@@ -57,31 +66,24 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use pmindex_wal::{Batch, Log};
+use pmindex_wal::Log;
 
-use crate::alloc::PAGE;
 use crate::cell::PmU64;
 use crate::error::DurabilityLost;
 use crate::line::LINE;
 use crate::region::Mapping;
 
-use super::base::{GROUP_BYTES, Sums, place_of, stored};
+use super::base::{Sums, stored};
 use super::journal::{JournalMoment, Watch};
 use super::tally::Tally;
+use batches::{Ready, SORTED};
+use copies::Copies;
+use sets::PageSet;
 
 /// The largest number of bytes of a batch's copies.
 const LIMIT: usize = 16 << 20;
 /// The largest number of bytes that the copy of a line takes in a batch.
 const ENTRY: usize = 8 + LINE;
-/// The number of lines that are copied while fences wait.
-const FEW: usize = 16;
-/// The largest number of passes over the lines fenced meanwhile before fences wait.
-const GATHERS: u32 = 6;
-/// The largest number of passes over the pages fenced meanwhile before fences are logged.
-const PASSES: u32 = 4;
-/// The number of pages that are copied before they are written.
-const CHUNK: usize = 256;
-const PAGE_BYTES: usize = PAGE as usize;
 
 thread_local! {
     /// For each medium, the lines this thread flushed and has not fenced.
@@ -111,6 +113,8 @@ pub(crate) struct TwinParts {
     /// The offsets of pages that are in the log and not in the base, if the twin has the state of the pool in
     /// memory; otherwise `None`, and it is made.
     pub(crate) whole: Option<Vec<u64>>,
+    /// The parts of the pool that may be other than zero, if the twin is made.
+    pub(crate) data: Vec<Range<u64>>,
     /// The checksums in the base.
     pub(crate) sums: Sums,
 }
@@ -130,19 +134,25 @@ pub(crate) struct Twin {
     mapping: Arc<Mapping>,
     log: Log,
     base: Box<dyn BaseDisk>,
+    /// The parts of the pool that may be other than zero when the twin is made.
+    data: Vec<Range<u64>>,
     /// Locked by the thread that writes the base.
     sums: Mutex<Sums>,
     times: TwinTimes,
     /// The largest number of lines of a batch.
     limit: usize,
+    /// The number of lines that are collected at a time.
+    step: usize,
     /// Pages with lines that were fenced since the last checkpoint began, a bit for each. The bits of a batch's
     /// lines are set before it is written.
-    dirty: Mutex<Vec<u64>>,
+    dirty: Mutex<PageSet>,
     pub(super) tally: Tally,
     is_lost: AtomicBool,
     state: Mutex<State>,
-    /// Signalled when there are lines to write.
+    /// Signalled when there are lines to copy, or room for a batch.
     write: Condvar,
+    /// Signalled when there is a batch to write.
+    ready: Condvar,
     /// Signalled when a checkpoint is wanted.
     copy: Condvar,
     /// Signalled when lines are durable, when there is room, or when there never will be.
@@ -160,12 +170,16 @@ pub(crate) struct Twin {
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct State {
-    /// The lines that were fenced and are in no batch yet.
+    /// The lines that were fenced since they were last collected.
     pending: Vec<usize>,
-    /// The number of lines that are being copied for the next batch.
+    /// The number of lines that are collected for the next batch.
     gathered: usize,
-    /// The number of lines fenced, and of those that are durable.
+    /// The next batch to write, and memory for the one after it.
+    ready: Option<Ready>,
+    spare: Option<Copies>,
+    /// The number of lines fenced, of those that were copied for a batch, and of those that are durable.
     fenced: u64,
+    copied: u64,
     durable: u64,
     /// `true` if fences are logged.
     logs: bool,
@@ -209,42 +223,34 @@ pub struct TwinState {
 /// five eighths of the log are used, so the checkpoint comes last.
 type Work = (&'static str, i32, fn(&Twin));
 
-/// The way pages are copied to the base.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
-    /// The base is zero, and is no part of a twin yet.
-    Anew,
-    /// The base is no part of a twin yet.
-    Again,
-    /// Each page is written when the log is durable up to the moment of its copy.
-    Logged,
-}
-
 /// Ends every wait: the twin is lost, or the pool is closing.
 struct Over;
 
 impl Twin {
     pub(crate) fn new(mapping: Arc<Mapping>, parts: TwinParts, times: TwinTimes) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let TwinParts { log, base, whole, sums } = parts;
+        let TwinParts { log, base, whole, data, sums } = parts;
         let most = usize::try_from(log.capacity() / 16).unwrap_or(LIMIT);
         let limit = LIMIT.min(most.saturating_sub(128)) / ENTRY;
         let state = State { logs: whole.is_some(), whole: whole.is_some(), ..State::default() };
-        let mut dirty = Vec::new();
-        whole.unwrap_or_default().into_iter().for_each(|offset| set(&mut dirty, offset));
+        let mut dirty = PageSet::default();
+        whole.unwrap_or_default().into_iter().for_each(|offset| dirty.add(offset));
         Self {
             identity: NEXT.fetch_add(1, Relaxed),
             mapping,
             log,
             base,
+            data,
             sums: Mutex::new(sums),
             times,
             limit,
+            step: SORTED.min(limit / 4).max(1),
             dirty: Mutex::new(dirty),
             tally: Tally::default(),
             is_lost: AtomicBool::new(false),
             state: Mutex::new(state),
             write: Condvar::new(),
+            ready: Condvar::new(),
             copy: Condvar::new(),
             changed: Condvar::new(),
             process: AtomicU32::new(0),
@@ -336,17 +342,14 @@ impl Twin {
         }
         if !state.logs {
             let mut dirty = self.dirty.lock();
-            return self
-                .mapping
-                .lines_at(lines.iter().copied(), |offset, _| set(&mut dirty, offset));
+            return self.mapping.lines_at(lines.iter().copied(), |offset, _| dirty.add(offset));
         }
-        let first = state.pending.is_empty();
+        let before = state.pending.len();
         state.pending.extend_from_slice(lines);
         state.fenced += lines.len() as u64;
-        // A batch begins while there is room for the lines that are fenced until its copies are made.
-        let many = !state.urgent && state.pending.len() >= self.limit / 4;
-        state.urgent |= many;
-        if first || many {
+        // The first line begins an interval; many are collected while more are fenced.
+        let first = before == 0 && state.gathered == 0;
+        if first || state.pending.len() / self.step > before / self.step {
             self.write.notify_one();
         }
     }
@@ -373,7 +376,7 @@ impl Twin {
         let mut state = self.state.lock();
         let mark = state.fenced;
         while !(state.whole && state.durable >= mark) {
-            self.wait_once(&mut state).map_err(|Over| DurabilityLost)?;
+            self.wait_once(&mut state, mark).map_err(|Over| DurabilityLost)?;
         }
         // Not after a failure of any kind.
         if state.lost.is_some() { Err(DurabilityLost) } else { Ok(()) }
@@ -383,17 +386,20 @@ impl Twin {
     fn await_durable(&self, mark: u64) -> Result<(), Over> {
         let mut state = self.state.lock();
         while state.durable < mark {
-            self.wait_once(&mut state)?;
+            self.wait_once(&mut state, mark)?;
         }
         Ok(())
     }
 
-    fn wait_once(&self, state: &mut MutexGuard<'_, State>) -> Result<(), Over> {
-        if state.lost.is_some() || state.stop {
+    /// Waits for a change; has this many lines copied at once, if they are not yet.
+    fn wait_once(&self, state: &mut MutexGuard<'_, State>, mark: u64) -> Result<(), Over> {
+        if state.is_over() {
             return Err(Over);
         }
-        state.urgent = true;
-        self.write.notify_one();
+        if state.copied < mark {
+            state.urgent = true;
+            self.write.notify_one();
+        }
         self.changed.wait(state);
         Ok(())
     }
@@ -406,7 +412,7 @@ impl Twin {
         state.wanted = state.wanted.max(mine);
         self.copy.notify_one();
         while state.over < mine {
-            if state.lost.is_some() || state.stop {
+            if state.is_over() {
                 return Err(DurabilityLost);
             }
             self.changed.wait(&mut state);
@@ -426,9 +432,13 @@ impl Twin {
         self.is_lost.store(true, Release);
         state.pending = Vec::new();
         self.log.end("a write", why); // a thread that waits for room in it would wait in vain
-        self.write.notify_all();
-        self.copy.notify_all();
-        self.changed.notify_all();
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        for change in [&self.write, &self.ready, &self.copy, &self.changed] {
+            change.notify_all();
+        }
     }
 
     // --- its threads --------------------------------------------------------------------------
@@ -436,8 +446,11 @@ impl Twin {
     /// Starts the threads.
     pub(crate) fn begin(self: &Arc<Self>) -> io::Result<()> {
         self.process.store(std::process::id(), Release);
-        let works: [Work; 2] =
-            [("pmindex-twin", 5, Self::write_often), ("pmindex-base", 10, Self::copy_often)];
+        let works: [Work; 3] = [
+            ("pmindex-twin", 5, Self::collect_often),
+            ("pmindex-log", 5, Self::write_often),
+            ("pmindex-base", 10, Self::copy_often),
+        ];
         for (name, nice, work) in works {
             let twin = Arc::clone(self);
             let thread = std::thread::Builder::new().name(name.into());
@@ -459,204 +472,11 @@ impl Twin {
         {
             let mut state = self.state.lock();
             state.stop = true;
-            self.write.notify_all();
-            self.copy.notify_all();
-            self.changed.notify_all();
+            self.wake_all();
         }
         for thread in core::mem::take(&mut *self.threads.lock()) {
             let _ = thread.join();
         }
-    }
-
-    fn write_often(&self) {
-        let mut copies = Copies::default();
-        let mut state = self.state.lock();
-        while !state.stop && state.lost.is_none() {
-            if state.pending.is_empty() {
-                state.urgent = false;
-                self.write.wait(&mut state);
-                continue;
-            }
-            let until = Instant::now() + self.times.every;
-            while !state.urgent && !state.stop && state.lost.is_none() {
-                if self.write.wait_until(&mut state, until).timed_out() {
-                    break;
-                }
-            }
-            if state.stop || state.lost.is_some() {
-                break;
-            }
-            self.gather(&mut state, &mut copies);
-            state.urgent = false; // all that a thread may wait for is in this batch
-            let mark = state.fenced;
-            self.changed.notify_all(); // there is room
-            let written = MutexGuard::unlocked(&mut state, || {
-                self.tell(JournalMoment::Writing);
-                self.tally.round(copies.lines, copies.batch.bytes());
-                self.log.write(&copies.batch).map(|_| {
-                    self.tell(JournalMoment::Written);
-                    self.log.used()
-                })
-            });
-            match written {
-                Ok(used) => {
-                    state.durable = mark;
-                    self.note_used(&mut state, used);
-                    self.changed.notify_all();
-                }
-                Err(error) => self.lose(&mut state, &format!("writing to the log: {error}")),
-            }
-        }
-    }
-
-    /// Copies all pending lines. When it returns, no line is pending, and each copy is at least as new as the
-    /// line's last fence.
-    fn gather(&self, state: &mut MutexGuard<'_, State>, copies: &mut Copies) {
-        copies.clear();
-        for _ in 1..GATHERS {
-            if state.pending.len() <= FEW {
-                break;
-            }
-            core::mem::swap(&mut state.pending, &mut copies.addresses);
-            state.gathered += copies.addresses.len();
-            MutexGuard::unlocked(state, || copies.make(&self.mapping, &self.dirty));
-        }
-        // Under the lock, so that the batch ends at one moment.
-        core::mem::swap(&mut state.pending, &mut copies.addresses);
-        copies.make(&self.mapping, &self.dirty);
-        state.gathered = 0;
-    }
-
-    fn copy_often(&self) {
-        let whole = self.state.lock().whole;
-        if !whole && let Err(Over) = self.build() {
-            return;
-        }
-        let mut state = self.state.lock();
-        while !state.stop && state.lost.is_none() {
-            if state.wanted <= state.begun {
-                self.copy.wait(&mut state);
-                continue;
-            }
-            state.begun += 1;
-            let begun = state.begun;
-            // Lines fenced from here on are for the next checkpoint.
-            // K1: a batch before the tail has no line outside of these pages.
-            let tail = self.log.tail();
-            let dirty = core::mem::take(&mut *self.dirty.lock());
-            let done = MutexGuard::unlocked(&mut state, || self.advance(tail, &dirty));
-            if done.is_ok() {
-                state.over = begun;
-                self.note_used(&mut state, self.log.used());
-                self.changed.notify_all();
-            }
-        }
-    }
-
-    /// Records that `used` bytes of the log are used.
-    fn note_used(&self, state: &mut State, used: u64) {
-        let capacity = self.log.capacity();
-        state.tight = used > capacity / 8 * 5;
-        if used > capacity / 2 && state.whole {
-            state.wanted = state.wanted.max(state.begun + 1);
-            self.copy.notify_one();
-        }
-    }
-
-    /// K2 to K4.
-    fn advance(&self, tail: u64, dirty: &[u64]) -> Result<(), Over> {
-        #[cfg(test)]
-        drop(self.checkpoints.lock());
-        self.copy_pages(pages_in(dirty), How::Logged)?;
-        self.tally.sync();
-        self.check("synchronising the base", self.base.sync())?; // durable before: K4
-        self.tell(JournalMoment::Synchronised);
-        let truncated = self.log.truncate(tail).map_err(io::Error::other);
-        self.check("ending a checkpoint", truncated)?;
-        self.tell(JournalMoment::Truncated);
-        Ok(())
-    }
-
-    /// B1 to B4.
-    fn build(&self) -> Result<(), Over> {
-        let all = (0..self.mapping.len()).step_by(PAGE_BYTES);
-        self.copy_pages(all, How::Anew)?;
-        for pass in 1.. {
-            let dirty = {
-                let mut state = self.state.lock();
-                let dirty = core::mem::take(&mut *self.dirty.lock());
-                state.logs = pass == PASSES || pages_in(&dirty).count() <= CHUNK; // B2
-                if state.logs {
-                    drop(state);
-                    self.copy_pages(pages_in(&dirty), How::Logged)?;
-                    break;
-                }
-                dirty
-            };
-            self.copy_pages(pages_in(&dirty), How::Again)?;
-        }
-        self.tally.sync();
-        self.check("synchronising the base", self.base.sync())?; // durable before: B4
-        self.check("naming the twin", self.base.publish())?;
-        let mut state = self.state.lock();
-        state.whole = true;
-        self.note_used(&mut state, self.log.used());
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    /// Copies these pages to the base.
-    fn copy_pages(&self, pages: impl Iterator<Item = u64>, how: How) -> Result<(), Over> {
-        let (mut pages, mut bytes) = (pages.peekable(), Vec::with_capacity(CHUNK * PAGE_BYTES));
-        let mut sums = self.sums.lock();
-        while pages.peek().is_some() {
-            let (mut runs, mut next) = (Vec::<(u64, usize)>::new(), None);
-            bytes.clear();
-            for page in pages.by_ref().take(CHUNK) {
-                let start = bytes.len();
-                let mut any = 0;
-                self.mapping.lines_from(page, PAGE_BYTES, |_, words| {
-                    any |= words.iter().fold(0, |any, word| any | word);
-                    bytes.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
-                });
-                if how == How::Anew && any == 0 {
-                    bytes.truncate(start);
-                    continue;
-                }
-                sums.note(page, &bytes[start..]);
-                match runs.last_mut() {
-                    Some(run) if next == Some(page) && !page.is_multiple_of(GROUP_BYTES) => {
-                        run.1 = bytes.len();
-                    }
-                    _ => runs.push((page, bytes.len())),
-                }
-                next = Some(page + PAGE);
-            }
-            let mark = {
-                let state = self.state.lock();
-                if state.stop {
-                    return Err(Over);
-                }
-                state.fenced
-            };
-            if how == How::Logged {
-                self.await_durable(mark)?; // K2, durable before: K3
-            }
-            let mut start = 0;
-            for (offset, end) in runs {
-                self.write_base(place_of(offset), &bytes[start..end])?;
-                start = end;
-            }
-        }
-        // Nothing must be durable before: where pages are newer than their checksums, the log has their
-        // lines.
-        sums.take_changed().try_for_each(|(place, stored)| self.write_base(place, &stored))
-    }
-
-    fn write_base(&self, place: u64, bytes: &[u8]) -> Result<(), Over> {
-        self.check("writing to the base", self.base.write(place, bytes))?;
-        self.tell(JournalMoment::Copied);
-        Ok(())
     }
 
     fn check<T>(&self, what: &str, result: io::Result<T>) -> Result<T, Over> {
@@ -668,79 +488,12 @@ impl Twin {
 }
 
 impl State {
+    /// Returns `true` if nothing more is written.
+    fn is_over(&self) -> bool {
+        self.stop || self.lost.is_some()
+    }
+
     fn has_room(&self, limit: usize, lines: usize) -> bool {
         !self.tight && self.gathered + self.pending.len() + lines <= limit
-    }
-}
-
-/// Marks the page at this offset.
-fn set(dirty: &mut Vec<u64>, offset: u64) {
-    let page = (offset / PAGE) as usize;
-    if page / 64 >= dirty.len() {
-        dirty.resize(page / 64 + 1, 0);
-    }
-    dirty[page / 64] |= 1 << (page % 64);
-}
-
-/// Returns the offsets of the marked pages.
-fn pages_in(dirty: &[u64]) -> impl Iterator<Item = u64> {
-    dirty.iter().enumerate().flat_map(|(i, &word)| {
-        let bits = (0..64).filter(move |bit| word >> bit & 1 != 0);
-        bits.map(move |bit| (i as u64 * 64 + bit) * PAGE)
-    })
-}
-
-/// The copies of a batch; their memory is used again for the next one.
-#[derive(Default)]
-struct Copies {
-    /// The addresses of the lines to copy next.
-    addresses: Vec<usize>,
-    /// The pages of the lines that were copied last.
-    pages: Vec<u64>,
-    record: Vec<u8>,
-    batch: Batch,
-    /// The number of lines in the batch.
-    lines: u64,
-}
-
-impl Copies {
-    fn clear(&mut self) {
-        self.batch.clear();
-        self.lines = 0;
-    }
-
-    /// Copies the lines at `addresses`, as one record of runs of adjacent lines, as in a journal. A record of the
-    /// same batch that comes later has the newer copies. Marks their pages.
-    fn make(&mut self, mapping: &Mapping, dirty: &Mutex<Vec<u64>>) {
-        let Self { addresses, pages, record, batch, lines } = self;
-        addresses.sort_unstable();
-        addresses.dedup();
-        record.clear();
-        let mut run = None::<(usize, u64, u64)>;
-        mapping.lines_at(addresses.drain(..), |offset, words| {
-            let page = offset / PAGE * PAGE;
-            if pages.last() != Some(&page) {
-                pages.push(page);
-            }
-            *lines += 1;
-            let line = offset / LINE as u64;
-            let (at, first, count) = match run {
-                Some((at, first, count)) if first + count == line && count < super::lines::RUN => {
-                    (at, first, count + 1)
-                }
-                _ => {
-                    record.extend_from_slice(&[0; 8]);
-                    (record.len() - 8, line, 1)
-                }
-            };
-            run = Some((at, first, count));
-            record[at..at + 8].copy_from_slice(&(first << 16 | count).to_le_bytes());
-            record.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
-        });
-        if !record.is_empty() {
-            batch.push(&[record]);
-        }
-        let mut dirty = dirty.lock();
-        pages.drain(..).for_each(|page| set(&mut dirty, page));
     }
 }

@@ -1,0 +1,167 @@
+//! The thread that copies pages to the base: the twin's making, and checkpoints.
+
+use core::ops::Range;
+use std::io;
+
+use parking_lot::MutexGuard;
+
+use crate::alloc::PAGE;
+
+use super::super::base::{GROUP_BYTES, place_of};
+use super::super::journal::JournalMoment;
+use super::sets::PageSet;
+use super::{Over, State, Twin};
+
+/// The largest number of passes over the pages fenced meanwhile before fences are logged.
+const PASSES: u32 = 4;
+/// The number of pages that are copied before they are written.
+const CHUNK: usize = 1024;
+const PAGE_BYTES: usize = PAGE as usize;
+
+/// The way pages are copied to the base.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// The base is zero, and is no part of a twin yet.
+    Anew,
+    /// The base is no part of a twin yet.
+    Again,
+    /// Each page is written when the log is durable up to the moment of its copy.
+    Logged,
+}
+
+impl Twin {
+    /// Makes the twin, and then checkpoints.
+    pub(super) fn copy_often(&self) {
+        let whole = self.state.lock().whole;
+        if !whole && let Err(Over) = self.build() {
+            return;
+        }
+        let mut state = self.state.lock();
+        while !state.is_over() {
+            if state.wanted <= state.begun {
+                self.copy.wait(&mut state);
+                continue;
+            }
+            state.begun += 1;
+            let begun = state.begun;
+            // Lines fenced from here on are for the next checkpoint.
+            // K1: a batch before the tail has no line outside of these pages.
+            let tail = self.log.tail();
+            let dirty = core::mem::take(&mut *self.dirty.lock());
+            let done = MutexGuard::unlocked(&mut state, || self.advance(tail, &dirty));
+            if done.is_ok() {
+                state.over = begun;
+                self.note_used(&mut state, self.log.used());
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// Records that `used` bytes of the log are used.
+    pub(super) fn note_used(&self, state: &mut State, used: u64) {
+        let capacity = self.log.capacity();
+        state.tight = used > capacity / 8 * 5;
+        if used > capacity / 2 && state.whole {
+            state.wanted = state.wanted.max(state.begun + 1);
+            self.copy.notify_one();
+        }
+    }
+
+    /// K2 to K4.
+    fn advance(&self, tail: u64, dirty: &PageSet) -> Result<(), Over> {
+        #[cfg(test)]
+        drop(self.checkpoints.lock());
+        self.copy_pages(dirty.iter(), How::Logged)?;
+        self.tally.sync();
+        self.check("synchronising the base", self.base.sync())?; // durable before: K4
+        self.tell(JournalMoment::Synchronised);
+        let truncated = self.log.truncate(tail).map_err(io::Error::other);
+        self.check("ending a checkpoint", truncated)?;
+        self.tell(JournalMoment::Truncated);
+        Ok(())
+    }
+
+    /// B1 to B4.
+    fn build(&self) -> Result<(), Over> {
+        // A hole that is read takes memory.
+        let pages = |part: &Range<u64>| (part.start / PAGE * PAGE..part.end).step_by(PAGE_BYTES);
+        let all = self.data.iter().flat_map(pages);
+        self.copy_pages(all, How::Anew)?;
+        for pass in 1.. {
+            let dirty = {
+                let mut state = self.state.lock();
+                let dirty = core::mem::take(&mut *self.dirty.lock());
+                state.logs = pass == PASSES || dirty.len() <= CHUNK; // B2
+                if state.logs {
+                    drop(state);
+                    self.copy_pages(dirty.iter(), How::Logged)?;
+                    break;
+                }
+                dirty
+            };
+            self.copy_pages(dirty.iter(), How::Again)?;
+        }
+        self.tally.sync();
+        self.check("synchronising the base", self.base.sync())?; // durable before: B4
+        self.check("naming the twin", self.base.publish())?;
+        let mut state = self.state.lock();
+        state.whole = true;
+        self.note_used(&mut state, self.log.used());
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Copies these pages to the base.
+    fn copy_pages(&self, pages: impl Iterator<Item = u64>, how: How) -> Result<(), Over> {
+        let (mut pages, mut bytes) = (pages.peekable(), Vec::with_capacity(CHUNK * PAGE_BYTES));
+        let mut sums = self.sums.lock();
+        while pages.peek().is_some() {
+            let (mut runs, mut next) = (Vec::<(u64, usize)>::new(), None);
+            bytes.clear();
+            for page in pages.by_ref().take(CHUNK) {
+                let start = bytes.len();
+                let mut any = 0;
+                self.mapping.lines_from(page, PAGE_BYTES, |_, words| {
+                    any |= words.iter().fold(0, |any, word| any | word);
+                    bytes.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
+                });
+                if how == How::Anew && any == 0 {
+                    bytes.truncate(start);
+                    continue;
+                }
+                sums.note(page, &bytes[start..]);
+                match runs.last_mut() {
+                    Some(run) if next == Some(page) && !page.is_multiple_of(GROUP_BYTES) => {
+                        run.1 = bytes.len();
+                    }
+                    _ => runs.push((page, bytes.len())),
+                }
+                next = Some(page + PAGE);
+            }
+            let mark = {
+                let state = self.state.lock();
+                if state.stop {
+                    return Err(Over);
+                }
+                state.fenced
+            };
+            if how == How::Logged {
+                self.await_durable(mark)?; // K2, durable before: K3
+            }
+            let mut start = 0;
+            for (offset, end) in runs {
+                self.write_base(place_of(offset), &bytes[start..end])?;
+                start = end;
+            }
+        }
+        // Nothing must be durable before: where pages are newer than their checksums, the log has their
+        // lines.
+        sums.take_changed().try_for_each(|(place, stored)| self.write_base(place, &stored))
+    }
+
+    fn write_base(&self, place: u64, bytes: &[u8]) -> Result<(), Over> {
+        self.check("writing to the base", self.base.write(place, bytes))?;
+        self.tell(JournalMoment::Copied);
+        Ok(())
+    }
+}
