@@ -349,7 +349,22 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(self.reads.last)
     }
 
-    /// Transfers leadership to another voter, if that is up to date.
+    /// Returns `true` if this replica leads, and this member answered lately and has all entries.
+    #[must_use]
+    pub fn is_current(&self, id: u64) -> bool {
+        let raft = &self.node.raft;
+        let last = raft.raft_log.last_index();
+        let current = |pr: &raft::Progress| pr.recent_active && pr.matched == last;
+        self.leads() && raft.prs().get(id).is_some_and(current)
+    }
+
+    /// Returns `true` while leadership is being [transferred](Self::hand_over): nothing can be proposed.
+    #[must_use]
+    pub fn hands_over(&self) -> bool {
+        self.leads() && self.node.raft.lead_transferee.is_some()
+    }
+
+    /// Transfers leadership to another voter, if that is up to date. Given up after the ticks of an election.
     pub fn hand_over(&mut self, to: u64) {
         self.node.transfer_leader(to);
     }

@@ -53,8 +53,37 @@ impl<M: Medium> Partition<M> {
         Ok(removed)
     }
 
-    /// Removes the expired records of a block.
-    fn sweep(&mut self, place: u32, now: Millis) -> Result<usize, Error> {
+    /// Returns keys of expired records, and removes none: those of one block, or none if there are none.
+    ///
+    /// # Errors
+    /// The engine is broken.
+    ///
+    /// # Cost
+    /// Walks over a block, or over several if they have no expired record any more.
+    pub fn expired(&mut self, now: Millis) -> Result<Vec<Vec<u8>>, Error> {
+        self.usable()?;
+        while let Some(&(soonest, place)) = self.expiries.first()
+            && soonest <= now
+        {
+            let (over, soonest) = self.expired_in(place, now);
+            if !over.is_empty() {
+                return Ok(over);
+            }
+            self.expect_expiry(place, soonest);
+        }
+        Ok(Vec::new())
+    }
+
+    /// Notes when the next record of a block expires.
+    fn expect_expiry(&mut self, place: u32, soonest: Millis) {
+        self.forget_expiry(place);
+        if soonest < u64::MAX {
+            self.note_expiry(place, soonest);
+        }
+    }
+
+    /// Returns the keys of the expired records of a block, and the time at which the next one expires.
+    fn expired_in(&self, place: u32, now: Millis) -> (Vec<Vec<u8>>, Millis) {
         let (mut over, mut soonest) = (Vec::new(), u64::MAX);
         let (mut word, mut words) = (HEADER as u32, Vec::new());
         let block = self.blocks.at(place);
@@ -76,10 +105,13 @@ impl<M: Medium> Partition<M> {
             }
             word += cells.len() as u32;
         }
-        self.forget_expiry(place);
-        if soonest < u64::MAX {
-            self.note_expiry(place, soonest);
-        }
+        (over, soonest)
+    }
+
+    /// Removes the expired records of a block.
+    fn sweep(&mut self, place: u32, now: Millis) -> Result<usize, Error> {
+        let (over, soonest) = self.expired_in(place, now);
+        self.expect_expiry(place, soonest);
         for (at, key) in over.iter().enumerate() {
             if let Err(error) = self.remove(key) {
                 // A later sweep finds the rest.

@@ -44,6 +44,8 @@ pub struct Settings {
     pub metrics: Option<String>,
 
     /// The number of partitions, each with its own thread; cannot be changed later for a folder [default: 1]
+    ///
+    /// With --node each partition has a Raft group and a port of its own, and all nodes the same number.
     #[arg(long, value_name = "N|auto")]
     pub partitions: Option<Partitions>,
 
@@ -201,10 +203,10 @@ impl Settings {
     pub(crate) fn identity(&self) -> Result<Option<Identity>, Error> {
         const WRONG: &str = "--founders must be N=HOST:PORT/HOST:PORT for each node, with N from 1";
         let Some(id) = self.node else { return Ok(None) };
-        let alone = self.partitions.is_none_or(|partitions| partitions.number() == 1);
-        if !alone || self.cluster == Some(true) || self.memcached.is_some() {
+        if self.cluster == Some(true) || self.memcached.is_some() {
             return Err(Error::Setting(
-                "a node of a group (--node) has one partition; omit --partitions, --cluster and --memcached",
+                "a node of a group (--node) has no port for memcached, and with several --partitions it is \
+                 a cluster anyway; omit --cluster and --memcached",
             ));
         }
         let mut founders = Vec::new();

@@ -29,6 +29,7 @@ Examples:
   rstore serve --dir /backup/monday --listen 127.0.0.1:7000
                                                            serve a backup
   rstore cluster create /dev/shm/group                     three nodes that replicate all records
+  rstore cluster create /dev/shm/groups --partitions 4     ... and share the leadership of four groups
   rstore trial /dev/shm/trial --records 1000000            write, kill -9, restart, verify";
 
 #[derive(Subcommand)]

@@ -25,6 +25,8 @@ pub(super) struct Plan {
     pub(super) change: usize,
     /// A replica loses its pool.
     pub(super) lose: usize,
+    /// The leader hands over.
+    pub(super) hand_over: usize,
     /// One in this number of messages is lost.
     pub(super) drop: usize,
     /// The maximum padding of an entry.
@@ -44,6 +46,7 @@ pub(super) struct Seen {
     pub(super) changes: u64,
     pub(super) lost: u64,
     pub(super) cuts: u64,
+    pub(super) handed: u64,
 }
 
 /// A call that has no answer yet.
@@ -329,6 +332,17 @@ impl Group {
         }
     }
 
+    /// Makes a leader hand over to any replica, also while calls wait.
+    fn hand_over(&mut self) {
+        let to = self.any();
+        let leader = self.processes.iter_mut().find(|(id, process)| **id != to && process.leads());
+        let Some((_, Process { replica: Some(replica), .. })) = leader else { return };
+        if replica.is_current(to) {
+            replica.hand_over(to);
+            self.seen.handed += 1;
+        }
+    }
+
     fn deliver(&mut self) {
         let due: Vec<usize> =
             (0..self.network.len()).filter(|&at| self.network[at].0 <= self.now).collect();
@@ -376,6 +390,9 @@ impl Group {
         if happens(self.plan.lose, &mut self.random) {
             self.lose();
         }
+        if happens(self.plan.hand_over, &mut self.random) {
+            self.hand_over();
+        }
         match self.random.below(10) {
             0 | 1 => {
                 let id = self.any();
@@ -406,7 +423,7 @@ impl Group {
         }
         // From now on nothing fails: the group must find a leader, and agree.
         (self.plan.crash, self.plan.partition, self.plan.drop) = (0, 0, 0);
-        (self.plan.change, self.plan.lose) = (0, 0);
+        (self.plan.change, self.plan.lose, self.plan.hand_over) = (0, 0, 0);
         self.cut.clear();
         let answered = self.seen.answered;
         for round in 0.. {

@@ -12,6 +12,7 @@ const CALM: Plan = Plan {
     partition: 0,
     change: 0,
     lose: 0,
+    hand_over: 0,
     drop: 50,
     padding: 40,
     log_bytes: 1 << 20,
@@ -20,6 +21,7 @@ const CRASHES: Plan = Plan { crash: 120, ..CALM };
 const CUTS: Plan = Plan { steps: 12_000, partition: 500, drop: 10, ..CALM };
 /// A log that is soon cut, so that who was away gets a snapshot.
 const SHORT: Plan = Plan { crash: 200, partition: 300, padding: 900, log_bytes: 6_000, ..CALM };
+const HANDED: Plan = Plan { hand_over: 60, crash: 800, ..CUTS };
 const MEMBERS: Plan = Plan { crash: 400, change: 200, lose: 1_500, ..SHORT };
 
 fn run(seed: u64, plan: Plan, wrong: Option<Wrong>) -> Result<Seen, String> {
@@ -54,6 +56,13 @@ fn crashes_take_nothing_back() {
 fn a_cut_network_has_one_leader_at_most() {
     let seen = runs(CUTS, 0..6);
     assert!(seen.iter().map(|seen| seen.leaders).sum::<u64>() > 12, "{seen:?}");
+}
+
+#[test]
+fn leadership_that_is_handed_over_takes_nothing_back() {
+    let seen = runs(HANDED, 0..6);
+    let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
+    assert!(sum(|seen| seen.handed) > 60 && sum(|seen| seen.leaders) > 60, "{seen:?}");
 }
 
 #[test]

@@ -138,7 +138,11 @@ fn step(mut partition: Partition, map: &mut Map, op: &Op, seed: usize) -> Result
         }
         Op::Expire(now) => {
             let before = map.len();
-            map.retain(|_, (_, expiry)| expiry.is_none_or(|at| at > *now));
+            let over = |expiry: Option<u64>| expiry.is_some_and(|at| at <= *now);
+            let listed = partition.expired(*now)?;
+            assert_eq!(listed.is_empty(), map.values().all(|(_, expiry)| !over(*expiry)));
+            assert!(listed.iter().all(|key| map.get(key).is_some_and(|(_, expiry)| over(*expiry))));
+            map.retain(|_, (_, expiry)| !over(*expiry));
             assert_eq!(partition.expire(*now, Budget::bytes(1 << 30))?, before - map.len());
         }
         Op::Collect => drop(partition.collect(Budget::bytes(700))?),

@@ -22,6 +22,8 @@ impl Refusal {
     pub(crate) const CROSS_SLOT: Self =
         Self::of("CROSSSLOT Keys in request don't hash to the same slot");
 
+    pub(crate) const NO_LEADER: Self = Self::of("CLUSTERDOWN the group of the slot has no leader");
+
     pub(crate) const fn of(text: &'static str) -> Self {
         Self(Cow::Borrowed(text))
     }

@@ -68,7 +68,7 @@ impl Doors {
         if let Some(address) = &settings.tls_listen {
             if cluster {
                 return Err(Error::Setting(
-                    "--tls-listen does not work with --cluster; use one of them",
+                    "--tls-listen has one port: omit it with --cluster, and with several partitions of a group",
                 ));
             }
             door(address, 0, Kind::Tls, None)?;

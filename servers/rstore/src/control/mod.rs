@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,8 +39,11 @@ const WAKE: Token = Token(usize::MAX - 2);
 /// The reason why it could not start.
 pub fn serve(settings: &Settings) -> Result<(), Error> {
     let started = Instant::now();
-    let storage = settings.storage()?;
+    let (mut storage, identity) = (settings.storage()?, settings.identity()?);
     let folder = Folder::open(&storage)?;
+    // Each partition of a group has a leader of its own, to which clients must find their way.
+    storage.cluster |= identity.is_some() && folder.partitions > 1;
+    let groups = if identity.is_some() { folder.partitions } else { 0 };
     let users = Users::new(settings)?;
     limits::raise(settings.maxclients.unwrap_or(10_000));
     let mut poll = Poll::new().map_err(Error::io("a poll"))?;
@@ -60,6 +63,7 @@ pub fn serve(settings: &Settings) -> Result<(), Error> {
         started,
         last_save: AtomicU64::new(0),
         figures: (0..folder.partitions).map(|_| Figures::default()).collect(),
+        groups: (0..groups).map(|_| Mutex::default()).collect(),
         folder,
         connections: AtomicUsize::new(0),
         next_connection: AtomicU64::new(0),
@@ -71,7 +75,7 @@ pub fn serve(settings: &Settings) -> Result<(), Error> {
         opened: OnceLock::new(),
     });
     common.last_save.store(crate::worker::now() / 1000, Relaxed);
-    let (threads, post, opened) = start(&common, &storage, settings.identity()?)?;
+    let (threads, post, opened) = start(&common, &storage, identity.as_ref())?;
     let _ = common.opened.set(persistence(&opened));
     let metrics = match &settings.metrics {
         Some(address) => Some(metrics::serve(address, &common)?),
@@ -121,28 +125,25 @@ struct Summary {
 fn start(
     common: &Arc<Common>,
     storage: &crate::config::Storage,
-    identity: Option<Identity>,
+    identity: Option<&Identity>,
 ) -> Result<Threads, Error> {
     let polls: Result<Vec<_>, _> = (0..common.partitions()).map(|_| Worker::poll()).collect();
     let polls = polls.map_err(Error::io("a poll"))?;
     let wakers = polls.iter().map(|(_, waker)| Arc::clone(waker)).collect();
     let (post, ends) = Post::new(wakers);
-    let mut group = None;
-    if let Some(identity) = identity {
+    if identity.is_some() {
         let address = common.settings.peers.clone().unwrap_or_default();
         hear_peers(&address, common, &post)?;
-        let peers = Peers::new(identity.id, &identity.me);
-        group = Some((identity, peers));
     }
     let (sender, receiver) = mpsc::channel();
     let mut threads = Vec::new();
     for (number, ((poll, _), mail)) in polls.into_iter().zip(ends).enumerate() {
         let (common, storage, post, sender) =
             (Arc::clone(common), storage.clone(), post.clone(), sender.clone());
-        let group = group.take();
+        let identity = identity.cloned();
         let thread = thread::Builder::new().name(format!("rstore-{number}"));
         let thread = thread.spawn(move || {
-            let opened = common.folder.partition(&storage, number, group);
+            let opened = common.folder.partition(&storage, number, identity.as_ref());
             let shard = match opened {
                 Err(error) => return drop(sender.send(Err(error))),
                 Ok(opened) => {
@@ -165,15 +166,16 @@ fn start(
     Ok((threads, post, opened))
 }
 
-/// Listens for the other replicas of a group.
+/// Listens for the replicas of other nodes.
 fn hear_peers(address: &str, common: &Arc<Common>, post: &Post) -> Result<(), Error> {
     let (common, post) = (Arc::clone(common), post.clone());
-    let inbox = move |from, place, bytes| {
+    let partitions = common.partitions();
+    let inbox = move |partition, from, place, bytes| {
         // A message that does not fit into the queue is lost, like one that the network loses.
-        let _ = post.send(0, Message::Peer { from, place, bytes });
+        let _ = post.send(partition, Message::Peer { from, place, bytes });
         !common.stopping.load(Relaxed)
     };
-    Peers::listen(address, Arc::new(inbox)).map(drop)
+    Peers::listen(address, partitions, Arc::new(inbox)).map(drop)
 }
 
 fn summarize(number: usize, opened: Opened) -> (Summary, crate::shard::Shard) {

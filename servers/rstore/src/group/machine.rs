@@ -50,6 +50,14 @@ impl Member {
     pub(crate) fn text(&self) -> String {
         format!("{}/{}", self.peers, self.clients)
     }
+
+    /// Returns the address for clients of a partition: the first one has the member's port, and the others
+    /// the next ones.
+    pub(crate) fn clients_of(&self, partition: usize) -> String {
+        let (host, port) = self.clients.rsplit_once(':').unwrap_or((&self.clients, "0"));
+        let port = port.parse::<u16>().unwrap_or(0);
+        format!("{host}:{}", port.saturating_add(u16::try_from(partition).unwrap_or(u16::MAX)))
+    }
 }
 
 /// Returns the key of a member's record.

@@ -5,7 +5,10 @@
 //! only read, until a majority has confirmed that this replica still leads. If it no longer leads, waiting
 //! connections are closed, since the outcome of their requests is unknown here.
 //!
-//! One group has all slots. A replica recovers its engine from the log of the group; the engine is made
+//! Each partition, a range of slots, has a group of its own, with a log in the pool of the partition. Their
+//! leaders are spread over the nodes: see [`Group::balance`].
+//!
+//! A replica recovers its engine from the log of the group; the engine is made
 //! durable from time to time, and its own log is written too.
 
 mod entry;
@@ -32,6 +35,10 @@ use machine::{Machine, member_key};
 const LOG: &str = "group";
 /// The duration of a tick in milliseconds.
 pub(crate) const TICK: u64 = 100;
+/// The number of ticks of a leader after which it considers another node for the next time.
+const BALANCE_TICKS: u64 = 50;
+/// The number of ticks in which a leader that wants to hand over gets replies for what is under way.
+const DRAIN_TICKS: u64 = 10;
 /// Requests are refused while more bytes of entries than this wait for a majority.
 const MOST_WAITING: usize = 64 << 20;
 /// A learner becomes a voter when it is at most this number of entries behind.
@@ -61,6 +68,26 @@ pub(crate) struct Round {
     pub(crate) lost: bool,
     /// This replica leads from now on: what memory holds of the records must be read again.
     pub(crate) began: bool,
+    /// What is known of the group, now and then.
+    pub(crate) view: Option<View>,
+}
+
+/// What a node knows of the group of a partition.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    /// The members, with `true` for those that vote.
+    pub(crate) members: Vec<(u64, Member, bool)>,
+    pub(crate) leader: Option<u64>,
+    /// The number of entries by which each member is behind; only the leader knows it.
+    pub(crate) behind: Vec<(u64, u64)>,
+}
+
+impl View {
+    /// Returns the leader's addresses.
+    pub(crate) fn leading(&self) -> Option<&Member> {
+        let leads = |(id, ..): &&(u64, Member, bool)| Some(*id) == self.leader;
+        self.members.iter().find(leads).map(|(_, place, _)| place)
+    }
 }
 
 impl Round {
@@ -110,6 +137,15 @@ pub(crate) struct Group {
     founders: Vec<(u64, Member)>,
     /// By a clock that never jumps.
     next_tick: Instant,
+    ticks: u64,
+    /// The number of the partition, and of all.
+    partition: (usize, usize),
+    /// The node to which leadership goes, and since which tick: new requests are refused.
+    handing: Option<(u64, u64)>,
+    /// The tick at which another node was considered last.
+    balanced: u64,
+    /// The last read of this leadership.
+    last_read: u64,
 }
 
 impl std::fmt::Debug for Group {
@@ -118,7 +154,7 @@ impl std::fmt::Debug for Group {
     }
 }
 
-/// The identity of a replica, and the founders of its group.
+/// The identity of a node, and the founders of its groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) id: u64,
@@ -132,11 +168,12 @@ impl Group {
         pool: &Arc<Pool>,
         name: &str,
         options: &Options,
+        partition: (usize, usize),
         identity: &Identity,
-        peers: Peers,
     ) -> Result<Self, Error> {
         let seed = std::collections::hash_map::RandomState::new();
         let seed = std::hash::BuildHasher::hash_one(&seed, identity.id);
+        let peers = Peers::new(identity.id, &identity.me, partition.0, partition.1);
         let founders: Vec<u64> = identity.founders.iter().map(|(id, _)| *id).collect();
         let replica_options = pmindex_replica::Options::new(identity.id).seed(seed);
         let state = |generation| Machine::open(pool, name, options, generation);
@@ -150,6 +187,11 @@ impl Group {
             members: identity.founders.iter().cloned().collect(),
             founders: identity.founders.clone(),
             next_tick: Instant::now(),
+            ticks: 0,
+            partition,
+            handing: None,
+            balanced: 0,
+            last_read: 0,
         };
         group.read_members();
         Ok(group)
@@ -183,9 +225,11 @@ impl Group {
         Err(leader.and_then(|leader| self.members.get(&leader)))
     }
 
-    /// Returns `true` if too many entries wait for a majority.
+    /// Returns `true` if too many entries wait for a majority, or another node is about to lead.
     pub(crate) fn is_busy(&self) -> bool {
         self.pending.bytes + self.pending.entry.len() > MOST_WAITING
+            || self.handing.is_some()
+            || self.replica.hands_over()
     }
 
     /// Notes that a command of this turn runs here, so its reply must wait.
@@ -193,8 +237,8 @@ impl Group {
         self.asks = true;
     }
 
-    /// Returns the members, with `true` for the leader, and its id.
-    pub(crate) fn all(&self) -> (Vec<(u64, Member, bool)>, Option<u64>) {
+    /// Returns what is known of the group.
+    pub(crate) fn view(&self) -> View {
         let members = self.replica.members();
         let voters = members.voters.iter().map(|id| (*id, true));
         let all = voters.chain(members.learners.iter().map(|id| (*id, false)));
@@ -202,17 +246,12 @@ impl Group {
             let known = self.members.get(&id).cloned();
             known.unwrap_or_else(|| Member { peers: "?:0".into(), clients: "?:0".into() })
         };
-        let all = all.map(|(id, votes)| (id, place(id), votes)).collect();
-        (all, self.replica.leader())
+        let members = all.map(|(id, votes)| (id, place(id), votes)).collect();
+        View { members, leader: self.replica.leader(), behind: self.replica.behind() }
     }
 
     pub(crate) fn id(&self) -> u64 {
         self.replica.id()
-    }
-
-    /// Returns the number of entries by which each member is behind.
-    pub(crate) fn behind(&self) -> Vec<(u64, u64)> {
-        self.replica.behind()
     }
 
     /// Takes a message of another replica, whose addresses are `place`.
@@ -283,11 +322,12 @@ impl Group {
         self.pending.added = len.cast_signed() - self.agreed().cast_signed();
     }
 
-    /// Ends a turn after a failure of the replica: it takes no further part.
+    /// Ends a turn after a failure of the replica: it takes no further part, and knows no leader.
     pub(crate) fn ended(&mut self) -> Round {
-        (self.serves, self.asks) = (None, false);
+        (self.serves, self.asks, self.handing) = (None, false, None);
         self.pending = Pending::default();
-        Round::default()
+        let view = View { leader: None, ..self.view() };
+        Round { view: Some(view), ..Round::default() }
     }
 
     /// Ends a turn: proposes its writes, sends messages and applies agreed entries.
@@ -300,6 +340,7 @@ impl Group {
         let ticks = now >= self.next_tick;
         if ticks {
             self.next_tick = now + Duration::from_millis(TICK);
+            self.ticks += 1;
             self.replica.tick();
         }
         let asks = std::mem::take(&mut self.asks);
@@ -324,6 +365,7 @@ impl Group {
                 if ticks {
                     self.promote();
                 }
+                self.balance(round.now, ticks);
             }
             Some(_) => {
                 tracing::warn!(
@@ -332,17 +374,51 @@ impl Group {
                     "does not lead any more"
                 );
                 (self.serves, round.lost) = (None, true);
+                self.handing = None;
                 self.pending = Pending::default();
             }
             None if turn.serves => {
                 tracing::info!(node = self.replica.id(), term = turn.term, "leads");
                 (self.serves, round.began) = (Some(turn.term), true);
+                (self.balanced, self.last_read) = (self.ticks, 0);
                 self.pending = Pending::default();
                 self.introduce_founders();
             }
             None => {}
         }
+        if ticks || round.lost || round.began {
+            round.view = Some(self.view());
+        }
         Ok(round)
+    }
+
+    /// Hands leadership over, now and then, so that the leaders of the partitions are spread over the nodes:
+    /// each partition has a voter that should lead. That voter must answer and have all entries. New requests
+    /// are refused from the decision on, and leadership goes when no reply waits any more.
+    fn balance(&mut self, now: Gate, ticks: bool) {
+        let (partition, partitions) = self.partition;
+        if let Some((to, since)) = self.handing {
+            let is_idle = self.pending.batches.is_empty()
+                && self.pending.entry.is_empty()
+                && now.read >= self.last_read;
+            if is_idle && self.replica.is_current(to) {
+                tracing::info!(partition, to, "hands leadership over to spread the leaders");
+                self.replica.hand_over(to);
+                self.handing = None;
+            } else if self.ticks > since + DRAIN_TICKS {
+                self.handing = None;
+            }
+            return;
+        }
+        if partitions == 1 || !ticks || self.ticks < self.balanced + BALANCE_TICKS {
+            return;
+        }
+        let voters = self.replica.members().voters;
+        let Some(&to) = voters.get(partition % voters.len().max(1)) else { return };
+        // Every second Raft's engine forgets who has answered; then a later tick finds it.
+        if to != self.replica.id() && self.replica.is_current(to) {
+            (self.handing, self.balanced) = (Some((to, self.ticks)), self.ticks);
+        }
     }
 
     /// Proposes the turn's entry; returns the gate of its replies.
@@ -351,7 +427,9 @@ impl Group {
         if pending.entry.is_empty() {
             // The reads of the turn may have seen entries that are proposed and not yet agreed on.
             let index = pending.batches.back().map_or(0, |batch| batch.proposal.index);
-            let read = if asks { self.replica.read().unwrap_or(u64::MAX) } else { 0 };
+            let read = if asks { self.replica.read() } else { Ok(0) };
+            self.last_read = read.as_ref().map_or(self.last_read, |read| self.last_read.max(*read));
+            let read = read.unwrap_or(u64::MAX);
             return asks.then_some(Gate { index, read });
         }
         let entry = std::mem::take(&mut pending.entry);
@@ -422,22 +500,25 @@ impl Group {
         }
     }
 
-    /// Removes expired records and collects space, while nothing is pending. Each replica does so by itself.
-    pub(crate) fn upkeep(&mut self, now: u64) -> Result<bool, pmindex_rstore::Error> {
+    /// Collects space, as each replica does by itself. The leader proposes the removal of expired records,
+    /// while nothing else is pending: so a replica whose clock is ahead removes nothing.
+    pub(crate) fn upkeep(&mut self, now: u64) -> Result<bool, Failure> {
         let idle = self.pending.batches.is_empty() && self.pending.entry.is_empty();
+        let removes = idle && self.serves.is_some() && !self.is_busy();
         let engine = &mut self.replica.state_mut().engine;
-        let mut expired = 0;
-        if idle {
-            expired = engine.expire(now, pmindex_rstore::Budget::default())?;
-        }
-        let collected = engine.collect(pmindex_rstore::Budget::default())?;
-        if collected.copied > 0 || expired > 0 {
-            engine.commit()?;
+        let failed = |error: pmindex_rstore::Error| Failure::Broken(error.to_string());
+        let expired = if removes { engine.expired(now).map_err(failed)? } else { Vec::new() };
+        let collected = engine.collect(pmindex_rstore::Budget::default()).map_err(failed)?;
+        if collected.copied > 0 {
+            engine.commit().map_err(failed)?;
         }
         if idle {
             self.pending.added = 0;
         }
-        Ok(expired > 0 || !collected.done)
+        for key in &expired {
+            self.stage(key, &None)?;
+        }
+        Ok(!expired.is_empty() || !collected.done)
     }
 
     /// Hands leadership over before this replica ends, if it leads; returns `true` if it tries.
@@ -446,7 +527,9 @@ impl Group {
         let voters = self.replica.members().voters;
         let id = self.replica.id();
         let next = others.iter().filter(|(other, _)| *other != id && voters.contains(other));
-        if let Some((next, _)) = next.min_by_key(|(_, behind)| *behind)
+        // A voter that does not answer cannot take over, even if it has all entries.
+        let worst = |(other, behind): &&(u64, u64)| (!self.replica.is_current(*other), *behind);
+        if let Some((next, _)) = next.min_by_key(worst)
             && self.replica.leads()
         {
             self.replica.hand_over(*next);

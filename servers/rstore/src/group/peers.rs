@@ -1,7 +1,10 @@
-//! The network of a group: a connection from each replica to each other one, with a thread at both ends.
+//! The network of a group: a connection from each replica to each other one, with a thread at both ends. The
+//! groups of a node's partitions have connections of their own, so a snapshot delays no other partition's
+//! heartbeats; all arrive at the one port of the node.
 //!
 //! ```text
-//! | "rstore1\n" | id of the sender (8) | bytes of its place (4) | place |   then, for each message:
+//! | "rstore2\n" | id of the sender (8) | partition (4) | partitions (4) | bytes of its place (4) | place |
+//!                                                                         then, for each message:
 //! | bytes (4) | message |
 //! ```
 //!
@@ -19,7 +22,7 @@ use std::time::Duration;
 use super::Member;
 use crate::Error;
 
-const MAGIC: &[u8; 8] = b"rstore1\n";
+const MAGIC: &[u8; 8] = b"rstore2\n";
 /// The number of messages that wait for a connection at most.
 const QUEUE: usize = 1024;
 /// The longest message, which is a snapshot.
@@ -27,9 +30,9 @@ const MOST: u32 = 1 << 30;
 const RETRY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Takes a message: its sender, the sender's addresses, and its bytes. Returns `false` when this process
-/// ends.
-pub(crate) type Inbox = Arc<dyn Fn(u64, Member, Vec<u8>) -> bool + Send + Sync>;
+/// Takes a message to the replica of a partition: the partition, the sender, the sender's addresses, and its
+/// bytes. Returns `false` when this process ends.
+pub(crate) type Inbox = Arc<dyn Fn(usize, u64, Member, Vec<u8>) -> bool + Send + Sync>;
 
 /// The connections to the other replicas.
 #[derive(Debug)]
@@ -39,18 +42,24 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Makes the connections of a replica with these addresses.
-    pub(crate) fn new(id: u64, me: &Member) -> Self {
+    /// Makes the connections of a replica of a partition, on a node with these addresses.
+    pub(crate) fn new(id: u64, me: &Member, partition: usize, partitions: usize) -> Self {
         let place = me.text();
         let mut hello = MAGIC.to_vec();
         hello.extend(id.to_le_bytes());
+        hello.extend((partition as u32).to_le_bytes());
+        hello.extend((partitions as u32).to_le_bytes());
         hello.extend((place.len() as u32).to_le_bytes());
         hello.extend(place.as_bytes());
         Self { hello, ways: BTreeMap::new() }
     }
 
-    /// Listens for the other replicas.
-    pub(crate) fn listen(address: &str, inbox: Inbox) -> Result<SocketAddr, Error> {
+    /// Listens for the replicas of other nodes, which must have this number of partitions too.
+    pub(crate) fn listen(
+        address: &str,
+        partitions: usize,
+        inbox: Inbox,
+    ) -> Result<SocketAddr, Error> {
         let listener = TcpListener::bind(address).map_err(Error::io(address))?;
         let bound = listener.local_addr().map_err(Error::io(address))?;
         let accept = move || {
@@ -58,7 +67,7 @@ impl Peers {
                 let inbox = Arc::clone(&inbox);
                 let hear = move || {
                     let peer = stream.peer_addr();
-                    if let Err(error) = hear(stream, &inbox) {
+                    if let Err(error) = hear(stream, partitions, &inbox) {
                         tracing::debug!(?peer, %error, "another replica hung up");
                     }
                 };
@@ -144,7 +153,7 @@ fn send_all(stream: TcpStream, first: Vec<u8>, queue: &Receiver<Vec<u8>>) -> io:
 }
 
 /// Receives the messages of another replica.
-fn hear(stream: TcpStream, inbox: &Inbox) -> io::Result<()> {
+fn hear(stream: TcpStream, partitions: usize, inbox: &Inbox) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut input = BufReader::new(stream);
     let mut magic = [0; 8];
@@ -155,27 +164,43 @@ fn hear(stream: TcpStream, inbox: &Inbox) -> io::Result<()> {
     }
     let mut id = [0; 8];
     input.read_exact(&mut id)?;
+    let id = u64::from_le_bytes(id);
+    let [partition, theirs] = [word(&mut input)?, word(&mut input)?];
     let place = read(&mut input, 1 << 10)?;
     let member = std::str::from_utf8(&place).ok().and_then(Member::parse).ok_or_else(strange)?;
+    let is_ours = theirs == partitions && partition < partitions;
+    if !is_ours {
+        tracing::error!(
+            node = id,
+            theirs,
+            ours = partitions,
+            "a node has another number of partitions; its messages are ignored"
+        );
+    }
     loop {
         let message = read(&mut input, MOST)?;
-        if !inbox(u64::from_le_bytes(id), member.clone(), message) {
+        // Else the connection stays open, so that the error is reported once.
+        if is_ours && !inbox(partition, id, member.clone(), message) {
             return Ok(());
         }
     }
 }
 
+fn word(input: &mut impl Read) -> io::Result<usize> {
+    let mut word = [0; 4];
+    input.read_exact(&mut word)?;
+    Ok(u32::from_le_bytes(word) as usize)
+}
+
 /// Reads the number of bytes that the next word gives; allocates memory as they arrive.
 fn read(input: &mut impl Read, most: u32) -> io::Result<Vec<u8>> {
-    let mut length = [0; 4];
-    input.read_exact(&mut length)?;
-    let length = u32::from_le_bytes(length);
-    if length > most {
+    let length = word(input)?;
+    if length > most as usize {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is too long"));
     }
     let mut bytes = Vec::new();
-    input.take(length.into()).read_to_end(&mut bytes)?;
-    if bytes.len() < length as usize {
+    input.take(length as u64).read_to_end(&mut bytes)?;
+    if bytes.len() < length {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(bytes)

@@ -268,7 +268,7 @@ impl Shard {
                 self.staged |= expired > 0;
             }
             Store::Group(group) => {
-                more_space = group.upkeep(now).map_err(failed)?;
+                more_space = group.upkeep(now)?;
                 if group.leads().is_err() || group.is_busy() {
                     return Ok(more_space);
                 }

@@ -13,7 +13,7 @@ use crate::config::{DurabilityArg, Storage};
 use crate::keyspace::{Place, Reaper};
 
 use super::{Shard, Store};
-use crate::group::{Group, Identity, Peers};
+use crate::group::{Group, Identity};
 
 /// The name of the partition in its pool.
 const NAME: &str = "rstore";
@@ -99,7 +99,7 @@ impl Folder {
         &self,
         storage: &Storage,
         number: usize,
-        group: Option<(Identity, Peers)>,
+        identity: Option<&Identity>,
     ) -> Result<Opened, Error> {
         let started = Instant::now();
         let path = self.pool(number);
@@ -112,16 +112,18 @@ impl Folder {
         let engine_error = |source| Error::Engine { path: path.clone(), source };
         let mut engine_options = Options::new().salvage(storage.salvage);
         let capacity = storage.capacity.unwrap_or(pool.max_size() * self.partitions as u64);
-        let spare = if group.is_some() { 2 } else { 1 } * spare(capacity);
+        let spare = if identity.is_some() { 2 } else { 1 } * spare(capacity);
         engine_options = engine_options.capacity((capacity - spare) / self.partitions as u64);
         let pool = Arc::new(pool);
-        if let Some((identity, peers)) = group {
-            let group = Group::open(&pool, NAME, &engine_options, &identity, peers);
+        if let Some(identity) = identity {
+            let partition = (number, self.partitions);
+            let group = Group::open(&pool, NAME, &engine_options, partition, identity);
             let group = group.map_err(|source| Error::Group { path: path.clone(), source })?;
             drop(pool);
             let mut recovery = Recovery::default();
             recovery.records = group.stats().records;
-            let shard = Shard::new(Store::Group(Box::new(group)), number, 1, false)?;
+            let store = Store::Group(Box::new(group));
+            let shard = Shard::new(store, number, self.partitions, storage.cluster)?;
             return Ok(Opened { shard, recovery, was_clean, durability, took: started.elapsed() });
         }
         let (engine, recovery) =

@@ -16,6 +16,8 @@ use crate::group::Member;
 
 /// The file that lists the nodes.
 const NODES: &str = "nodes";
+/// The distance of the ports between nodes from those for clients.
+const PEERS_ABOVE: u32 = 1000;
 /// The maximum time until a group has a leader, or a node answers.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -31,7 +33,13 @@ pub enum ClusterArgs {
         #[arg(long, default_value_t = 3, value_name = "N")]
         nodes: u64,
 
-        /// The first port for clients; the ports between nodes are 100 higher; 0: choose free ports
+        /// The partitions: each has a Raft group of its own, and on each node a thread and a port for clients.
+        /// The nodes share the leadership of the groups. Cannot be changed later
+        #[arg(long, default_value_t = 1, value_name = "N")]
+        partitions: u16,
+
+        /// The first port for clients, of as many as nodes times partitions; the ports between nodes are 1000
+        /// higher; 0: choose free ports
         #[arg(long, default_value_t = 0, value_name = "PORT")]
         port: u16,
 
@@ -49,7 +57,7 @@ pub enum ClusterArgs {
         /// The folder
         dir: PathBuf,
     },
-    /// Show the nodes: which one leads, and how far the others are behind
+    /// Show the nodes: which one leads, or how many partitions it leads, and how far the others are behind
     Status {
         /// The folder
         dir: PathBuf,
@@ -83,17 +91,18 @@ impl Node {
         self.is == "removed"
     }
 
-    fn client(&self) -> Result<Client, Error> {
-        Client::connect(&*self.place.clients)
+    fn client(&self, partition: u16) -> Result<Client, Error> {
+        Client::connect(self.place.clients_of(partition.into()))
     }
 }
 
-/// A group in a folder.
+/// The nodes in a folder.
 struct Group {
     dir: PathBuf,
     durability: DurabilityArg,
     /// The number of founders, which are the first nodes.
     founders: usize,
+    partitions: u16,
     nodes: Vec<Node>,
 }
 
@@ -103,8 +112,8 @@ struct Group {
 /// The error, with the node.
 pub fn cluster(args: &ClusterArgs) -> Result<(), Error> {
     match args {
-        ClusterArgs::Create { dir, nodes, port, durability } => {
-            let group = Group::create(dir, *nodes, *port, *durability)?;
+        ClusterArgs::Create { dir, nodes, partitions, port, durability } => {
+            let group = Group::create(dir, (*nodes, *partitions), *port, *durability)?;
             group.start()?;
             group.show()
         }
@@ -120,22 +129,44 @@ pub fn cluster(args: &ClusterArgs) -> Result<(), Error> {
     }
 }
 
-fn free_port() -> Result<(TcpListener, u16), Error> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("a free port"))?;
-    let port = listener.local_addr().map_err(Error::io("a free port"))?.port();
-    Ok((listener, port))
+/// The number of attempts to find consecutive ports that are free.
+const ATTEMPTS: usize = 100;
+
+/// Returns the first of a number of consecutive ports that are free, and holds all of them.
+fn free_ports(count: u16) -> Result<(Vec<TcpListener>, u16), Error> {
+    for _ in 0..ATTEMPTS {
+        let first = TcpListener::bind("127.0.0.1:0").map_err(Error::io("a free port"))?;
+        let port = first.local_addr().map_err(Error::io("a free port"))?.port();
+        let next = (1..count).map(|more| {
+            let port = port.checked_add(more)?;
+            TcpListener::bind(("127.0.0.1", port)).ok()
+        });
+        if let Some(mut held) = next.collect::<Option<Vec<_>>>() {
+            held.push(first);
+            return Ok((held, port));
+        }
+    }
+    Err(Error::Setting("there are not enough consecutive free ports; choose them with --port"))
 }
 
 /// Chooses ports for this number of nodes. All ports are held until each node has its own.
-fn places(count: u64, port: u16) -> Result<Vec<Member>, Error> {
+fn places(count: u64, partitions: u16, port: u16) -> Result<Vec<Member>, Error> {
     let (mut held, mut places) = (Vec::new(), Vec::new());
     for number in 0..count as u16 {
         let (peers, clients) = if port == 0 {
-            let ((one, peers), (two, clients)) = (free_port()?, free_port()?);
-            held.extend([one, two]);
+            let ((one, peers), (more, clients)) = (free_ports(1)?, free_ports(partitions)?);
+            held.extend(one.into_iter().chain(more));
             (peers, clients)
         } else {
-            (port.saturating_add(100 + number), port.saturating_add(number))
+            let clients = u32::from(port) + u32::from(number) * u32::from(partitions);
+            let last = clients + u32::from(partitions) - 1;
+            let peers = u32::from(port) + PEERS_ABOVE + u32::from(number);
+            if last >= u32::from(port) + PEERS_ABOVE || peers > u32::from(u16::MAX) {
+                return Err(Error::Setting(
+                    "there are not enough ports from --port on: choose a lower one, or fewer partitions",
+                ));
+            }
+            (peers as u16, clients as u16)
         };
         let on = |port: u16| format!("127.0.0.1:{port}");
         places.push(Member { peers: on(peers), clients: on(clients) });
@@ -144,19 +175,28 @@ fn places(count: u64, port: u16) -> Result<Vec<Member>, Error> {
 }
 
 impl Group {
-    fn create(dir: &Path, count: u64, port: u16, durability: DurabilityArg) -> Result<Self, Error> {
+    fn create(
+        dir: &Path,
+        (count, partitions): (u64, u16),
+        port: u16,
+        durability: DurabilityArg,
+    ) -> Result<Self, Error> {
         if !(1..=9).contains(&count) {
             return Err(Error::Setting("--nodes must be 1 to 9"));
+        }
+        if !(1..=1024).contains(&partitions) {
+            return Err(Error::Setting("--partitions must be 1 to 1024"));
         }
         fs::create_dir_all(dir).map_err(Error::io(dir.display()))?;
         if dir.join(NODES).exists() {
             let what = "it already has a group; start that with `rstore cluster start`".into();
             return Err(Error::Folder { path: dir.into(), what });
         }
-        let places = places(count, port)?;
+        let places = places(count, partitions, port)?;
         let node = |(id, place)| Node { id, place, is: "founder".into() };
         let nodes = (1..).zip(places).map(node).collect();
-        let group = Self { dir: dir.into(), durability, founders: count as usize, nodes };
+        let (dir, founders) = (dir.into(), count as usize);
+        let group = Self { dir, durability, founders, partitions, nodes };
         group.write()?;
         Ok(group)
     }
@@ -169,9 +209,18 @@ impl Group {
             what: "this is not a list of nodes as `rstore cluster create` writes it".into(),
         };
         let mut lines = text.lines();
-        let head = lines.next().and_then(|line| line.split_once(' ')).ok_or_else(wrong)?;
-        let (founders, durability) = (head.0.parse().ok(), head.1.parse().ok());
-        let (Some(founders), Some(durability)) = (founders, durability) else {
+        let head: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
+        let (founders, durability, partitions) = match head[..] {
+            [founders, durability] => (founders.parse().ok(), durability.parse().ok(), Some(1)),
+            [founders, durability, partitions] => {
+                (founders.parse().ok(), durability.parse().ok(), partitions.parse().ok())
+            }
+            _ => return Err(wrong()),
+        };
+        let partitions = partitions.filter(|partitions| (1..=1024).contains(partitions));
+        let (Some(founders), Some(durability), Some(partitions)) =
+            (founders, durability, partitions)
+        else {
             return Err(wrong());
         };
         let mut nodes = Vec::new();
@@ -182,11 +231,11 @@ impl Group {
             let (Some(id), Some(place)) = (id, place) else { return Err(wrong()) };
             nodes.push(Node { id, place, is: is.into() });
         }
-        Ok(Self { dir: dir.into(), durability, founders, nodes })
+        Ok(Self { dir: dir.into(), durability, founders, partitions, nodes })
     }
 
     fn write(&self) -> Result<(), Error> {
-        let mut text = format!("{} {}\n", self.founders, self.durability);
+        let mut text = format!("{} {} {}\n", self.founders, self.durability, self.partitions);
         for Node { id, place, is } in &self.nodes {
             let _ = writeln!(text, "{id} {} {is}", place.text());
         }
@@ -211,6 +260,9 @@ impl Group {
         command.args(["serve", "--listen", &node.place.clients, "--peers", &node.place.peers]);
         command.args(["--node", &node.id.to_string(), "--dir"]).arg(&dir);
         command.args(["--durability", &self.durability.to_string()]);
+        if self.partitions > 1 {
+            command.args(["--partitions", &self.partitions.to_string()]);
+        }
         if node.is == "founder" {
             let founders = self.nodes.iter().take(self.founders);
             let founders: Vec<String> =
@@ -225,36 +277,38 @@ impl Group {
 
     fn start(&self) -> Result<(), Error> {
         for node in self.members() {
-            if node.client().is_err() {
+            if node.client(0).is_err() {
                 self.spawn(node)?;
             }
         }
-        self.leader().map(drop)
+        (0..self.partitions).try_for_each(|partition| self.leader(partition).map(drop))
     }
 
-    /// Returns the members as the leader sees them: lines of `CLUSTER NODES`.
-    fn seen(&self) -> Result<Option<String>, Error> {
+    /// Returns the members of a partition's group as its leader sees them: lines of `CLUSTER NODES`.
+    fn seen(&self, partition: u16) -> Option<String> {
         for node in self.members() {
-            let Ok(mut client) = node.client() else { continue };
+            let Ok(mut client) = node.client(partition) else { continue };
             let Ok(Reply::Bulk(Some(text))) = client.call(&["CLUSTER", "NODES"]) else { continue };
             let text = String::from_utf8_lossy(&text).into_owned();
             if text.lines().any(|line| line.contains("myself,master")) {
-                return Ok(Some(text));
+                let prefix = format!("{partition:08x}");
+                let lines = text.lines().filter(|line| line.starts_with(&prefix));
+                return Some(lines.fold(String::new(), |text, line| text + line + "\n"));
             }
         }
-        Ok(None)
+        None
     }
 
-    /// Waits for a leader that answers; returns its lines.
-    fn leader(&self) -> Result<String, Error> {
+    /// Waits for a leader of a partition that answers; returns its lines.
+    fn leader(&self, partition: u16) -> Result<String, Error> {
         let started = Instant::now();
         loop {
-            if let Some(text) = self.seen()? {
+            if let Some(text) = self.seen(partition) {
                 return Ok(text);
             }
             if started.elapsed() > PATIENCE {
                 return Err(Error::Server(format!(
-                    "has no leader: see the file `log` of each node in {}",
+                    "has no leader of partition {partition}: see the file `log` of each node in {}",
                     self.dir.display()
                 )));
             }
@@ -262,11 +316,11 @@ impl Group {
         }
     }
 
-    /// Sends a command to the leader; waits until there is a leader that can execute it.
-    fn ask(&self, request: &[&str]) -> Result<(), Error> {
+    /// Sends a command to the leader of a partition; waits until there is a leader that can execute it.
+    fn ask(&self, partition: u16, request: &[&str]) -> Result<(), Error> {
         let started = Instant::now();
         loop {
-            let text = self.leader()?;
+            let text = self.leader(partition)?;
             let leader = text.lines().find(|line| line.contains("myself,master"));
             let place = leader.and_then(|line| line.split([' ', '@']).nth(1)).unwrap_or_default();
             match Client::connect(place).and_then(|mut client| client.call(request)) {
@@ -285,27 +339,28 @@ impl Group {
     }
 
     fn show(&self) -> Result<(), Error> {
-        let seen = self.seen()?.unwrap_or_default();
+        let seen: Vec<Option<String>> =
+            (0..self.partitions).map(|number| self.seen(number)).collect();
         println!("{:<5} {:<22} {:<9} {:<7} behind", "node", "clients", "role", "process");
         for node in self.members() {
-            let name = format!("{:040x}", node.id);
-            let line = seen.lines().find(|line| line.starts_with(&name));
-            let words: Vec<&str> = line.map_or_else(Vec::new, |line| line.split(' ').collect());
-            let role = match words.get(2) {
-                Some(role) if role.contains("master") => "leader",
-                Some(role) if role.contains("learner") => "learner",
-                Some(_) => "follower",
-                None if seen.is_empty() => "?",
-                None => "no member",
-            };
-            let process = if node.client().is_ok() { "runs" } else { "down" };
-            let behind = words.get(5).copied().unwrap_or("?");
+            let roles = seen
+                .iter()
+                .zip(0..)
+                .filter_map(|(seen, partition)| Some(role(seen.as_deref()?, node.id, partition)));
+            let (role, behind) = summary(&roles.collect::<Vec<_>>());
+            let process = if node.client(0).is_ok() { "runs" } else { "down" };
             println!("{:<5} {:<22} {role:<9} {process:<7} {behind}", node.id, node.place.clients);
         }
-        if seen.is_empty() {
-            return Err(Error::Server(
-                "has no leader: more than half of the nodes must run (rstore cluster start)".into(),
-            ));
+        let missing = seen.iter().filter(|seen| seen.is_none()).count();
+        if missing > 0 {
+            let of = if self.partitions > 1 {
+                format!(" of {missing} of its {} partitions", self.partitions)
+            } else {
+                String::new()
+            };
+            return Err(Error::Server(format!(
+                "has no leader{of}: more than half of the nodes must run (rstore cluster start)"
+            )));
         }
         Ok(())
     }
@@ -320,7 +375,7 @@ impl Group {
     /// Stops a node, and waits until its process has ended.
     fn end(node: &Node) {
         let started = Instant::now();
-        while let Ok(mut client) = node.client() {
+        while let Ok(mut client) = node.client(0) {
             let _ = client.call(&["SHUTDOWN"]);
             if started.elapsed() > PATIENCE {
                 return;
@@ -330,30 +385,32 @@ impl Group {
     }
 
     fn add(mut self) -> Result<(), Error> {
-        let place = places(1, 0)?.remove(0);
+        let place = places(1, self.partitions, 0)?.remove(0);
         let id = self.nodes.iter().map(|node| node.id).max().unwrap_or(0) + 1;
         let node = Node { id, place, is: "joined".into() };
         self.nodes.push(node.clone());
         self.write()?;
         self.spawn(&node)?;
-        let (number, place) = (id.to_string(), node.place.text());
+        (0..self.partitions).try_for_each(|partition| self.join(&node, partition))?;
+        self.show()
+    }
+
+    /// Adds a node to the group of a partition, and waits until it votes.
+    fn join(&self, node: &Node, partition: u16) -> Result<(), Error> {
+        let (number, place) = (node.id.to_string(), node.place.text());
         let join = ["CLUSTER", "JOIN", &number, &place];
-        self.ask(&join)?;
+        self.ask(partition, &join)?;
         let started = Instant::now();
-        let name = format!("{id:040x}");
         loop {
-            let seen = self.leader()?;
-            let line = seen.lines().find(|line| line.starts_with(&name)).unwrap_or_default();
-            if line.contains("slave ") {
-                return self.show();
-            }
-            if line.is_empty() {
+            match role(&self.leader(partition)?, node.id, partition) {
+                Role { is: "follower" | "leader", .. } => return Ok(()),
                 // Another change was in progress.
-                self.ask(&join)?;
+                Role { is: "no member", .. } => self.ask(partition, &join)?,
+                _ => {}
             }
             if started.elapsed() > PATIENCE {
                 return Err(Error::Server(format!(
-                    "{id} has not caught up with the leader yet: see `rstore cluster status`"
+                    "{number} has not caught up with the leader yet: see `rstore cluster status`"
                 )));
             }
             thread::sleep(Duration::from_millis(200));
@@ -361,14 +418,52 @@ impl Group {
     }
 
     fn remove(mut self, id: u64) -> Result<(), Error> {
-        let known = self.nodes.iter_mut().find(|node| node.id == id && !node.is_removed());
-        let node = known.ok_or(Error::Setting(
+        let known = self.nodes.iter().position(|node| node.id == id && !node.is_removed());
+        let at = known.ok_or(Error::Setting(
             "the group has no such node; `rstore cluster status` lists its nodes",
         ))?;
-        let node = Node { is: std::mem::replace(&mut node.is, "removed".into()), ..node.clone() };
-        self.ask(&["CLUSTER", "LEAVE", &id.to_string()])?;
-        Self::end(&node);
+        let number = id.to_string();
+        for partition in 0..self.partitions {
+            self.ask(partition, &["CLUSTER", "LEAVE", &number])?;
+        }
+        Self::end(&self.nodes[at]);
+        self.nodes[at].is = "removed".into();
         self.write()?;
         self.show()
     }
+}
+
+/// What a node is in the group of a partition, and by how many entries it is behind.
+struct Role {
+    is: &'static str,
+    behind: u64,
+}
+
+/// Finds a node in the lines of a partition's leader.
+fn role(seen: &str, id: u64, partition: u16) -> Role {
+    let name = format!("{partition:08x}{id:032x}");
+    let line = seen.lines().find(|line| line.starts_with(&name));
+    let words: Vec<&str> = line.map_or_else(Vec::new, |line| line.split(' ').collect());
+    let is = match words.get(2) {
+        Some(role) if role.contains("master") => "leader",
+        Some(role) if role.contains("learner") => "learner",
+        Some(_) => "follower",
+        None => "no member",
+    };
+    Role { is, behind: words.get(5).and_then(|word| word.parse().ok()).unwrap_or(0) }
+}
+
+/// Returns the words of a node for its roles in all groups that have a leader.
+fn summary(roles: &[Role]) -> (String, String) {
+    let Some(first) = roles.first() else { return ("?".into(), "?".into()) };
+    let behind = roles.iter().map(|role| role.behind).sum::<u64>().to_string();
+    let leads = roles.iter().filter(|role| role.is == "leader").count();
+    let least = ["no member", "learner"].iter().find(|is| roles.iter().any(|role| role.is == **is));
+    let role = match (least, leads) {
+        _ if roles.len() == 1 => first.is.into(),
+        (Some(is), _) => (*is).into(),
+        (None, 0) => "follower".into(),
+        (None, leads) => format!("leads {leads}"),
+    };
+    (role, behind)
 }

@@ -1,8 +1,10 @@
-//! `CLUSTER`: each partition is a node with a range of slots and its own port.
+//! `CLUSTER`: each partition is a node with a range of slots and its own port. With groups, each partition of
+//! each member is a node: the leader of the partition's group has the slots, and the others are its replicas.
 
 use std::net::SocketAddr;
 
 use crate::command::Refusal;
+use crate::group::{Member, View};
 use crate::keyspace::slot::{self, SLOTS};
 use crate::wire::{Args, Reply, Shape, integer};
 
@@ -29,8 +31,8 @@ impl Worker {
             connection.answer(|reply| reply.integer(slot.into()));
             return Ok(());
         }
-        if self.shard.group().is_some() {
-            return self.group(connection, &sub, args);
+        if !self.common.groups.is_empty() {
+            return self.groups(connection, &sub, args);
         }
         if !self.common.cluster {
             return Err(Refusal::of("ERR This instance has cluster support disabled"));
@@ -73,73 +75,67 @@ impl Worker {
         Ok(())
     }
 
-    /// `CLUSTER` of a group: its leader is the node that has all slots.
-    fn group(
+    /// `CLUSTER` of groups: the leader of a partition's group is the node that has the partition's slots.
+    fn groups(
         &mut self,
         connection: &mut Connection,
         sub: &[u8],
         args: Args<'_>,
     ) -> Result<(), Refusal> {
+        let partitions = self.common.partitions();
+        let mut views: Vec<View> = (0..partitions).map(|number| self.common.view(number)).collect();
         let Some(group) = self.shard.group() else { return Err(Refusal::SYNTAX) };
-        let (members, leader) = group.all();
         let me = group.id();
+        if group.leads().is_ok() {
+            views[self.number] = group.view(); // with the last change of members
+        }
         match sub {
             b"INFO" => {
-                let ok = leader.is_some();
-                let assigned = if ok { SLOTS } else { 0 };
-                let text = format!(
-                    "cluster_enabled:1\r\ncluster_state:{}\r\ncluster_slots_assigned:{SLOTS}\r\n\
-                     cluster_slots_ok:{assigned}\r\ncluster_slots_pfail:0\r\ncluster_slots_fail:0\r\n\
-                     cluster_known_nodes:{}\r\ncluster_size:1\r\ncluster_current_epoch:1\r\n\
-                     cluster_my_epoch:1\r\n",
-                    if ok { "ok" } else { "fail" },
-                    members.len(),
-                );
+                let text = groups_info(&views);
                 connection.answer(|reply| reply.verbatim(&text));
             }
-            b"MYID" => connection.answer(|reply| reply.bulk(node_name(me).as_bytes())),
+            b"MYID" => {
+                let name = node_name(me, self.number);
+                connection.answer(|reply| reply.bulk(name.as_bytes()));
+            }
             b"SLOTS" | b"SHARDS" => {
-                let node = leading(&members, leader)?;
+                let led: Vec<Node> = (0..)
+                    .zip(&views)
+                    .filter_map(|(number, view)| led(number, partitions, view))
+                    .collect();
+                if led.is_empty() {
+                    return Err(Refusal::NO_LEADER);
+                }
                 let write: fn(&mut Reply, &[Node]) = if sub == b"SLOTS" { slots } else { shards };
-                connection.answer(|reply| write(reply, &[node]));
+                connection.answer(|reply| write(reply, &led));
             }
             b"NODES" => {
-                let behind = group.behind();
-                let mut text = String::new();
-                for (id, place, votes) in members {
-                    let role = match (Some(id) == leader, votes) {
-                        (true, _) => "master",
-                        (false, true) => "slave",
-                        (false, false) => "slave,learner",
-                    };
-                    let leader = leader.filter(|&leader| leader != id).map(node_name);
-                    let behind = behind.iter().find(|(other, _)| *other == id).map_or(0, |b| b.1);
-                    let slots = if role == "master" { " 0-16383" } else { "" };
-                    text += &format!(
-                        "{} {}@{} {}{role} {} 0 {behind} 1 connected{slots}\n",
-                        node_name(id),
-                        place.clients,
-                        place.peers.rsplit_once(':').map_or("0", |(_, port)| port),
-                        if id == me { "myself," } else { "" },
-                        leader.as_deref().unwrap_or("-"),
-                    );
-                }
+                let lines = (0..).zip(&views).map(|(number, view)| {
+                    let myself = (number == self.number).then_some(me);
+                    lines(number, partitions, view, myself)
+                });
+                let text: String = lines.collect();
                 connection.answer(|reply| reply.verbatim(&text));
             }
             b"JOIN" | b"LEAVE" => {
                 exactly(args, if sub == b"JOIN" { 4 } else { 3 })?;
                 if let Err(leader) = group.leads() {
-                    let place = leader.map_or("", |leader| leader.clients.as_str());
-                    return Err(format!("MOVED 0 {place}").into());
+                    let first = slot::range(self.number, partitions).0;
+                    let leader = leader.ok_or(Refusal::NO_LEADER)?;
+                    return Err(format!("MOVED {first} {}", leader.clients_of(self.number)).into());
                 }
                 let number = integer(args.at(2)).and_then(|id| u64::try_from(id).ok());
                 let id = number.filter(|id| *id > 0).ok_or(Refusal::of("ERR no id of a node"))?;
                 let done = if sub == b"JOIN" {
                     let text = std::str::from_utf8(args.at(3)).ok();
-                    let place = text.and_then(crate::group::Member::parse);
+                    let place = text.and_then(Member::parse);
                     let place =
                         place.ok_or(Refusal::of("ERR write its place as host:port/host:port"))?;
                     group.join(id, &place)
+                } else if id == me && group.hand_over() {
+                    return Err(Refusal::of(
+                        "TRYAGAIN the node leads, and another one is to lead first; try again later",
+                    ));
                 } else {
                     group.leave(id)
                 };
@@ -178,27 +174,69 @@ impl Worker {
     }
 }
 
-/// Returns the leader of a group, with the others as its replicas.
-fn leading(
-    members: &[(u64, crate::group::Member, bool)],
-    leader: Option<u64>,
-) -> Result<Node, Refusal> {
-    let at = members.iter().position(|(id, ..)| Some(*id) == leader);
-    let at = at.ok_or(Refusal::of("CLUSTERDOWN the group has no leader"))?;
-    let node = |(id, place, _): &(u64, crate::group::Member, bool)| {
-        let (host, port) = place.clients.rsplit_once(':').unwrap_or(("", "0"));
-        let (host, port) = (host.to_owned(), port.parse().unwrap_or(0));
-        let (last, id) = (SLOTS - 1, node_name(*id));
-        Node { first: 0, last, host, port, id, replicas: Vec::new() }
-    };
-    let mut nodes: Vec<Node> = members.iter().map(node).collect();
-    let leader = nodes.swap_remove(at);
-    Ok(Node { replicas: nodes, ..leader })
+/// Returns the text of `CLUSTER INFO`.
+fn groups_info(views: &[View]) -> String {
+    let partitions = views.len();
+    let served = (0..partitions).filter(|number| views[*number].leader.is_some());
+    let slots = served.map(|number| {
+        let (first, last) = slot::range(number, partitions);
+        u32::from(last - first) + 1
+    });
+    let slots: u32 = slots.sum();
+    let members = views.iter().map(|view| view.members.len()).sum::<usize>();
+    format!(
+        "cluster_enabled:1\r\ncluster_state:{}\r\ncluster_slots_assigned:{SLOTS}\r\n\
+         cluster_slots_ok:{slots}\r\ncluster_slots_pfail:0\r\ncluster_slots_fail:{}\r\n\
+         cluster_known_nodes:{members}\r\ncluster_size:{partitions}\r\ncluster_current_epoch:1\r\n\
+         cluster_my_epoch:1\r\n",
+        if slots == u32::from(SLOTS) { "ok" } else { "fail" },
+        u32::from(SLOTS) - slots,
+    )
 }
 
-/// Returns the name of a node of a group: 40 hexadecimal digits.
-fn node_name(id: u64) -> String {
-    format!("{id:040x}")
+/// Returns the leader of a partition, with the others as its replicas; `None` if it is not known.
+fn led(number: usize, partitions: usize, view: &View) -> Option<Node> {
+    let at = view.members.iter().position(|(id, ..)| Some(*id) == view.leader)?;
+    let (first, last) = slot::range(number, partitions);
+    let node = |(id, place, _): &(u64, Member, bool)| {
+        let clients = place.clients_of(number);
+        let (host, port) = clients.rsplit_once(':').unwrap_or(("", "0"));
+        let (host, port) = (host.to_owned(), port.parse().unwrap_or(0));
+        Node { first, last, host, port, id: node_name(*id, number), replicas: Vec::new() }
+    };
+    let mut nodes: Vec<Node> = view.members.iter().map(node).collect();
+    let leader = nodes.swap_remove(at);
+    Some(Node { replicas: nodes, ..leader })
+}
+
+/// Returns the lines of `CLUSTER NODES` for a partition.
+fn lines(number: usize, partitions: usize, view: &View, myself: Option<u64>) -> String {
+    let (first, last) = slot::range(number, partitions);
+    let mut text = String::new();
+    for (id, place, votes) in &view.members {
+        let role = match (Some(*id) == view.leader, votes) {
+            (true, _) => "master",
+            (false, true) => "slave",
+            (false, false) => "slave,learner",
+        };
+        let leader = view.leader.filter(|leader| leader != id);
+        let leader = leader.map_or_else(|| "-".into(), |leader| node_name(leader, number));
+        let behind = view.behind.iter().find(|(other, _)| other == id).map_or(0, |found| found.1);
+        let slots = if role == "master" { format!(" {first}-{last}") } else { String::new() };
+        text += &format!(
+            "{} {}@{} {}{role} {leader} 0 {behind} 1 connected{slots}\n",
+            node_name(*id, number),
+            place.clients_of(number),
+            place.peers.rsplit_once(':').map_or("0", |(_, port)| port),
+            if myself == Some(*id) { "myself," } else { "" },
+        );
+    }
+    text
+}
+
+/// Returns the name of a partition of a node: 40 hexadecimal digits.
+fn node_name(id: u64, partition: usize) -> String {
+    format!("{partition:08x}{id:032x}")
 }
 
 struct Node {

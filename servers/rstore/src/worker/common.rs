@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::access::Users;
 use crate::config::Settings;
+use crate::group::View;
 use crate::shard::Folder;
 
 /// The figures of one thread, which only it writes.
@@ -56,6 +57,8 @@ pub(crate) struct Common {
     /// The time of the last `SAVE` or `BACKUP`, in seconds since 1970.
     pub(crate) last_save: AtomicU64,
     pub(crate) figures: Vec<Figures>,
+    /// What each thread knows of the group of its partition; empty if there are no groups.
+    pub(crate) groups: Vec<Mutex<View>>,
     pub(crate) connections: AtomicUsize,
     pub(crate) next_connection: AtomicU64,
     pub(crate) accepted: AtomicU64,
@@ -85,6 +88,12 @@ pub(crate) fn is_due(now: u64, at: u64, every: u64) -> bool {
 impl Common {
     pub(crate) fn partitions(&self) -> usize {
         self.folder.partitions
+    }
+
+    /// Returns what is known of the group of a partition.
+    pub(crate) fn view(&self, partition: usize) -> View {
+        let view = self.groups.get(partition).and_then(|view| view.lock().ok());
+        view.map_or_else(View::default, |view| view.clone())
     }
 
     /// Returns the sum of a figure over all threads.

@@ -90,7 +90,7 @@ impl Worker {
         }
     }
 
-    /// Refuses a command that needs the records, if this node of a group does not lead.
+    /// Refuses a command that needs the records, if the group of its slot has its leader elsewhere.
     fn ask_group(&mut self, spec: &Spec, args: Args<'_>) -> Result<(), Refusal> {
         use crate::command::table::Session;
         let reads = match spec.run {
@@ -99,20 +99,27 @@ impl Worker {
             }
             _ => true,
         };
-        let Some(group) = self.shard.group().filter(|_| reads) else { return Ok(()) };
+        if self.common.groups.is_empty() || !reads {
+            return Ok(());
+        }
+        let slot = self.slot_of(spec, args)?;
+        self.home(slot)?;
+        let (number, first) = (self.number, slot::range(self.number, self.common.partitions()).0);
+        let Some(group) = self.shard.group() else { return Ok(()) };
         match group.leads() {
-            Ok(()) if group.is_busy() => {
-                Err(Refusal::of("TRYAGAIN too many writes wait for the group, try again later"))
-            }
+            Ok(()) if group.is_busy() => Err(Refusal::of(
+                "TRYAGAIN too many writes wait for the group, or its leader changes; try again later",
+            )),
             Ok(()) => {
                 group.note_command();
                 Ok(())
             }
             Err(Some(leader)) => {
-                let slot = spec.keys.of(args.len()).next().map_or(0, |key| slot::of(args.at(key)));
-                Err(format!("MOVED {slot} {}", leader.clients).into())
+                let keyed = || spec.keys.of(args.len()).next().map(|key| slot::of(args.at(key)));
+                let slot = slot.or_else(keyed).unwrap_or(first);
+                Err(format!("MOVED {slot} {}", leader.clients_of(number)).into())
             }
-            Err(None) => Err(Refusal::of("CLUSTERDOWN the group has no leader")),
+            Err(None) => Err(Refusal::NO_LEADER),
         }
     }
 
@@ -148,6 +155,11 @@ impl Worker {
     pub(super) fn home(&self, slot: Option<u16>) -> Result<usize, Refusal> {
         let Some(slot) = slot else { return Ok(self.number) };
         let partition = slot::partition(slot, self.common.partitions());
+        if self.common.cluster && partition != self.number && !self.common.groups.is_empty() {
+            let view = self.common.view(partition);
+            let leader = view.leading().ok_or(Refusal::NO_LEADER)?;
+            return Err(format!("MOVED {slot} {}", leader.clients_of(partition)).into());
+        }
         if self.common.cluster && partition != self.number {
             let address = self.common.addresses[partition];
             let host = self.announced(address);

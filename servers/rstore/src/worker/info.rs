@@ -29,7 +29,7 @@ impl Worker {
         let mut sections = self.common.sections();
         if let Some(group) = self.shard.group() {
             for (_, text) in sections.iter_mut().filter(|(name, _)| *name == "Replication") {
-                *text = replication(group);
+                *text = replication(group, self.number);
             }
         }
         let chosen: Vec<_> = sections
@@ -42,18 +42,18 @@ impl Worker {
 }
 
 /// Returns the section of a node of a group.
-fn replication(group: &Group) -> String {
-    let (members, leader) = group.all();
-    let others = members.len().saturating_sub(1);
-    if leader == Some(group.id()) {
+fn replication(group: &Group, partition: usize) -> String {
+    let view = group.view();
+    let others = view.members.len().saturating_sub(1);
+    if view.leader == Some(group.id()) {
         return format!("role:master\r\nconnected_slaves:{others}\r\n");
     }
-    let place = members.iter().find(|(id, ..)| Some(*id) == leader);
-    let place = place.and_then(|(_, place, _)| place.clients.rsplit_once(':'));
-    let (host, port) = place.unwrap_or(("", "0"));
+    let place = view.leading().map(|place| place.clients_of(partition));
+    let (host, port) =
+        place.as_deref().and_then(|place| place.rsplit_once(':')).unwrap_or(("", "0"));
     format!(
         "role:slave\r\nmaster_host:{host}\r\nmaster_port:{port}\r\nmaster_link_status:{}\r\n",
-        if leader.is_some() { "up" } else { "down" }
+        if view.leader.is_some() { "up" } else { "down" }
     )
 }
 

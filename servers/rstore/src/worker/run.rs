@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -450,6 +450,7 @@ impl Worker {
             Some(Err(failure)) => (None, Err(failure)),
         };
         let lost = round.as_ref().is_some_and(|round| round.lost);
+        self.publish_view(round.as_ref());
         let failed = lost
             || match outcome {
                 Ok(()) => false,
@@ -496,6 +497,15 @@ impl Worker {
             }
         }
         add(&self.common.figures[self.number].sent, sent as u64);
+    }
+
+    /// Tells the other threads what this one knows of its group.
+    fn publish_view(&self, round: Option<&Round>) {
+        if let Some(view) = round.and_then(|round| round.view.clone())
+            && let Some(Ok(mut shared)) = self.common.groups.get(self.number).map(Mutex::lock)
+        {
+            *shared = view;
+        }
     }
 
     /// Sends replies that the group has agreed on; closes their connections if it will not.

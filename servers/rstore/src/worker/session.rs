@@ -88,7 +88,7 @@ impl Worker {
             }
             // The reply of a group's leader reports only writes that a majority has.
             Session::Wait => {
-                let members = self.shard.group().map_or(1, |group| group.all().0.len());
+                let members = self.shard.group().map_or(1, |group| group.view().members.len());
                 connection.answer(|reply| reply.integer((members / 2) as i64));
             }
             Session::Watch => self.watch(connection, token, args)?,

@@ -1,8 +1,9 @@
 //! The clients, and what they saw.
 
-use std::sync::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -31,7 +32,27 @@ pub(crate) struct Shared {
     pub(crate) unknown: AtomicU64,
     pub(crate) stop: AtomicBool,
     tags: AtomicU64,
-    pub(crate) events: Mutex<Vec<Event>>,
+    calls: Mutex<Calls>,
+}
+
+/// The calls of all clients.
+#[derive(Default)]
+struct Calls {
+    ended: Vec<Event>,
+    /// The call that each client makes now: it may be executed, and others may see what it did.
+    going: BTreeMap<u32, Event>,
+}
+
+impl Shared {
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().expect("not poisoned")
+    }
+
+    /// Returns all calls up to now; those that go on have no outcome.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        let calls = self.calls();
+        calls.ended.iter().chain(calls.going.values()).copied().collect()
+    }
 }
 
 /// What came of an attempt.
@@ -94,6 +115,7 @@ impl<'s> Caller<'s> {
     pub(crate) fn call(&mut self, key: u64, call: Call) -> bool {
         let start = self.shared.clock.tick();
         let event = Event { thread: self.number, key, call, outcome: None, start, end: u64::MAX };
+        self.shared.calls().going.insert(self.number, event);
         let event = loop {
             match self.attempt(key, call) {
                 Attempt::Answered(outcome) => {
@@ -107,11 +129,16 @@ impl<'s> Caller<'s> {
                     thread::sleep(Duration::from_millis(100));
                     break event;
                 }
-                Attempt::Refused if self.shared.stop.load(Relaxed) => return false,
+                Attempt::Refused if self.shared.stop.load(Relaxed) => {
+                    self.shared.calls().going.remove(&self.number);
+                    return false;
+                }
                 Attempt::Refused => thread::sleep(Duration::from_millis(10)),
             }
         };
-        self.shared.events.lock().expect("not poisoned").push(event);
+        let mut calls = self.shared.calls();
+        calls.going.remove(&self.number);
+        calls.ended.push(event);
         event.outcome.is_some()
     }
 

@@ -139,7 +139,7 @@ impl Campaign<'_> {
 
 fn check(shared: &Shared) -> Result<(), String> {
     let mut history = History::new(BTreeMap::new());
-    history.add(shared.events.lock().expect("not poisoned").iter().copied());
+    history.add(shared.events());
     history.check().map_err(|violation| violation.to_string())
 }
 

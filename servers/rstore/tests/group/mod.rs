@@ -167,3 +167,96 @@ fn a_group_goes_on_without_its_leader() {
     assert_eq!(client.call(&["GET", "last"]), Reply::Bulk(Some("one".into())));
     assert_eq!(client.call(&["DBSIZE"]), Reply::Integer(1));
 }
+
+/// Returns the ranges of slots with the ports of their leaders, as a node tells them; none while it starts.
+fn slots(address: &str) -> Vec<(i64, i64, i64)> {
+    let Ok(mut client) = Client::connect(address) else { return Vec::new() };
+    let Ok(Reply::Array(ranges)) = client.call(&["CLUSTER", "SLOTS"]) else { return Vec::new() };
+    let range = |range: Reply| {
+        let Reply::Array(words) = range else { panic!("{range:?}") };
+        let [Reply::Integer(first), Reply::Integer(last), Reply::Array(leader), others @ ..] =
+            &words[..]
+        else {
+            panic!("{words:?}")
+        };
+        assert_eq!(others.len(), 2, "the other nodes are replicas");
+        let Reply::Integer(port) = leader[1] else { panic!("{leader:?}") };
+        (*first, *last, port)
+    };
+    ranges.into_iter().map(range).collect()
+}
+
+/// Waits until each of three nodes leads one of three partitions, as all of them tell.
+fn spread(group: &Group<'_>) -> Vec<(i64, i64, i64)> {
+    let started = Instant::now();
+    loop {
+        let nodes = group.status();
+        let leads = |(_, _, line): &&(u64, String, String)| line.contains(" leads 1 ");
+        let told: Vec<_> = nodes.iter().map(|(_, address, _)| slots(address)).collect();
+        let agree = told.iter().all(|other| other.len() == 3 && *other == told[0]);
+        if nodes.len() == 3 && nodes.iter().filter(leads).count() == 3 && agree {
+            return told[0].clone();
+        }
+        assert!(started.elapsed() < Duration::from_mins(3), "{nodes:?}\n{}", group.logs());
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn leaders_of_partitions_are_spread_over_the_nodes() {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let group = Group(dir.path());
+    group.done(&["create", "--durability", "process", "--partitions", "3"]);
+    let ranges = spread(&group);
+    let bounds: Vec<(i64, i64)> = ranges.iter().map(|(first, last, _)| (*first, *last)).collect();
+    assert_eq!(bounds, [(0, 5461), (5462, 10922), (10923, 16383)]);
+    let mut client = Follower::of(&group);
+    let mut written = 0;
+    let mut more = |client: &mut Follower, count: u32| {
+        for number in written..written + count {
+            let request = ["SET".to_owned(), format!("k{number}"), format!("v{number}")];
+            assert_eq!(client.call(&request.each_ref().map(String::as_str)), ok());
+        }
+        written += count;
+        for number in 0..written {
+            let value = Reply::Bulk(Some(format!("v{number}").into()));
+            assert_eq!(client.call(&["GET", &format!("k{number}")]), value);
+        }
+        written
+    };
+    let count = more(&mut client, 90);
+    // Each partition has the keys of its slots, and refuses others with the place where they are.
+    let mut keys = 0;
+    for (first, last, port) in &ranges {
+        let mut leader = Client::connect(("127.0.0.1", u16::try_from(*port).expect("a port")))
+            .expect("it listens");
+        let Ok(Reply::Integer(size)) = leader.call(&["DBSIZE"]) else { panic!("no size") };
+        assert!(size > 0, "{ranges:?}");
+        keys += size;
+        let Ok(Reply::Error(moved)) = leader.call(&["GET", "k0"]) else { continue };
+        let slot: i64 = moved.split(' ').nth(1).and_then(|slot| slot.parse().ok()).expect("a slot");
+        assert!(!(first..=last).contains(&&slot), "{moved}");
+        let at = ranges.iter().find(|(first, last, _)| (first..=last).contains(&&slot));
+        assert!(moved.ends_with(&format!(":{}", at.expect("a range").2)), "{moved}");
+    }
+    assert_eq!(keys, i64::from(count));
+    let error = client.call(&["MGET", "k0", "k1"]);
+    assert!(matches!(&error, Reply::Error(text) if text.starts_with("CROSSSLOT")), "{error:?}");
+    // A node dies: the others lead its partition too. It comes back, and leads it again.
+    group.kill(2);
+    more(&mut client, 60);
+    group.done(&["start"]);
+    assert_eq!(spread(&group), ranges);
+    client = Follower::of(&group);
+    more(&mut client, 30);
+    // A node joins the groups of all partitions, and another one leaves them.
+    let text = group.done(&["add"]);
+    assert_eq!(text.matches(" runs ").count(), 4, "{text}");
+    group.done(&["remove", "1"]);
+    client = Follower::of(&group);
+    more(&mut client, 30);
+    group.done(&["stop"]);
+    group.done(&["start"]);
+    client = Follower::of(&group);
+    more(&mut client, 10);
+}
