@@ -139,7 +139,7 @@ fn page(matrix: &Matrix) -> Outcome<String> {
         "{INTRODUCTION}
 The second half of {records} inserts in random order, on the counting medium, whose access units have 256 bytes: these
 counts do not depend on the machine. Then the same inserts, and a lookup of each key, with every flush and fence executed, on
-one thread: the rates are multiples of those of the index without buffers in the same run.
+one thread: the rates, a second of the processor's time, are multiples of those of the index without buffers.
 
 | index | lines | fences | bytes written to the medium | inserts | gets | after a crash |
 | --- | --: | --: | --: | --: | --: | --- |
