@@ -2,7 +2,7 @@
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
-//! | P1 | the root's `bulk_load` mark | P2 |
+//! | P1 | the root's `bulk_load` mark (byte strings: under the fence of the first record's ticket) | P2 |
 //! | P2 | the first node's records; full nodes behind it, each linked by one store | P3 |
 //! | P3 | the mark is cleared (LIN) | return (DUR) |
 //!
@@ -61,6 +61,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
         let load = Load::<K, V, M, LINES> {
             list: self,
             root: self.root()?,
+            marked: Flushed::nothing(),
             head,
             tail: head,
             image: Image::new(0),
@@ -145,6 +146,8 @@ fn discard_records<K: Key, V: Value, M: Medium, const LINES: usize>(
 struct Load<'t, K: Key, V: Value, M: Medium, const LINES: usize> {
     list: &'t SkipList<K, V, M, LINES>,
     root: &'t Root,
+    /// The mark, if the first record's fence makes it durable.
+    marked: Flushed,
     head: Node<'t, LINES>,
     /// The last node of the list.
     tail: Node<'t, LINES>,
@@ -192,8 +195,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> Load<'_, K, V, M, LINES> {
         Ok(())
     }
 
-    /// Stores a record with a block in a place of the tail.
-    fn put_block(&self, place: usize, key: &Sought<'_, K>, value: &[u8]) -> Result<(), PmError> {
+    /// Stores a record with a block in a place of the tail. The block may be durable as late as the word that leads to
+    /// it: nothing reads it before P3.
+    fn put_block(
+        &mut self,
+        place: usize,
+        key: &Sought<'_, K>,
+        value: &[u8],
+    ) -> Result<(), PmError> {
         let (pool, tail) = (&*self.list.pool, &self.tail);
         let mut op = pool.op()?;
         let size = RecordBlock::size_for(key.bytes().len(), value.len());
@@ -201,11 +210,12 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> Load<'_, K, V, M, LINES> {
         let words = RecordBlock::fill(pool, block.ptr(), key.bytes(), value)?;
         op.allocate(&block, owner_by_state(tail, place))?;
         op.changes(tail.other_cell(place));
-        op.prepare(pool.pm().flush_words(words))?;
+        op.prepare(std::mem::replace(&mut self.marked, Flushed::nothing()))?;
+        let filled = pool.pm().flush_words(words);
         tail.store(pool.pm(), place, key.mark(), [key.id(), block.ptr().offset()]);
         let stored = pool.pm().flush_words(tail.line(place));
         let sealed = op.seal();
-        let durable = pool.pm().fence(stored.and(sealed))?;
+        let durable = pool.pm().fence(stored.and(filled).and(sealed))?;
         op.finish(durable);
         Ok(())
     }
@@ -218,7 +228,13 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> Loader for Load<'_, K, V, 
 
     /// Step P1.
     fn begin(&mut self) -> Result<(), PmError> {
-        mark(&self.list.pool, self.root, 1)
+        if !has_block::<K, V>() {
+            return mark(&self.list.pool, self.root, 1);
+        }
+        let pm = self.list.pm();
+        pm.store(&self.root.bulk_load, 1);
+        self.marked = pm.flush(&self.root.bulk_load);
+        Ok(())
     }
 
     fn add(&mut self, part: &[(K, V)], _: Option<&K>) -> Result<(), IndexError> {
