@@ -93,7 +93,7 @@ pub(crate) fn measure<T: Target>(records: u64) -> Outcome<Costs> {
         for n in from..to {
             assert!(index.add(key(n))?, "keys differ");
         }
-        Ok((now() - started).as_secs_f64())
+        Ok(now().saturating_sub(started).as_secs_f64())
     };
     fill(&index, 0, half)?;
     let before = counts();
@@ -115,6 +115,6 @@ pub(crate) fn measure<T: Target>(records: u64) -> Outcome<Costs> {
         fences: each(fences),
         bytes: each(media_written),
         inserts: (records - half) as f64 / inserting / 1e6,
-        gets: records as f64 / (now() - started).as_secs_f64() / 1e6,
+        gets: records as f64 / now().saturating_sub(started).as_secs_f64() / 1e6,
     })
 }
