@@ -376,6 +376,21 @@ impl Map {
         self.view.at_length(records.py(), |map, _| map.load(&mut all.into_iter()))
     }
 
+    /// Removes the records of these keys, one by one; returns how many of them there were. If a key is of another
+    /// type, none is removed.
+    fn remove_many(&self, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let raw = keys.try_iter()?.map(|key| Ok(self.key(&key?)?.into_raw()));
+        let raw = raw.collect::<PyResult<Vec<_>>>()?;
+        raw.chunks(AT_ONCE).try_fold(0, |removed, some| {
+            self.view.at_length(keys.py(), |map, moment| {
+                some.iter().try_fold(removed, |removed, key| {
+                    let value = map.remove(moment, key.lend())?;
+                    Ok::<_, Fault>(removed + u64::from(value.is_some()))
+                })
+            })
+        })
+    }
+
     /// Removes the records of a range of keys, one by one; returns their number. See `keys`.
     #[pyo3(signature = (start=None, stop=None, *, prefix=None))]
     fn remove_range(

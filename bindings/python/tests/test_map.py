@@ -60,6 +60,15 @@ def test_many_records_at_once(store):
     assert numbers[3000] == "before" and 3002 not in numbers
     with pytest.raises(TypeError, match="pair"):
         numbers.update([1, 2])
+    with pytest.raises(TypeError):
+        numbers.remove_many([3, "four"])
+    assert numbers.remove_many(n for n in (3, 4, 4, 9000)) == 2
+    assert 3 not in numbers and 4 not in numbers and 5 in numbers
+    assert numbers.remove_many(numbers.keys()) == 701 and not numbers
+    numbers[1] = "one"
+    with store.transaction() as tx:
+        assert numbers.at(tx).remove_many([1, 2]) == 1 and 1 in numbers
+    assert not numbers
 
 
 def test_ranges_and_prefixes(store):

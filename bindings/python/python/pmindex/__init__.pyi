@@ -178,6 +178,10 @@ class Map(Generic[_K, _V]):
     def pop_last(self) -> tuple[_K, _V] | None:
         """Removes and returns the record with the greatest key."""
 
+    def remove_many(self, keys: Iterable[_K]) -> int:
+        """Removes the records of these keys, one by one; returns how many of them there were. If a key is of another
+        type, none is removed."""
+
     def remove_range(self, start: _K | None = None, stop: _K | None = None, *, prefix: Any = None) -> int:
         """Removes the records of a range of keys, one by one; returns their number. See `keys`."""
 
