@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pmindex::{AnyIndex, Index, Kind, Pool, PoolOptions};
 use pmindex_pibench::{Fault, Session, Store};
 
-use crate::{beside, files, synced};
+use crate::{files, synced};
 
 const THREADS: [usize; 3] = [1, 8, 64];
 const OPS: [Op; 2] = [Op::Insert, Op::Update];
@@ -96,7 +96,7 @@ fn key(thread: u64, number: u64) -> u64 {
     mix(thread << 40 | number) >> 1
 }
 
-pub(crate) fn mix(x: u64) -> u64 {
+fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -465,17 +465,6 @@ fn in_memory(memory: &Path, disk: &Path, times: &Times) -> Result<String, Fault>
         }
         text.push('\n');
     }
-    let _ = std::fs::remove_dir_all(disk);
-    std::fs::create_dir_all(disk)?;
-    let beside::Beside { part, micros: [alone, with], written } =
-        beside::measure(disk, 3 * times.in_memory)?;
-    let _ = write!(
-        text,
-        "\nWhat the machine takes: a thread that only computes, beside one that writes {written:.0} MB a second \
-         to the disk as a twin's log is written, has {part:.2} of its rate alone; 99.9 % of its computations of \
-         about 30 us take at most {alone:.0} us alone, {with:.0} us beside the writes. No mode that writes as much \
-         does better.\n",
-    );
     Ok(text)
 }
 

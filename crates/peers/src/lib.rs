@@ -10,7 +10,6 @@
 //! no member of the workspace; `cargo test --manifest-path crates/peers/Cargo.toml` tests it.
 #![forbid(unsafe_code)]
 
-mod beside;
 pub mod durable;
 mod files;
 mod memory;
