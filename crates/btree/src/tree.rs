@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use pmindex_buffer::{Buffer, Draft, Tx};
+use pmindex_buffer::{Buffer, Page, Tx};
 use pmindex_core::Medium;
 
 use crate::error::PagedError;
@@ -126,18 +126,26 @@ impl Tree {
         Err(PagedError::Corrupt { page, what: "a search does not end" })
     }
 
-    /// Returns the page of a level that contains a key, the path to it, and the slot of the key.
-    fn find<M: Medium>(
+    /// Returns the page of a level that contains a key, and what `at` returns for the slot of the key there.
+    fn find<M: Medium, R>(
         self,
         tx: &mut Tx<'_, M>,
         key: &Packed,
         level: usize,
-    ) -> Result<(u64, usize, bool), PagedError> {
+        at: impl Fn(&Node<'_, Page<'_, M>>, usize, bool) -> R,
+    ) -> Result<(u64, R), PagedError> {
         let mut page = self.root;
         for _ in 0..MOST_STEPS {
-            match tx.read(page, |view| Node(&view).search(key, level))? {
-                Step::Here(nth, found) => return Ok((page, nth, found)),
-                Step::To(next) => page = next,
+            let found = tx.read(page, |view| {
+                let node = Node(&view);
+                match node.search(key, level) {
+                    Step::Here(nth, found) => Ok(at(&node, nth, found)),
+                    Step::To(next) => Err(next),
+                }
+            })?;
+            match found {
+                Ok(found) => return Ok((page, found)),
+                Err(next) => page = next,
             }
         }
         Err(PagedError::Corrupt { page, what: "a search does not end" })
@@ -149,8 +157,8 @@ impl Tree {
         tx: &mut Tx<'_, M>,
         key: &Packed,
     ) -> Result<Option<Packed>, PagedError> {
-        let (page, nth, found) = self.find(tx, key, 0)?;
-        Ok(if found { Some(tx.read(page, |view| Node(&view).value(nth))?) } else { None })
+        let found = self.find(tx, key, 0, |node, nth, found| found.then(|| node.value(nth)))?;
+        Ok(found.1)
     }
 
     /// Adds a record, or replaces its value. Returns `true` if the key is new.
@@ -167,14 +175,9 @@ impl Tree {
         }
         let (mut record, mut level, mut is_new) = (record.clone(), 0, false);
         loop {
-            let (page, _, found) = self.find(tx, &record.key, level)?;
+            let (page, found) = self.find(tx, &record.key, level, |_, _, found| found)?;
             is_new |= level == 0 && !found;
-            let draft = tx.write(page)?;
-            // The level may have changed: then the commit will fail.
-            if Node(draft).level() != level {
-                return Err(PagedError::Buffer(pmindex_buffer::BufferError::Conflict));
-            }
-            if put(draft, &record) {
+            if put(tx.write(page)?, &record) {
                 return Ok(is_new);
             }
             let (separator, right) = self.split(tx, buffer, page, &record.key)?;
@@ -184,7 +187,11 @@ impl Tree {
                 right
             };
             // After a split of the root the lesser keys are in another page, so search again.
-            let to = if page == self.root { self.find(tx, &record.key, level)?.0 } else { to };
+            let to = if page == self.root {
+                self.find(tx, &record.key, level, |_, _, _| ())?.0
+            } else {
+                to
+            };
             if !put(tx.write(to)?, &record) {
                 return Err(PagedError::Corrupt { page: to, what: "half a page has no room" });
             }
@@ -227,16 +234,10 @@ impl Tree {
         tx: &mut Tx<'_, M>,
         key: &Packed,
     ) -> Result<Option<Packed>, PagedError> {
-        let (page, nth, found) = self.find(tx, key, 0)?;
-        if !found {
-            return Ok(None);
-        }
-        let draft: &mut Draft = tx.write(page)?;
-        let node = Node(draft);
-        if nth >= node.count() || node.level() != 0 || node.key(nth) != *key {
-            return Err(PagedError::Buffer(pmindex_buffer::BufferError::Conflict));
-        }
-        let value = node.value(nth);
+        let (page, slot) = self.find(tx, key, 0, |_, nth, found| found.then_some(nth))?;
+        let Some(nth) = slot else { return Ok(None) };
+        let draft = tx.write(page)?;
+        let value = Node(draft).value(nth);
         remove(draft, nth);
         Ok(Some(value))
     }

@@ -167,6 +167,28 @@ fn writers_of_two_maps_and_readers_together() {
     assert!(log.check().unwrap() > 800);
 }
 
+/// A transaction that began before another one's commit runs again; it does not report what it saw in between.
+#[test]
+fn a_conflict_is_no_damage() {
+    let buffer = buffer(400, 40);
+    let map: PagedMap<u64, u64> = PagedMap::open(&buffer, "map").unwrap();
+    for key in 0..2000 {
+        map.put(&key, &0).unwrap();
+    }
+    let mut runs = 0;
+    let sum = map.transact(|tx| {
+        runs += 1;
+        let first = map.get_in(tx, &1)?;
+        if runs == 1 {
+            map.transact(|other| map.put_in(other, &1, &7).and(map.put_in(other, &1999, &7)))?;
+        }
+        let sum = (first, map.get_in(tx, &1999)?);
+        assert_eq!(sum.0, sum.1, "of two moments");
+        Ok(sum)
+    });
+    assert_eq!((sum.unwrap(), runs), ((Some(7), Some(7)), 2));
+}
+
 #[test]
 fn it_is_there_again_after_a_kill() {
     let folder = tempfile::tempdir().unwrap();

@@ -63,6 +63,8 @@ pub struct Buffer<M: Medium = Mapped> {
     /// The updates of pages that have not been used since the opening.
     pub(crate) pending: Mutex<HashMap<u64, Vec<Update>>>,
     pub(crate) active: Mutex<Active>,
+    /// The groups of commits that began to change their pages.
+    pub(crate) changes: AtomicU64,
     pub(crate) checkpoint: Mutex<Option<Checkpoint>>,
     pub(crate) horizon: AtomicU64,
     pub(crate) verify_reads: bool,
@@ -109,6 +111,7 @@ impl<M: Medium> Buffer<M> {
             staging: Mutex::new(()),
             pending: Mutex::new(HashMap::new()),
             active: Mutex::new(parts.active),
+            changes: AtomicU64::new(0),
             checkpoint: Mutex::new(None),
             horizon: AtomicU64::new(parts.horizon),
             verify_reads: parts.verify_reads,

@@ -16,6 +16,7 @@
 //! fence: [`Buffer::commit_all`].
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use pmindex_core::Medium;
 use pmindex_core::sync::VersionGuard;
@@ -32,20 +33,25 @@ use crate::view::{Draft, Page};
 
 /// Changes that take effect together or not at all. Dropping it without a commit discards them.
 ///
-/// Transactions are serializable: the outcome is that of some order of the committed ones. Before its
-/// commit a transaction may read several pages in states of different moments; then its commit fails.
+/// Transactions are serializable: the outcome is that of some order of the committed ones. They are also
+/// opaque: all that a transaction has read is of one moment, whether it commits or not. A read that does not
+/// fit the earlier ones fails with [`BufferError::Conflict`], so code between the reads never sees a state
+/// that did not exist.
 #[derive(Debug)]
 pub struct Tx<'b, M: Medium> {
     buffer: &'b Buffer<M>,
     /// The pages that it has read, and their LSNs.
-    reads: Vec<(u64, u64)>,
+    reads: BTreeMap<u64, u64>,
+    /// The buffer's [`changes`](Buffer::changes) when the reads were all current.
+    current_at: u64,
     drafts: BTreeMap<u64, Draft>,
 }
 
 impl<M: Medium> Buffer<M> {
     /// Begins a transaction.
     pub fn begin(&self) -> Tx<'_, M> {
-        Tx { buffer: self, reads: Vec::new(), drafts: BTreeMap::new() }
+        let current_at = self.changes.load(Acquire);
+        Tx { buffer: self, reads: BTreeMap::new(), current_at, drafts: BTreeMap::new() }
     }
 
     /// Commits transactions with one fence for all of them. Returns for each its LSN, or 0 if it changed
@@ -70,8 +76,8 @@ impl<M: Medium> Buffer<M> {
         let mut changed: Vec<(u64, bool)> = Vec::new();
         for tx in &group {
             let of_tx = tx.drafts.iter().filter(|(_, draft)| draft.is_changed());
-            let blind = |page| tx.reads.iter().all(|read| read.0 != page);
-            changed.extend(of_tx.map(|(&page, draft)| (page, draft.fresh && blind(page))));
+            let blind = |page| !tx.reads.contains_key(page);
+            changed.extend(of_tx.map(|(page, draft)| (*page, draft.fresh && blind(page))));
         }
         changed.sort_unstable();
         changed.dedup_by_key(|(page, _)| *page); // not blind, if one of them needs what it has
@@ -104,7 +110,11 @@ impl<M: Medium> Tx<'_, M> {
     /// Reads a page, with the changes of this transaction.
     ///
     /// # Errors
-    /// Those of [`Buffer::read`].
+    /// [`BufferError::Conflict`]: run it again. Also those of [`Buffer::read`].
+    ///
+    /// # Cost
+    /// That of [`Buffer::read`]; if another transaction committed since the last read, also a look at each page
+    /// that this one has read.
     pub fn read<R>(
         &mut self,
         page: u64,
@@ -113,36 +123,63 @@ impl<M: Medium> Tx<'_, M> {
         if let Some(draft) = self.drafts.get(&page) {
             return Ok(read(draft.view()));
         }
-        let found = self.buffer.read_at(page, |_, view| read(view));
-        self.note(page, &found);
-        found.map(|(_, found)| found)
+        self.read_shared(page, read).map(|(_, found)| found)
     }
 
-    /// Notes what was read, even if the page does not exist.
-    fn note<R>(&mut self, page: u64, found: &Result<(u64, R), BufferError>) {
-        let lsn = match found {
+    /// Reads a page, without the changes of this transaction; returns its LSN too.
+    fn read_shared<R>(
+        &mut self,
+        page: u64,
+        mut read: impl FnMut(Page<'_, M>) -> R,
+    ) -> Result<(u64, R), BufferError> {
+        let found = self.buffer.read_at(page, |_, view| read(view));
+        let lsn = match &found {
             Ok((lsn, _)) => *lsn,
-            Err(BufferError::NoPage { .. }) => 0,
-            Err(_) => return,
+            Err(BufferError::NoPage { .. }) => 0, // this is a finding too
+            Err(_) => return found,
         };
-        if self.reads.last() != Some(&(page, lsn)) {
-            self.reads.push((page, lsn));
+        if *self.reads.entry(page).or_insert(lsn) != lsn {
+            return Err(BufferError::Conflict);
         }
+        self.verify_reads()?;
+        found
+    }
+
+    /// Returns [`BufferError::Conflict`] if what was read is not of one moment.
+    ///
+    /// A commit counts itself while it holds the latches of its pages and before it changes them. If the count
+    /// is as it was when the reads were all current, no page has changed since. Otherwise each page is looked at;
+    /// one whose latch a counted commit holds is waited for.
+    fn verify_reads(&mut self) -> Result<(), BufferError> {
+        let changes = self.buffer.changes.load(Acquire); // before the looks
+        if changes != self.current_at {
+            for (&page, &lsn) in &self.reads {
+                let now = match self.buffer.read_at(page, |_, _| ()) {
+                    Ok((now, ())) => now,
+                    Err(BufferError::NoPage { .. }) => 0,
+                    Err(error) => return Err(error),
+                };
+                if now != lsn {
+                    return Err(BufferError::Conflict);
+                }
+            }
+            self.current_at = changes;
+        }
+        Ok(())
     }
 
     /// Returns a private copy of a page, to be changed.
     ///
     /// # Errors
-    /// Those of [`Buffer::read`].
+    /// Those of [`read`](Self::read).
     ///
     /// # Cost
-    /// A copy of the page, the first time.
+    /// That of [`read`](Self::read) and a copy of the page, the first time.
     pub fn write(&mut self, page: u64) -> Result<&mut Draft, BufferError> {
         if !self.drafts.contains_key(&page) {
             let mut words = vec![0; self.buffer.page_words()].into_boxed_slice();
-            let found = self.buffer.read_at(page, |_, view| view.read(0, &mut words));
-            self.note(page, &found);
-            self.drafts.insert(page, Draft::new(words, found?.0, false));
+            let (lsn, ()) = self.read_shared(page, |view| view.read(0, &mut words))?;
+            self.drafts.insert(page, Draft::new(words, lsn, false));
         }
         self.drafts.get_mut(&page).ok_or(BufferError::NoPage { page })
     }
@@ -226,7 +263,7 @@ impl<M: Medium> Latched<'_, M> {
 
     /// Returns `true` if what a transaction read is unchanged; then marks its pages as changed.
     fn accept(&mut self, tx: &Tx<'_, M>) -> Result<bool, BufferError> {
-        for &(page, lsn) in &tx.reads {
+        for (&page, &lsn) in &tx.reads {
             let same = match self.pages.get(&page) {
                 Some(held) => !held.changed && held.lsn == lsn,
                 None => self.is_still(page, lsn)?,
@@ -345,6 +382,7 @@ impl<M: Medium> Committing<'_, M> {
     fn change(&self, latched: &Latched<'_, M>, too_early: bool) -> Result<(), BufferError> {
         let buffer = self.buffer;
         let pm = buffer.pool.pm();
+        buffer.changes.fetch_add(1, AcqRel); // the latches are held
         for Part { page, lsn, runs, fresh } in &self.parts {
             let held = latched.pages.get(page).and_then(|held| held.place);
             let Some(place) = held else { continue };

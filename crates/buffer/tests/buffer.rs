@@ -3,6 +3,8 @@
 
 #[path = "parts/costs.rs"]
 mod costs;
+#[path = "parts/opacity.rs"]
+mod opacity;
 #[path = "subject/pages.rs"]
 mod pages;
 #[path = "subject/pool_disk.rs"]

@@ -57,7 +57,8 @@ fn value(key: u64, len: u8) -> Vec<u8> {
 /// The length of a value of this key.
 fn length(key: u64, bytes: &[u8], moved: bool) -> Result<u8, Fault> {
     let len = bytes.len() as u8;
-    let whole = (0..KEYS).any(|from| bytes == value(from, len) && (moved || from == key));
+    let whole =
+        len > 0 && (0..KEYS).any(|from| bytes == value(from, len) && (moved || from == key));
     if whole { Ok(len) } else { Err(Fault::new(format!("key {key} has a wrong value {bytes:?}"))) }
 }
 
@@ -106,6 +107,11 @@ impl Tree {
                 .transact(|tx| {
                     let moved = map.remove_in(tx, &from)?;
                     if let Some(bytes) = &moved {
+                        // What a transaction reads is whole, even if it will not commit.
+                        if length(from, bytes, true).is_err() {
+                            let what = "a transaction reads what was never written";
+                            return Err(PagedError::Corrupt { page: 0, what });
+                        }
                         map.put_in(tx, &to, bytes)?;
                     }
                     Ok(moved)
@@ -223,9 +229,9 @@ impl CrashSubject for Tree {
     fn ops_for(threads: usize) -> BoxedStrategy<Op> {
         let key = || 0..KEYS;
         let one = prop_oneof![
-            12 => (key(), 0..24u8).prop_map(|(key, len)| Op::Put(key, len)),
-            3 => (key(), 0..24u8).prop_map(|(key, len)| Op::Insert(key, len)),
-            2 => (key(), 0..24u8).prop_map(|(key, len)| Op::TryInsert(key, len)),
+            12 => (key(), 1..24u8).prop_map(|(key, len)| Op::Put(key, len)),
+            3 => (key(), 1..24u8).prop_map(|(key, len)| Op::Insert(key, len)),
+            2 => (key(), 1..24u8).prop_map(|(key, len)| Op::TryInsert(key, len)),
             4 => key().prop_map(Op::Remove),
             3 => (key(), key()).prop_map(|(from, to)| Op::Move(from, to)),
             3 => key().prop_map(Op::Get),

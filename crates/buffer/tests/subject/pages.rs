@@ -83,8 +83,10 @@ pub(crate) enum Op {
     Renew(u64, u64),
     /// The first cell of one page plus one becomes the last cell of another.
     Add(u64, u64),
-    /// The first and last cells of two pages, at one moment.
+    /// The first and last cells of two pages, at one moment: by a transaction that commits.
     Both(u64, u64),
+    /// The same by a transaction that is dropped: what it has read is of one moment too.
+    Glance(u64, u64),
     Get(u64),
     Checkpoint,
     /// A slice of a checkpoint.
@@ -157,6 +159,11 @@ fn first_cell(tx: &mut Tx<'_, Traced>, page: u64, cell: usize) -> Result<u64, Bu
         Err(BufferError::NoPage { .. }) => Ok(0),
         other => other,
     }
+}
+
+fn cells_of_both(tx: &mut Tx<'_, Traced>, one: u64, other: u64) -> Result<Vec<u64>, BufferError> {
+    let cells = [(one, 0), (one, 2), (other, 0), (other, 2)];
+    cells.iter().map(|&(page, cell)| first_cell(tx, page, cell)).collect()
 }
 
 fn get(buffer: &Buffer<Traced>, page: u64) -> Result<Option<Cells>, Fault> {
@@ -233,11 +240,16 @@ impl<const MUTANT: usize, const PARTITIONS: u32> Pages<MUTANT, PARTITIONS> {
                 return Ok(Ret::Read(vec![read]));
             }
             &Op::Both(one, other) => {
-                let read = transact(buffer, |tx| {
-                    let cells = [(one, 0), (one, 2), (other, 0), (other, 2)];
-                    cells.iter().map(|&(page, cell)| first_cell(tx, page, cell)).collect()
-                })?;
-                return Ok(Ret::Read(read));
+                return Ok(Ret::Read(transact(buffer, |tx| cells_of_both(tx, one, other))?));
+            }
+            &Op::Glance(one, other) => {
+                for _ in 0..1000 {
+                    match cells_of_both(&mut buffer.begin(), one, other) {
+                        Ok(read) => return Ok(Ret::Read(read)),
+                        Err(error) => again(buffer.pool().pm(), error)?,
+                    }
+                }
+                return Err(Fault::new("pages are never read together"));
             }
             &Op::Get(page) => return Ok(Ret::Got(get(buffer, page)?)),
             Op::Checkpoint => buffer.checkpoint()?,
@@ -353,7 +365,7 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
                 model.entry(to).or_default()[2] = read + 1;
                 return Ret::Read(vec![read]);
             }
-            &Op::Both(one, other) => {
+            &(Op::Both(one, other) | Op::Glance(one, other)) => {
                 let cells = [(one, 0), (one, 2), (other, 0), (other, 2)];
                 return Ret::Read(cells.map(|(page, at)| cell(model, page, at)).to_vec());
             }
@@ -414,6 +426,7 @@ fn ops_for(threads: usize) -> BoxedStrategy<Op> {
         1 => (page(), 1..200u64).prop_map(|(page, value)| Op::Renew(page, value)),
         4 => (page(), page()).prop_map(|(from, to)| Op::Add(from, to)),
         3 => (page(), page()).prop_map(|(one, other)| Op::Both(one, other)),
+        2 => (page(), page()).prop_map(|(one, other)| Op::Glance(one, other)),
         4 => page().prop_map(Op::Get),
         2 => Just(Op::Checkpoint),
         2 => Just(Op::Slice),
@@ -504,6 +517,18 @@ fn directed() -> Vec<Plan<Op>> {
             threads: vec![
                 vec![Op::Add(1, 2), Op::Change(vec![(1, 0, 11)]), Op::Both(1, 2)],
                 vec![Op::Add(2, 1), Op::Change(vec![(2, 0, 21)]), Op::Both(2, 1)],
+            ],
+            tail: gets(),
+        },
+        // A transaction that reads two pages while others change both.
+        Plan {
+            setup: vec![Op::Change(vec![(1, 0, 10), (2, 0, 20)])],
+            threads: vec![
+                vec![Op::Glance(1, 2), Op::Glance(2, 1)],
+                vec![
+                    Op::Change(vec![(1, 0, 11), (2, 0, 21)]),
+                    Op::Change(vec![(1, 0, 12), (2, 0, 22)]),
+                ],
             ],
             tail: gets(),
         },
