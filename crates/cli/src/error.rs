@@ -64,11 +64,11 @@ pub(crate) enum CliError {
     /// Acknowledged writes were lost, or unwritten records appeared.
     #[error("after the kill, the pool does not hold exactly the acknowledged writes")]
     Lost,
-    /// A key is missing.
-    #[error("the index has no key {key:?}")]
+    /// Keys are missing.
+    #[error("the index has no key {}", keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(", "))]
     NoKey {
-        /// The key that was given.
-        key: String,
+        /// Those that were given and are missing.
+        keys: Vec<String>,
     },
     /// The pool has no index of this name, or none at all.
     #[error("the pool has no index{}", name.as_ref().map_or_else(String::new, |n| format!(" named {n:?}")))]

@@ -68,6 +68,15 @@ fn records_come_back_from_another_process() {
     assert_eq!(stdout(&del("fig")), "removed fig\n");
     assert_eq!(del("fig").status.code(), Some(1));
     assert!(fails(line("get", &pool, &["fig"])).contains("no key \"fig\""));
+
+    // Several at once: those that exist are removed, those that are missing are named.
+    let keys = ["apple", "fig", "pear", "plum", "--durability", "process"];
+    let several = pmindex(line("del", &pool, &keys));
+    assert_eq!(stdout(&several), "removed apple\nremoved pear\n");
+    let error = String::from_utf8_lossy(&several.stderr).into_owned();
+    assert!(error.contains("no key \"fig\", \"plum\""), "{error}");
+    assert_eq!(several.status.code(), Some(1));
+    assert_eq!(works(line("scan", &pool, &[])), "");
 }
 
 #[test]

@@ -57,14 +57,15 @@ pub(crate) struct PutArgs {
 
 /// What to remove.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  pmindex del my.pool apple\n\n\
-    The exit code is 1 if the key is missing.")]
+#[command(after_help = "Examples:\n  pmindex del my.pool apple\n  \
+    pmindex del my.pool apple pear plum\n\n\
+    Each removal is durable by itself. The exit code is 1 if a key is missing; the others are removed.")]
 pub(crate) struct DelArgs {
     #[command(flatten)]
     which: IndexArgs,
-    /// The key
-    #[arg(allow_negative_numbers = true)]
-    key: String,
+    /// The keys
+    #[arg(value_name = "KEY", required = true, allow_negative_numbers = true)]
+    keys: Vec<String>,
     #[command(flatten)]
     medium: MediumArgs,
     /// Print JSON instead of text
@@ -110,7 +111,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), CliError> {
     } else if let Some(value) = &value {
         output::print(&format!("{value}\n"))?;
     }
-    value.map(|_| ()).ok_or(CliError::NoKey { key: args.key.clone() })
+    value.map(|_| ()).ok_or(CliError::NoKey { keys: vec![args.key.clone()] })
 }
 
 /// Adds or replaces a record.
@@ -126,20 +127,24 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Removes a record.
+/// Removes records.
 pub(crate) fn del(args: &DelArgs) -> Result<(), CliError> {
     let (pool, index) = open::index_to_write(&args.which, args.medium, None)?;
-    let value = index.del(&args.key)?;
-    open::close(pool, index)?;
-    if args.json {
-        output::print(&format!(
-            "{}\n",
-            json!({ "key": args.key, "found": value.is_some(), "value": value })
-        ))?;
-    } else if value.is_some() {
-        output::print(&format!("removed {}\n", args.key))?;
+    let mut missing = Vec::new();
+    for key in &args.keys {
+        let value = index.del(key)?;
+        if args.json {
+            let found = value.is_some();
+            output::print(&format!("{}\n", json!({ "key": key, "found": found, "value": value })))?;
+        } else if value.is_some() {
+            output::print(&format!("removed {key}\n"))?;
+        }
+        if value.is_none() {
+            missing.push(key.clone());
+        }
     }
-    value.map(|_| ()).ok_or(CliError::NoKey { key: args.key.clone() })
+    open::close(pool, index)?;
+    if missing.is_empty() { Ok(()) } else { Err(CliError::NoKey { keys: missing }) }
 }
 
 /// Lists records in key order.
