@@ -50,6 +50,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batch;
 mod buffer;
 mod checksum;
 mod disk;
@@ -63,6 +64,7 @@ mod reader;
 #[cfg(feature = "sim")]
 pub mod sim;
 
+pub use batch::{Batch, Record};
 pub use buffer::Buffer;
 pub use disk::Disk;
 pub use error::LogError;
@@ -70,5 +72,5 @@ pub use file::{FileDisk, SyncMethod};
 pub use group::{Abandoned, Group};
 pub use hold::Hold;
 pub use layout::{LogId, Lsn};
-pub use log::{Batch, Log, LogOptions, Peeked, peek};
+pub use log::{Log, LogOptions, Peeked, peek};
 pub use reader::Reader;

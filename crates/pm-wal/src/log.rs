@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::batch::Batch;
 use crate::buffer::Buffer;
 use crate::disk::Disk;
 use crate::error::LogError;
@@ -54,7 +55,7 @@ pub struct Log {
     began: u64,
     wait: Duration,
     /// Held while a batch is written.
-    writer: Mutex<Buffer>,
+    writer: Mutex<()>,
     /// Held while a head is written; taken before `state`.
     heads: Mutex<Heads>,
     state: Mutex<State>,
@@ -80,39 +81,6 @@ struct State {
     /// The space before it may be reused.
     horizon: u64,
     lost: Option<LogError>,
-}
-
-/// Records that are written together.
-#[derive(Debug, Default)]
-pub struct Batch {
-    bytes: Vec<u8>,
-    count: u32,
-}
-
-impl Batch {
-    /// Adds a record, made of the parts one after another; returns its offset in the batch.
-    pub fn push(&mut self, parts: &[&[u8]]) -> u64 {
-        let at = self.bytes.len() as u64;
-        let len = parts.iter().map(|part| part.len()).sum::<usize>() as u32;
-        self.bytes.extend_from_slice(&len.to_le_bytes());
-        for part in parts {
-            self.bytes.extend_from_slice(part);
-        }
-        self.count += 1;
-        at
-    }
-
-    /// Removes all records; the memory is kept for the next ones.
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.count = 0;
-    }
-
-    /// Returns the bytes of the records so far, their headers included.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes.len() as u64
-    }
 }
 
 /// The contents of a log's heads.
@@ -312,7 +280,7 @@ impl Log {
         }
         let join =
             |batch: &mut Batch| (batch.bytes() + bytes <= most).then(|| batch.push(&[record]));
-        let (place, lsn) = self.appends.commit(join, |batch| self.write(&batch))?;
+        let (place, lsn) = self.appends.commit(join, |mut batch| self.write(&mut batch))?;
         Ok(Lsn { offset: lsn.offset + BATCH_HEADER as u64 + place, ..lsn })
     }
 
@@ -320,25 +288,19 @@ impl Log {
     ///
     /// # Errors
     /// [`LogError::TooLarge`], `Full`, `Lost`.
-    pub fn write(&self, batch: &Batch) -> Result<Lsn, LogError> {
+    pub fn write(&self, batch: &mut Batch) -> Result<Lsn, LogError> {
         let (records, most) = (batch.bytes(), self.most());
         if records > most {
             return Err(LogError::TooLarge { bytes: records, most });
         }
-        let mut buffer = self.writer.lock();
-        let bytes = self.shape.batch_bytes(records);
-        let (before, offset) = self.find_room(bytes)?;
-        let generation = self.id.generation;
-        let (len, count) = (records as u32, batch.count);
-        buffer.grow(bytes as usize);
-        let block = &mut buffer.as_mut_slice()[..bytes as usize];
-        block[BATCH_HEADER..BATCH_HEADER + len as usize].copy_from_slice(&batch.bytes);
-        BatchHeader { generation, offset, before, len, count }.seal(&self.id, block);
+        let _writer = self.writer.lock();
+        let (before, offset) = self.find_room(self.shape.batch_bytes(records))?;
+        let blocks = batch.seal(&self.shape, &self.id, before, offset);
         // L3, durable before: the tail, which acknowledges all records.
-        let written = self.disk.write_durably(self.shape.place(offset), block);
+        let written = self.disk.write_durably(self.shape.place(offset), blocks);
         self.check("writing a batch", written)?;
-        self.state.lock().tail = offset + bytes;
-        Ok(Lsn { generation, offset })
+        self.state.lock().tail = offset + blocks.len() as u64;
+        Ok(Lsn { generation: self.id.generation, offset })
     }
 
     /// Returns where the last batch ends and where one of `bytes` bytes goes, when there is room for it.

@@ -139,7 +139,7 @@ fn records_of_any_length_fit_up_to_half_of_the_space() {
     let mut batch = Batch::default();
     batch.push(&[b"one", b" record"]);
     batch.push(&[b"another"]);
-    log.write(&batch).unwrap();
+    log.write(&mut batch).unwrap();
     assert_eq!(read(&disk, ID).unwrap(), [b"one record".to_vec(), b"another".to_vec()]);
 }
 

@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 
 use crate::alloc::PAGE;
-use crate::checksum::checksum;
+use crate::checksum::checksums;
 
 /// Pages of a group.
 const GROUP: u64 = PAGE / 8;
@@ -43,10 +43,17 @@ pub(crate) fn held(stored: u64) -> u64 {
     stored / STORED * GROUP_BYTES + rest
 }
 
-/// Computes the checksum of the page at this offset of the pool: never 0, and different at each place.
+/// The number of pages whose checksums are computed at once.
+const ABREAST: usize = 4;
+
+/// Computes the checksums of the pages at these offsets of the pool: never 0, and different at each place.
+fn sums<const N: usize>(offsets: [u64; N], pages: [&[u8]; N]) -> [u64; N] {
+    checksums(offsets, pages.map(|page| page.as_chunks().0)).map(|sum| sum.max(1))
+}
+
 fn sum(offset: u64, page: &[u8]) -> u64 {
-    let words = page.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
-    checksum(offset, words).max(1)
+    let [sum] = sums([offset], [page]);
+    sum
 }
 
 /// Returns `true` if a page agrees with its checksum.
@@ -71,13 +78,25 @@ impl Sums {
         self.all.extend(stored.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)));
     }
 
-    /// Updates the checksum of a page that is written at this offset of the pool.
-    pub(super) fn note(&mut self, offset: u64, page: &[u8]) {
+    /// Updates the checksums of pages that are written at these offsets of the pool; `bytes` has them, one after
+    /// another.
+    pub(super) fn note(&mut self, offsets: &[u64], bytes: &[u8]) {
+        let pages = bytes.as_chunks::<{ PAGE as usize }>().0;
+        let (some, rest) = offsets.as_chunks::<ABREAST>();
+        let (of_some, of_rest) = pages.split_at(some.len() * ABREAST);
+        for (offsets, pages) in some.iter().zip(of_some.as_chunks::<ABREAST>().0) {
+            let found = sums(*offsets, pages.each_ref().map(|page| &page[..]));
+            offsets.iter().zip(found).for_each(|(&offset, sum)| self.set(offset, sum));
+        }
+        rest.iter().zip(of_rest).for_each(|(&offset, page)| self.set(offset, sum(offset, page)));
+    }
+
+    fn set(&mut self, offset: u64, sum: u64) {
         let at = (offset / PAGE) as usize;
         if at >= self.all.len() {
             self.all.resize((at + 1).next_multiple_of(GROUP as usize), 0);
         }
-        self.all[at] = sum(offset, page);
+        self.all[at] = sum;
         self.changed.insert(offset / GROUP_BYTES * GROUP_BYTES);
     }
 

@@ -88,6 +88,8 @@ pub(crate) struct Journal {
     undo: Undo,
     pub(super) tally: Tally,
     fences: Group<Vec<usize>, (), Refused>,
+    /// The memory of the batch that is written; one thread at a time uses it.
+    batch: Mutex<Batch>,
     /// Held while the file is synchronised: the kernel reports a failed write-back once.
     syncing: Mutex<()>,
     checkpoints: AtomicU64,
@@ -169,6 +171,7 @@ impl Journal {
             undo: Undo::default(),
             tally: Tally::default(),
             fences: Group::default(),
+            batch: Mutex::default(),
             syncing: Mutex::default(),
             checkpoints: AtomicU64::new(0),
             poisoned: AtomicBool::new(false),
@@ -291,11 +294,12 @@ impl Journal {
         lines.sort_unstable();
         lines.dedup();
         let most = (self.log.most() - 16) as usize / (LINE + 16);
+        let mut batch = self.batch.lock();
         for lines in lines.chunks(most) {
             if self.is_poisoned() {
                 return Err(Refused);
             }
-            let batch = self.copy(lines);
+            self.copy(lines, &mut batch);
             // A batch that does not fit at the end of the space leaves up to its own size unused there.
             if self.log.used() + 2 * self.log.space_of(&batch) > self.log.capacity() / 2 {
                 self.want_checkpoint();
@@ -303,7 +307,8 @@ impl Journal {
             self.tell(JournalMoment::Writing);
             self.tally.round(lines.len() as u64, batch.bytes());
             let written = self.allow().map_err(|e| e.to_string());
-            let written = written.and_then(|()| self.log.write(&batch).map_err(|e| e.to_string()));
+            let written =
+                written.and_then(|()| self.log.write(&mut batch).map_err(|e| e.to_string()));
             self.tell(JournalMoment::Written);
             if let Err(why) = written {
                 self.lose(&format!("writing to the journal: {why}"));
@@ -313,16 +318,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes a batch with one record, the copies of these lines.
-    fn copy(&self, lines: &[usize]) -> Batch {
-        let mut record = Vec::with_capacity(lines.len() * (LINE + 8));
+    /// Makes `batch` one of a single record, the copies of these lines.
+    fn copy(&self, lines: &[usize], batch: &mut Batch) {
+        batch.clear();
+        let mut record = batch.record();
         let mut writer = LineWriter::new(&mut record);
         self.cutter
             .mapping()
             .lines_at(lines.iter().copied(), |offset, words| writer.push(offset, &words));
-        let mut batch = Batch::default();
-        batch.push(&[&record]);
-        batch
+        record.end();
     }
 
     /// Synchronises the file, after which the log needs no earlier records.

@@ -46,6 +46,8 @@
 //! which state of the pool the twin holds. A twin in the making has the twin's name with `.new` behind it,
 //! and is never read.
 
+use pmindex_wal::Record;
+
 use crate::alloc::PAGE;
 use crate::line::LINE;
 
@@ -58,7 +60,7 @@ const RUN: u64 = (1 << 16) - 1;
 /// The bit of a sparse line in its first word.
 const SPARSE: u64 = 1 << 63;
 /// The largest number of words other than zero of a sparse line: it takes no more space than in a run.
-const MOST_SPARSE: u32 = 6;
+const MOST_SPARSE: usize = 6;
 
 /// Makes a stamp that differs from the one in the word at `CHECKPOINT`, which an earlier journal left.
 pub(crate) fn new_stamp(random: u64, word: u64) -> u64 {
@@ -73,42 +75,45 @@ pub(crate) fn checkpoint_in(word: u64, stamp: u64) -> u64 {
 }
 
 /// Appends lines to a record.
-pub(super) struct LineWriter<'r> {
-    record: &'r mut Vec<u8>,
+pub(super) struct LineWriter<'r, 'b> {
+    record: &'r mut Record<'b>,
     /// The place in the record of the last run's first word, the run's first line, and its number of lines.
     run: Option<(usize, u64, u64)>,
 }
 
-impl<'r> LineWriter<'r> {
+impl<'r, 'b> LineWriter<'r, 'b> {
     /// Appends to `record`, which has whole parts.
-    pub(super) fn new(record: &'r mut Vec<u8>) -> Self {
+    pub(super) fn new(record: &'r mut Record<'b>) -> Self {
         Self { record, run: None }
     }
 
     /// Appends the line at this offset.
     pub(super) fn push(&mut self, offset: u64, words: &[u64; 8]) {
         let line = offset / LINE as u64;
-        let mask = words.iter().rev().fold(0, |mask, &word| mask << 1 | u64::from(word != 0));
-        if mask.count_ones() <= MOST_SPARSE {
+        // The words other than zero, behind a place for the first word.
+        let (mut mask, mut count, mut sparse) = (0, 0, [0; 9]);
+        for (i, &word) in words.iter().enumerate() {
+            sparse[count + 1] = word;
+            count += usize::from(word != 0);
+            mask |= u64::from(word != 0) << i;
+        }
+        if count <= MOST_SPARSE {
             self.run = None;
-            self.record.extend_from_slice(&(SPARSE | line << 16 | mask).to_le_bytes());
-            for word in words.iter().filter(|&&word| word != 0) {
-                self.record.extend_from_slice(&word.to_le_bytes());
-            }
+            sparse[0] = SPARSE | line << 16 | mask;
+            self.record.extend_words(&sparse, 1 + count);
             return;
         }
-        let (at, first, count) = match self.run {
-            Some((at, first, count)) if first + count == line && count < RUN => {
-                (at, first, count + 1)
+        match &mut self.run {
+            Some((at, first, count)) if *first + *count == line && *count < RUN => {
+                *count += 1;
+                self.record.set(*at, &(*first << 16 | *count).to_le_bytes());
             }
-            _ => {
-                self.record.extend_from_slice(&[0; 8]);
-                (self.record.len() - 8, line, 1)
+            run => {
+                *run = Some((self.record.len(), line, 1));
+                self.record.extend(&(line << 16 | 1).to_le_bytes());
             }
-        };
-        self.run = Some((at, first, count));
-        self.record[at..at + 8].copy_from_slice(&(first << 16 | count).to_le_bytes());
-        self.record.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
+        }
+        self.record.extend_words(words, 8);
     }
 }
 
@@ -141,12 +146,15 @@ pub(crate) fn lines_in(record: &[u8]) -> Option<Vec<(u64, [u8; LINE])>> {
 
 #[cfg(test)]
 mod tests {
+    use pmindex_wal::Batch;
+
     use super::*;
 
     #[test]
     fn what_is_written_is_read_whatever_words_are_zero() {
         for seed in 0..200u64 {
-            let (mut record, mut expected) = (Vec::new(), Vec::new());
+            let (mut batch, mut expected) = (Batch::default(), Vec::new());
+            let mut record = batch.record();
             let mut writer = LineWriter::new(&mut record);
             let (mut offset, mut random) = (0, seed);
             for _ in 0..seed {
@@ -161,7 +169,8 @@ mod tests {
                 writer.push(offset, &words);
                 expected.push((offset, words.map(u64::to_le_bytes)));
             }
-            let found = lines_in(&record).unwrap();
+            let record = record.as_slice();
+            let found = lines_in(record).unwrap();
             assert_eq!(found.len(), expected.len(), "seed {seed}");
             for (found, expected) in found.iter().zip(&expected) {
                 assert_eq!((found.0, &found.1[..]), (expected.0, expected.1.as_flattened()));
@@ -175,7 +184,8 @@ mod tests {
 
     #[test]
     fn neighbours_are_a_run_and_zeros_take_no_space() {
-        let mut record = Vec::new();
+        let mut batch = Batch::default();
+        let mut record = batch.record();
         let mut writer = LineWriter::new(&mut record);
         (0..3).for_each(|line| writer.push(line * 64, &[9; 8]));
         writer.push(192, &[0; 8]);

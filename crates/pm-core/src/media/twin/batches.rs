@@ -54,7 +54,10 @@ impl Twin {
                 // A line that was fenced often is one line.
                 core::mem::swap(&mut state.pending, &mut copies.addresses);
                 state.gathered = copies.len();
-                MutexGuard::unlocked(&mut state, || copies.sort(&self.mapping));
+                MutexGuard::unlocked(&mut state, || {
+                    let _work = self.work.lock();
+                    copies.sort(&self.mapping);
+                });
                 state.gathered = copies.len();
             } else if is_due {
                 self.write.wait(&mut state);
@@ -73,7 +76,10 @@ impl Twin {
             if copies.left() <= FEW {
                 break;
             }
-            MutexGuard::unlocked(state, || copies.make(&self.mapping, &self.dirty));
+            MutexGuard::unlocked(state, || {
+                let _work = self.work.lock();
+                copies.make(&self.mapping, &self.dirty);
+            });
         }
         // Under the lock, so that the batch ends at one moment.
         copies.addresses.append(&mut state.pending);
@@ -93,7 +99,7 @@ impl Twin {
             let written = MutexGuard::unlocked(&mut state, || {
                 self.tell(JournalMoment::Writing);
                 self.tally.round(copies.lines as u64, copies.batch.bytes());
-                let written = self.log.write(&copies.batch).map(|_| {
+                let written = self.log.write(&mut copies.batch).map(|_| {
                     self.tell(JournalMoment::Written);
                     self.log.used()
                 });

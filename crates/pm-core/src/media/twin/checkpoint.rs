@@ -16,6 +16,8 @@ use super::{Over, State, Twin};
 const PASSES: u32 = 4;
 /// The number of pages that are copied before they are written.
 const CHUNK: usize = 1024;
+/// The number of pages that are copied before another thread of the twin may have the processor.
+const SLICE: usize = 64;
 const PAGE_BYTES: usize = PAGE as usize;
 
 /// The way pages are copied to the base.
@@ -116,27 +118,22 @@ impl Twin {
         let (mut pages, mut bytes) = (pages.peekable(), Vec::with_capacity(CHUNK * PAGE_BYTES));
         let mut sums = self.sums.lock();
         while pages.peek().is_some() {
-            let (mut runs, mut next) = (Vec::<(u64, usize)>::new(), None);
+            let mut copied = Vec::with_capacity(CHUNK);
             bytes.clear();
-            for page in pages.by_ref().take(CHUNK) {
-                let start = bytes.len();
-                let mut any = 0;
-                self.mapping.lines_from(page, PAGE_BYTES, |_, words| {
-                    any |= words.iter().fold(0, |any, word| any | word);
-                    bytes.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
-                });
-                if how == How::Anew && any == 0 {
-                    bytes.truncate(start);
-                    continue;
-                }
-                sums.note(page, &bytes[start..]);
-                match runs.last_mut() {
-                    Some(run) if next == Some(page) && !page.is_multiple_of(GROUP_BYTES) => {
-                        run.1 = bytes.len();
+            let mut chunk = pages.by_ref().take(CHUNK).peekable();
+            while chunk.peek().is_some() {
+                let work = self.work.lock();
+                let slice = copied.len();
+                for page in chunk.by_ref().take(SLICE) {
+                    let any = self.copy_page(page, &mut bytes);
+                    if any || how != How::Anew {
+                        copied.push(page);
+                    } else {
+                        bytes.truncate(copied.len() * PAGE_BYTES);
                     }
-                    _ => runs.push((page, bytes.len())),
                 }
-                next = Some(page + PAGE);
+                sums.note(&copied[slice..], &bytes[slice * PAGE_BYTES..]);
+                MutexGuard::unlock_fair(work); // a thread that waits is next
             }
             let mark = {
                 let state = self.state.lock();
@@ -148,10 +145,11 @@ impl Twin {
             if how == How::Logged {
                 self.await_durable(mark)?; // K2, durable before: K3
             }
-            let mut start = 0;
-            for (offset, end) in runs {
-                self.write_base(place_of(offset), &bytes[start..end])?;
-                start = end;
+            let mut rest = &bytes[..];
+            for run in copied.chunk_by(|&page, &next| is_behind(next, page)) {
+                let (run_bytes, after) = rest.split_at(run.len() * PAGE_BYTES);
+                self.write_base(place_of(run[0]), run_bytes)?;
+                rest = after;
             }
         }
         // Nothing must be durable before: where pages are newer than their checksums, the log has their
@@ -159,9 +157,24 @@ impl Twin {
         sums.take_changed().try_for_each(|(place, stored)| self.write_base(place, &stored))
     }
 
+    /// Appends a copy of a page to `bytes`; returns `false` if it is all zero.
+    fn copy_page(&self, page: u64, bytes: &mut Vec<u8>) -> bool {
+        let mut any = 0;
+        self.mapping.lines_from(page, PAGE_BYTES, |_, words| {
+            any |= words.iter().fold(0, |any, word| any | word);
+            bytes.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
+        });
+        any != 0
+    }
+
     fn write_base(&self, place: u64, bytes: &[u8]) -> Result<(), Over> {
         self.check("writing to the base", self.base.write(place, bytes))?;
         self.tell(JournalMoment::Copied);
         Ok(())
     }
+}
+
+/// Returns `true` if the page `next` is behind the page `page` in the base.
+fn is_behind(next: u64, page: u64) -> bool {
+    next == page + PAGE && !next.is_multiple_of(GROUP_BYTES)
 }

@@ -18,7 +18,6 @@ pub(super) struct Copies {
     set: LineSet,
     /// The pages of the lines that were copied last.
     pages: PageSet,
-    record: Vec<u8>,
     pub(super) batch: Batch,
     /// The number of lines in the batch.
     pub(super) lines: usize,
@@ -56,10 +55,10 @@ impl Copies {
     /// their pages.
     pub(super) fn make(&mut self, mapping: &Mapping, dirty: &Mutex<PageSet>) {
         self.sort(mapping);
-        let Self { set, pages, record, batch, lines, .. } = self;
+        let Self { set, pages, batch, lines, .. } = self;
         *lines += set.len();
-        record.clear();
-        let mut writer = LineWriter::new(record);
+        let mut record = batch.record();
+        let mut writer = LineWriter::new(&mut record);
         set.drain(
             pages,
             |offset| mapping.prefetch(offset),
@@ -70,7 +69,7 @@ impl Copies {
             },
         );
         if !record.is_empty() {
-            batch.push(&[record]);
+            record.end();
         }
         dirty.lock().add_all(&core::mem::take(pages));
     }

@@ -7,7 +7,8 @@
 //! and nothing of what was stored later. Persistent memory could hold these lines after a power failure at that
 //! moment, since it may keep any line that was stored to and not fenced yet. One thread makes all copies, and
 //! another one writes the batches to the log, in their order, while the next one is made: so later copies of a
-//! line are later in the log.
+//! line are later in the log. Of the threads that copy, one works at a time, so the twin keeps one processor busy
+//! at most, and the others stay with those that write to the pool.
 //!
 //! A line that is fenced often is copied once per batch, and by a thread that no caller waits for: a fence costs a
 //! lock and a word for each line.
@@ -45,9 +46,8 @@
 //! later success would mean anything. [`Pool::sync`](crate::Pool::sync) fails from then on; the pool in
 //! memory continues, as in mode `Process`; the twin keeps its state. The same happens if the disk takes
 //! nothing for so long that there is no room and the wait for it is over: `wait` for each fence until one
-//! gives up. The copies of a batch take at most a sixteenth of the log and `LIMIT` bytes; there are two batches,
-//! and a copy in the log's own memory of the one that is written. The set of lines takes 8 bytes for each page of
-//! the pool, twice.
+//! gives up. The copies of a batch take at most a sixteenth of the log and `LIMIT` bytes; there are two batches.
+//! The set of lines takes 8 bytes for each page of the pool, twice.
 
 mod batches;
 mod checkpoint;
@@ -138,6 +138,9 @@ pub(crate) struct Twin {
     data: Vec<Range<u64>>,
     /// Locked by the thread that writes the base.
     sums: Mutex<Sums>,
+    /// Held by the thread that collects or copies: while it does, the twin takes one processor, and leaves the
+    /// others to those that write to the pool. Taken before any lock but `sums`.
+    work: Mutex<()>,
     times: TwinTimes,
     /// The largest number of lines of a batch.
     limit: usize,
@@ -242,6 +245,7 @@ impl Twin {
             base,
             data,
             sums: Mutex::new(sums),
+            work: Mutex::default(),
             times,
             limit,
             step: SORTED.min(limit / 4).max(1),
