@@ -19,6 +19,10 @@ const CHUNK: usize = 1024;
 /// The number of pages that are copied before another thread of the twin may have the processor.
 const SLICE: usize = 64;
 const PAGE_BYTES: usize = PAGE as usize;
+/// The sixteenths of the log with which a checkpoint begins, and with which fences wait until it is over. A
+/// writer is held up if it fills the space between them while a checkpoint is in progress.
+const DUE: u64 = 6;
+const TIGHT: u64 = 11;
 
 /// The way pages are copied to the base.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,8 +66,9 @@ impl Twin {
     /// Records that `used` bytes of the log are used.
     pub(super) fn note_used(&self, state: &mut State, used: u64) {
         let capacity = self.log.capacity();
-        state.tight = used > capacity / 8 * 5;
-        if used > capacity / 2 && state.whole {
+        let sixteenths = |count| capacity / 16 * count;
+        state.tight = used > sixteenths(TIGHT);
+        if used > sixteenths(DUE) && state.whole {
             state.wanted = state.wanted.max(state.begun + 1);
             self.copy.notify_one();
         }

@@ -27,7 +27,7 @@
 //!       up to the moment of its copy, before it
 //! B4    the twin gets its name                                sync() returns
 //!
-//! checkpoint (when half of the log is used, by a thread of its own; closing)
+//! checkpoint (when six sixteenths of the log are used, by a thread of its own; closing)
 //! K1    the tail of the log; the pages fenced since the       -
 //!       last checkpoint
 //! K2    the log, up to the moment of a page's copy            the write of that page (K3)
@@ -35,10 +35,10 @@
 //! K4    the log's horizon is that tail                        reuse of the log's space
 //! ```
 //!
-//! A checkpoint writes to the log, in K2, although it is to make room there. So fences wait when five eighths
-//! of the log are used, until the checkpoint is over. No more lines are added, and the rest has room for what
-//! was fenced by then: the batch that used more than five eighths, the one whose copies are made, the lines that
-//! are pending, and the end of the space that a batch does not fit in, each at most a sixteenth.
+//! A checkpoint writes to the log, in K2, although it is to make room there. So fences wait when eleven
+//! sixteenths of the log are used, until the checkpoint is over. No more lines are added, and the rest has room
+//! for what was fenced by then: the batch that used more than these, the one whose copies are made, the lines
+//! that are pending, and the end of the space that a batch does not fit in, each at most a sixteenth.
 //!
 //! # A disk that fails, or stalls
 //!
@@ -223,7 +223,7 @@ pub struct TwinState {
 ///
 /// Threads that write to the pool come first: where all processors are busy, a thread of the twin at the same
 /// priority takes whole time slices from them. Fences may wait for the batch, but not for the checkpoint until
-/// five eighths of the log are used, so the checkpoint comes last.
+/// the log is nearly full, so the checkpoint comes last.
 type Work = (&'static str, i32, fn(&Twin));
 
 /// Ends every wait: the twin is lost, or the pool is closing.
