@@ -1,11 +1,14 @@
 //! PACTree: which types, and where its persistence steps are.
 
 use std::panic::Location;
+use std::sync::Arc;
 
-use pmindex_core::Traced;
+use pmindex_core::{Pool, Traced};
 use pmindex_index::{Key, Value};
 use pmindex_pactree::PacTree;
 use pmindex_testkit::crash::{CrashIndex, Fault, IndexOp, Plan};
+
+use super::shared_pool::take_blocks;
 
 /// Those of the trie and the log are explored with these.
 fn owns(site: &Location<'static>) -> bool {
@@ -16,6 +19,11 @@ fn owns(site: &Location<'static>) -> bool {
 fn background<K: Key, V: Value>(index: &PacTree<K, V, Traced, 4>) -> Result<(), Fault> {
     index.leave_to_worker();
     index.step().map(drop).map_err(|error| Fault::new(error.to_string()))
+}
+
+/// Takes blocks as large as nodes: a node that opening frees, and that was free already, is among them.
+fn beside(pool: &Arc<Pool<Traced>>, node: u64) -> Result<Vec<u64>, Fault> {
+    Ok(take_blocks(pool, node)?)
 }
 
 /// Splits and merges in all orders while the trie is behind by none, one, or all of them: nodes that split
@@ -68,6 +76,12 @@ fn plans() -> Vec<Plan<IndexOp>> {
         threads: vec![[inserts(&all[4..9]), steps(3), removals(&all[..6]), steps(3)].concat()],
         tail: [inserts(&all), removals(&back)].concat(),
     });
+    // Two splits at once: `prev` of the first one's neighbour is durable before the entry of the second.
+    plans.push(Plan {
+        setup: inserts(&[12, 10, 8, 6, 4, 2, 0, 1, 11, 13]),
+        threads: vec![inserts(&[3]), inserts(&[14])],
+        tail: removals(&back),
+    });
     // A split beside a merge, and readers of both.
     plans.push(Plan {
         setup: [inserts(&[0, 2, 4, 6, 8, 10]), removals(&[0])].concat(),
@@ -96,6 +110,10 @@ impl CrashIndex for PacTreeWords {
 
     fn value(n: u64) -> u64 {
         n
+    }
+
+    fn beside(pool: &Arc<Pool<Traced>>) -> Result<Vec<u64>, Fault> {
+        beside(pool, 192)
     }
 
     fn background(index: &Self::Index) -> Result<(), Fault> {
@@ -127,6 +145,10 @@ impl CrashIndex for PacTreeBytes {
 
     fn value(n: u64) -> Vec<u8> {
         vec![n as u8; n as usize % 40]
+    }
+
+    fn beside(pool: &Arc<Pool<Traced>>) -> Result<Vec<u64>, Fault> {
+        beside(pool, 192)
     }
 
     fn background(index: &Self::Index) -> Result<(), Fault> {
@@ -162,8 +184,16 @@ impl CrashIndex for PacTreeWide {
         (n, !n) // a value of which one word is old is not among these
     }
 
+    fn beside(pool: &Arc<Pool<Traced>>) -> Result<Vec<u64>, Fault> {
+        beside(pool, 256)
+    }
+
     fn background(index: &Self::Index) -> Result<(), Fault> {
         background(index)
+    }
+
+    fn plans() -> Vec<Plan<IndexOp>> {
+        plans()
     }
 
     fn owns(site: &Location<'static>) -> bool {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
-use pmindex::core::trace::Space;
-use pmindex::core::{Flushed, Medium, Owner, PmError, PmU64, Pool, PoolOptions, Traced};
+use pmindex_core::trace::Space;
+use pmindex_core::{Flushed, Medium, Owner, PmError, PmU64, Pool, PoolOptions, Traced};
 use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, create_pool, open_pool};
 use proptest::prelude::*;
 
@@ -49,22 +49,25 @@ fn name(n: u8) -> String {
 }
 
 fn value_of(pool: &Pool<Traced>, root: u64) -> Result<u64, PmError> {
-    Ok(pool.pm().load(&pool.get(pmindex::core::PPtr::<Block>::new(root))?[0]))
+    Ok(pool.pm().load(&pool.get(pmindex_core::PPtr::<Block>::new(root))?[0]))
 }
 
 /// The blocks that an index has at the moment, its root among them.
 fn blocks_of(pool: &Pool<Traced>, root: u64) -> Result<Vec<u64>, PmError> {
-    let words = &pool.get(pmindex::core::PPtr::<Block>::new(root))?[1..=BLOCKS];
+    let words = &pool.get(pmindex_core::PPtr::<Block>::new(root))?[1..=BLOCKS];
     let blocks = words.iter().map(|word| pool.pm().load(word)).filter(|&block| block != 0);
     Ok(blocks.chain([root]).collect())
 }
 
-/// Gives an index its blocks.
-fn fill(pool: &Pool<Traced>, root: u64) -> Result<(), PmError> {
+/// Gives an index the blocks that it lacks.
+fn fill(pool: &Pool<Traced>, root: u64, bytes: u64) -> Result<(), PmError> {
     let pm = pool.pm();
-    for word in &pool.get(pmindex::core::PPtr::<Block>::new(root))?[1..=BLOCKS] {
+    for word in &pool.get(pmindex_core::PPtr::<Block>::new(root))?[1..=BLOCKS] {
+        if pm.load(word) != 0 {
+            continue;
+        }
         let mut op = pool.op()?;
-        let block = op.reserve_bytes(64, 16)?;
+        let block = op.reserve_bytes(bytes, 16)?;
         let offset = block.ptr().offset();
         op.allocate(&block, Owner { word, mask: u64::MAX, expect: offset })?;
         op.prepare(Flushed::nothing())?;
@@ -73,6 +76,25 @@ fn fill(pool: &Pool<Traced>, root: u64) -> Result<(), PmError> {
         op.finish(durable);
     }
     Ok(())
+}
+
+fn clear(pool: &Pool<Traced>, block: &Block, value: u64) -> Flushed {
+    pool.pm().store(&block[0], value);
+    for word in &block[1..] {
+        pool.pm().store(word, 0);
+    }
+    pool.pm().flush(block)
+}
+
+/// Takes blocks of this size for an index of its own, unless that has them already; returns its blocks.
+pub(crate) fn take_blocks(pool: &Pool<Traced>, bytes: u64) -> Result<Vec<u64>, PmError> {
+    const NAME: &str = "beside";
+    let open = match pool.open_index(NAME)? {
+        Some(open) => open,
+        None => pool.create_index::<Block>(NAME, *b"blocks  ", 1, |root| clear(pool, root, 0))?,
+    };
+    fill(pool, open.block(), bytes)?;
+    blocks_of(pool, open.block())
 }
 
 /// Drops an index with its blocks, unless another thread has it open at the moment.
@@ -113,16 +135,11 @@ impl CrashSubject for SharedPool {
         let pool = &*self.0;
         match op {
             Op::Create(n, value) => {
-                let made = pool.create_index::<Block>(&name(*n), *b"blocks  ", 1, |block| {
-                    pool.pm().store(&block[0], *value);
-                    for word in &block[1..] {
-                        pool.pm().store(word, 0);
-                    }
-                    pool.pm().flush(block)
-                });
+                let clear = |block: &Block| clear(pool, block, *value);
+                let made = pool.create_index(&name(*n), *b"blocks  ", 1, clear);
                 match made {
                     Ok(open) => {
-                        fill(pool, open.block())?;
+                        fill(pool, open.block(), 64)?;
                         Ok(Some(*value))
                     }
                     Err(PmError::NameTaken { .. }) => Ok(None),

@@ -7,17 +7,17 @@
 //! | step | store | durable before |
 //! |------|-------|----------------|
 //! | P1 | an entry of the log: which node splits or merges, and the other one; the new node, or the copies | P2 |
-//! | P2 | `next` and bitmap of the left node, one line (decides) | P3 |
-//! | P3 | `prev` of the node behind, which may have pointed to a node that is gone | P4 |
-//! | P4 | the trie: the low key added or removed | P5 |
-//! | P5 | the log's anchor: the entry is over; with it the ticket of a node that has left the list | reuse of the node |
+//! | P2 | `next` and bitmap of the left node, one line (decides); `prev` of the node behind, under the same fence | P3 |
+//! | P3 | the trie: the low key added or removed | P4 |
+//! | P4 | the log's anchor: the entry is over; with it the ticket of a node that has left the list | reuse of the node |
 //!
-//! * **One change at a time** is between P1 and P3: its thread has the log's lane. So of all entries only the
+//! * **`prev` may be ahead or behind** after a crash in P2: opening stores it by what the left node says.
+//! * **One change at a time** is between P1 and P2: its thread has the log's lane. So of all entries only the
 //!   last one can be undecided after a crash, and the order of the entries is that of the changes. The trie
 //!   follows in that order: nothing leads to a node when it is freed, not even nodes that have left the list.
 //! * **The log is never full.** Its space comes back with the anchor; if there is none, the writer first lets
 //!   the trie follow. If there is no room for the trie (the pool is full), it stays behind, and lookups walk.
-//! * **What an error or a panic leaves** between P1 and P3 is decided when its thread lets go, by the same
+//! * **What an error or a panic leaves** between P1 and P2 is decided when its thread lets go, by the same
 //!   function that opening calls: the left node tells whether P2 happened. If it did not, another entry says so.
 
 use std::collections::VecDeque;
@@ -173,13 +173,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Changing<'_, K, V, M, LEAF>
         committed
     }
 
-    /// Ends a durable change: does step P3 and notes the change for the trie.
+    /// Ends a durable change: notes it for the trie.
     pub(crate) fn done(mut self) -> Result<(), PmError> {
         let Some(change) = self.change else { return Ok(()) };
-        let linked = self.tree.link_back(&change);
+        let marked = self.tree.mark_gone(&change);
         self.tree.behind.note(self.tree.pm(), change);
         self.change = None;
-        linked
+        marked
     }
 }
 
@@ -189,7 +189,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Drop for Changing<'_, K, V,
         // A fence that fails poisons the pool: nothing more is written, and reads find the records.
         match self.tree.decide(&change) {
             Ok(true) => {
-                let _ = self.tree.link_back(&change);
+                let _ = self.tree.mark_gone(&change);
                 self.tree.behind.note(self.tree.pm(), change);
             }
             Ok(false) => {
@@ -227,8 +227,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         }
     }
 
-    /// Returns whether a change happened, whose left node is locked (or the caller has the index for itself). Clears
-    /// from that node what belongs to the next one, and makes it durable.
+    /// Returns whether the last change happened, whose left node is locked (or the caller has the index for itself).
+    /// Clears from that node what belongs to the next one, links the node behind, and makes both durable.
     pub(crate) fn decide(&self, change: &Change) -> Result<bool, PmError> {
         let pm = self.pm();
         let left = self.node(change.left)?;
@@ -242,7 +242,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
             }
             pm.store_word(left.bitmap_cell(), bitmap);
             let cleared = pm.flush_words(left.header());
-            pm.fence(cleared)?;
+            let linked = self.link_back(change, happened)?;
+            pm.fence(cleared.and(linked))?;
             Ok(())
         })?;
         Ok(happened)
@@ -265,23 +266,29 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         Ok(slots)
     }
 
-    /// Step P3, of the last change.
-    fn link_back(&self, change: &Change) -> Result<(), PmError> {
+    /// Checks before a change that step P2 finds the node behind: in P2 it is too late to fail.
+    pub(crate) fn check_behind(&self, behind: Next) -> Result<(), PmError> {
+        if behind.offset() != 0 {
+            self.node(behind.offset())?;
+        }
+        Ok(())
+    }
+
+    /// Stores and flushes `prev` of the node behind those of the last change, which happened or did not.
+    #[track_caller]
+    pub(crate) fn link_back(&self, change: &Change, happened: bool) -> Result<Flushed, PmError> {
         let pm = self.pm();
-        self.pool.complete(|| {
-            let before = self.node(match change.what {
-                What::Split => change.node,
-                What::Merge => change.left,
-            })?;
-            let behind = before.next(pm).offset();
-            if behind != 0 {
-                let cell = self.node(behind)?.prev_cell();
-                pm.store_word(cell, before.offset());
-                let linked = pm.flush_words(words_of(cell));
-                pm.fence(linked)?;
-            }
-            self.mark_gone(change)
-        })
+        let before = self.node(match (change.what, happened) {
+            (What::Split, true) | (What::Merge, false) => change.node,
+            (What::Split, false) | (What::Merge, true) => change.left,
+        })?;
+        let behind = before.next(pm).offset();
+        if behind == 0 {
+            return Ok(Flushed::nothing());
+        }
+        let cell = self.node(behind)?.prev_cell();
+        pm.store_word(cell, before.offset());
+        Ok(pm.flush_words(words_of(cell)))
     }
 
     /// Marks a node that has left the list, in memory: after a crash opening does it again.
@@ -319,21 +326,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         match change.what {
             What::Split => {
                 let low = node.low(&self.pool)?;
-                self.trie.insert(&low, change.node, false).map_err(pool_error)?; // P4
+                self.trie.insert(&low, change.node, false).map_err(pool_error)?; // P3
                 self.known(&change);
                 *splits += 1;
                 if *splits >= splits_per_anchor(LEAF) {
-                    self.store_anchor(&change)?; // P5
+                    self.store_anchor(&change)?; // P4
                     *splits = 0;
                 }
             }
             What::Merge => {
                 let Some(guard) = self.lock_of(change.node).try_lock(pm) else { return Ok(false) };
-                // Else a panic came between P5 and here.
+                // Else a panic came between P4 and here.
                 if pm.load_word(self.behind.anchor()?) < change.end.into_word() {
                     let low = node.low(&self.pool)?;
-                    self.trie.remove(&low).map_err(pool_error)?; // P4
-                    self.free(&node, &change)?; // P5
+                    self.trie.remove(&low).map_err(pool_error)?; // P3
+                    self.free(&node, &change)?; // P4
                 }
                 self.known(&change);
                 drop(guard);
@@ -372,9 +379,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
     }
 
     /// Says durably that the entries up to a change are over.
+    ///
+    /// A ticket of a freed node may name the anchor. It need not be settled: the anchor never goes back to the word that
+    /// it had when the node was in use, so by that ticket the node stays free, as it is until the ticket is settled.
     fn store_anchor(&self, change: &Change) -> Result<(), PmError> {
         let (pm, anchor) = (self.pm(), self.behind.anchor()?);
-        self.pool.settle(anchor)?;
         let moving = Moving { pm, anchor, done: false };
         pm.store_word(anchor, change.end.into_word());
         let stored = pm.flush_words(words_of(anchor));
@@ -431,7 +440,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         let mut changes = self.entries()?;
         let last = changes.pop();
         for change in changes.iter().flatten() {
-            // Its P3 was durable before the next entry. To repeat it would link nodes that have left since.
+            // Its P2 was durable before the next entry. To repeat it would link nodes that have left since.
             self.mark_gone(change)?;
             self.behind.note(pm, *change);
         }
@@ -441,7 +450,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
             let happened = self.decide(&change)?;
             interrupted = !happened || self.node(change.left)?.bitmap(pm) != before;
             if happened {
-                self.link_back(&change)?;
+                self.mark_gone(&change)?;
                 self.behind.note(pm, change);
             } else {
                 self.take_back(&change)?;

@@ -3,7 +3,7 @@
 //! | step | store | durable before |
 //! |------|-------|----------------|
 //! | P1 | copies of the right node's records in free slots of the left one, with their fingerprints; the entry of the log | P2 |
-//! | P2 | the left node's bitmap with the copies, then its `next`, past the right node: one line | unlock |
+//! | P2 | the left node's bitmap with the copies, then its `next`, past the right node: one line; `prev` of the node behind | unlock |
 //!
 //! If a crash leaves the bitmap without `next`, opening takes the copies back: see [`follow`](crate::follow),
 //! and what comes after P2. Both nodes are locked, so no other thread sees a copy that a crash could take back.
@@ -78,6 +78,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         behind: Next,
     ) -> Result<(), PmError> {
         let (pool, pm) = (&*self.pool, self.pm());
+        self.check_behind(behind)?;
         let (mut bitmap, moved) = (into.bitmap(pm), from.bitmap(pm));
         let mut changing = self.changing()?;
         let mut op = pool.op()?;
@@ -107,7 +108,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         pm.in_order();
         pm.store_word(into.next_cell(), Next::to(behind.offset()).into_word());
         let sealed = op.seal();
-        let linked = pm.flush_words(into.header());
+        let linked = pm.flush_words(into.header()).and(self.link_back(&change, true)?);
         let durable = pm.fence(sealed.and(linked))?; // DUR
         op.finish(durable);
         changing.done()

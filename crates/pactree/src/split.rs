@@ -3,7 +3,7 @@
 //! | step | store | durable before |
 //! |------|-------|----------------|
 //! | P1 | the new node, its low key, tickets of both; the entry of the log | P2 |
-//! | P2 | the old node's `next`, then its bitmap without the moved records: one line | unlock |
+//! | P2 | the old node's `next`, then its bitmap without the moved records: one line; `prev` of the node behind | unlock |
 //!
 //! If a crash leaves `next` without the bitmap, opening takes the moved records from the old node: see
 //! [`follow`](crate::follow), and what comes after P2.
@@ -51,6 +51,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
             return Err(PmError::Corrupt { what, offset: left.offset() });
         };
         let next = left.next(pm);
+        self.check_behind(next)?;
         let appending = match incoming {
             Some(probe) if next.offset() == 0 => {
                 Slot::<K, V>::cmp_key(pool, left.slot(last.into()), probe)?.is_lt()
@@ -84,7 +85,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         pm.in_order();
         pm.store_word(left.bitmap_cell(), bitmap & !moved);
         let sealed = op.seal();
-        let linked = pm.flush_words(left.header());
+        let linked = pm.flush_words(left.header()).and(self.link_back(&change, true)?);
         let durable = pm.fence(sealed.and(linked))?; // DUR
         op.finish(durable);
         pool.note_split();

@@ -22,7 +22,7 @@ use crate::node::Node;
 /// | insert, no byte strings | 3 | 2 |
 /// | insert, byte strings | 4 and those of the record's block | 2 |
 /// | update of an 8-byte value, removal of an inline record | 1 | 1 |
-/// | split | the new node, 3, and those of the trie | 7 |
+/// | split | the new node, 3, and those of the trie | 6 |
 ///
 /// Reads flush nothing. Opening reads the log's table and the changes that the trie does not know yet: a few
 /// at most, whatever the size.

@@ -67,6 +67,12 @@ pub trait CrashIndex: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Does what another owner of blocks in the pool may do before the index is opened, and returns these blocks.
+    fn beside(pool: &Arc<Pool<Traced>>) -> Result<Vec<u64>, Fault> {
+        let _ = pool;
+        Ok(Vec::new())
+    }
+
     /// Returns plans of its own, besides those of every index: runs that random plans seldom produce, for
     /// steps whose absence only these show.
     #[must_use]
@@ -136,6 +142,7 @@ struct Open<C: CrashIndex> {
     // Dropped first: it uses the pool.
     index: C::Index,
     pool: Arc<Pool<Traced>>,
+    beside: Vec<u64>,
 }
 
 impl<C: CrashIndex> fmt::Debug for IndexSubject<C> {
@@ -156,8 +163,9 @@ impl<C: CrashIndex> IndexSubject<C> {
 
     fn opened(space: &Space) -> Result<Option<Open<C>>, Fault> {
         let Some(pool) = open_pool(space, &C::options())? else { return Ok(None) };
+        let beside = C::beside(&pool)?;
         match C::Index::open(&pool, INDEX) {
-            Ok(index) => Ok(Some(Open { index, pool })),
+            Ok(index) => Ok(Some(Open { index, pool, beside })),
             Err(IndexError::NoSuchIndex { .. }) => Ok(None),
             Err(other) => Err(other.into()),
         }
@@ -165,7 +173,7 @@ impl<C: CrashIndex> IndexSubject<C> {
 
     fn reopen(&self) -> Result<(), Fault> {
         let mut open = self.open.write();
-        if let Some(Open { index, pool }) = open.take() {
+        if let Some(Open { index, pool, .. }) = open.take() {
             index.close()?;
             match Arc::try_unwrap(pool) {
                 Ok(pool) => pool.close()?,
@@ -212,7 +220,8 @@ impl<C: CrashIndex> CrashSubject for IndexSubject<C> {
     fn create(space: &Space) -> Result<Self, Fault> {
         let pool = create_used_pool(space, &C::options())?;
         let index = C::Index::create(&pool, INDEX)?;
-        Ok(Self { space: space.clone(), open: RwLock::new(Some(Open { index, pool })) })
+        let open = Open { index, pool, beside: Vec::new() };
+        Ok(Self { space: space.clone(), open: RwLock::new(Some(open)) })
     }
 
     fn open(space: &Space) -> Result<Option<Self>, Fault> {
@@ -295,7 +304,8 @@ impl<C: CrashIndex> CrashSubject for IndexSubject<C> {
 
     fn audit(&self) -> Result<(), Fault> {
         self.with(|open| {
-            open.pool.audit(open.index.blocks()?.into_iter())?;
+            let blocks = [open.index.blocks()?, open.beside.clone()].concat();
+            open.pool.audit(blocks.into_iter())?;
             Ok(())
         })
     }
