@@ -21,6 +21,16 @@ pub enum Reply {
     Array(Vec<Reply>),
 }
 
+/// Refuses a connection to itself. If no process listens at a port of the range from which the system chooses
+/// the ports of clients, it can choose just this one, and TCP connects the socket to itself. Then requests come
+/// back as replies, and the server whose port it is cannot start.
+pub(crate) fn refuse_itself(stream: &TcpStream) -> io::Result<()> {
+    if stream.local_addr()? == stream.peer_addr()? {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(())
+}
+
 /// A connection to a server.
 #[derive(Debug)]
 pub struct Client {
@@ -33,6 +43,7 @@ impl Client {
     pub fn connect(address: impl ToSocketAddrs) -> Result<Self, Error> {
         let connect = || {
             let stream = TcpStream::connect(address)?;
+            refuse_itself(&stream)?;
             stream.set_nodelay(true)?;
             io::Result::Ok((BufReader::new(stream.try_clone()?), BufWriter::new(stream)))
         };
@@ -113,4 +124,26 @@ impl Client {
 
 fn number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_to_itself_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        drop(listener);
+        // The system tries its ports in turn, so that among these attempts there is one with the same port.
+        for _ in 0..40_000 {
+            if let Ok(client) = Client::connect(address) {
+                // Another process has the port by now.
+                let stream = client.output.get_ref();
+                assert_ne!(stream.local_addr().ok(), stream.peer_addr().ok());
+            }
+        }
+    }
 }
