@@ -8,6 +8,7 @@
 //! taken; then the buffer's range is checked again.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -81,10 +82,32 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Makes one buffer for all ranks, over this number of records.
-    pub(crate) fn new(records: u64) -> Self {
-        let all = Buffer { last: u64::MAX, records, ..Buffer::default() };
-        Self { table: Mutex::new(BTreeMap::from([(0, Arc::new(Mutex::new(all)))])) }
+    /// Makes buffers for all ranks, over this number of records, and puts changes into them, whose ranks ascend.
+    pub(crate) fn new(records: u64, capacity: usize, changes: Vec<(u64, Change)>) -> Self {
+        let records = records / (changes.len() / capacity.max(1) + 1) as u64;
+        let from = |first| Buffer { first, last: u64::MAX, records, ..Buffer::default() };
+        let (mut table, mut buffer, mut before) = (BTreeMap::new(), from(0), 0);
+        for (rank, change) in changes {
+            if buffer.changes.len() >= capacity && rank > before {
+                let mut full = std::mem::replace(&mut buffer, from(rank));
+                full.last = rank - 1;
+                table.insert(full.first, Arc::new(Mutex::new(full)));
+            }
+            buffer.changes.insert(change.key, change);
+            before = rank;
+        }
+        table.insert(buffer.first, Arc::new(Mutex::new(buffer)));
+        Self { table: Mutex::new(table) }
+    }
+
+    /// Returns the number of records that the index lacks; negative if it has too many.
+    pub(crate) fn surplus(&self, pm: &impl Medium) -> i64 {
+        let mut surplus = 0;
+        let _: Result<(), Infallible> = self.each(pm, |buffer| {
+            surplus += buffer.surplus();
+            Ok(())
+        });
+        surplus
     }
 
     /// Calls `body` with the buffer of a rank, which is locked meanwhile.

@@ -18,11 +18,17 @@ use crate::journal::Journal;
 use crate::layout::{KIND, LAYOUT, Root};
 use crate::range::Range;
 
-/// Returns the number of batches after which the log frees space: one where buffers are small, as in tests, so that
-/// crashes around it are explored.
+/// Returns the number of batches after which the log frees space: those of about 1024 writes; one where buffers are
+/// small, as in tests, so that crashes around it are explored.
 const fn batches(records: u64) -> u64 {
-    if records < 8 { 1 } else { 64 }
+    match capacity(records) as u64 {
+        0..8 => 1,
+        most if most < WRITES => WRITES / most,
+        _ => 1,
+    }
 }
+/// The number of writes after which the log frees space.
+const WRITES: u64 = 1024;
 /// The maximum number of segments of the log.
 const SEGMENTS: u64 = 1024;
 
@@ -33,6 +39,9 @@ const SEGMENTS: u64 = 1024;
 /// # Cost
 /// A write: 1 line and 1 fence with a log, none without; a lookup in the index; and for every full buffer
 /// a batch insert into the index. A lookup reads one buffer, then the index.
+///
+/// Opening reads the log and looks up each key in it; what only the log has goes to buffers again. It writes nothing,
+/// besides what the index's own opening writes.
 ///
 /// # Durability
 /// `LOGGED`: when the write returns. Else **lost on crash**, until its buffer was full or the index
@@ -104,7 +113,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
     /// `true` if a crash loses writes that returned.
     pub const LOST_ON_CRASH: bool = !LOGGED;
 
-    /// Returns the number of writes that opening replayed from the log.
+    /// Returns the number of changes that opening put into buffers, because only the log had them.
     pub fn replayed(&self) -> u64 {
         self.replayed
     }
@@ -155,18 +164,18 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         journal: Option<Journal<M>>,
     ) -> Result<Self, IndexError> {
         let mut report = base.report();
-        let mut replayed = 0;
+        let mut lacking = Vec::new();
         if let Some(journal) = &journal {
             let _recovery = pool.recovery();
-            replayed = journal.replay(|key, value| match value {
-                Some(value) => base.put(key, value),
-                None => base.remove(key),
-            })?;
-            journal.clear()?;
-            report.records = base.records()?;
+            lacking = Self::lacking(&base, journal)?;
+        }
+        let (records, replayed) = (base.records()?, lacking.len() as u64);
+        let buffers = Buffers::new(records, capacity(RECORDS), lacking);
+        if LOGGED {
+            report.records = records.saturating_add_signed(buffers.surplus(pool.pm()));
         }
         Ok(Self {
-            buffers: Buffers::new(base.records()?),
+            buffers,
             base,
             pool: Arc::clone(pool),
             batches: AtomicU64::new(0),
@@ -174,6 +183,21 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
             replayed,
             journal,
         })
+    }
+
+    /// Returns the changes that only the log has, with their ranks and in the order of these.
+    fn lacking(base: &B, journal: &Journal<M>) -> Result<Vec<(u64, Change)>, IndexError> {
+        let mut lacking = Vec::new();
+        for (key, (value, kept)) in journal.last_writes()? {
+            let found = base.get(key)?;
+            if found != value {
+                journal.keep(kept);
+                let change = Change { key, value, present: found.is_some(), kept: Some(kept) };
+                lacking.push((B::rank(key), change));
+            }
+        }
+        lacking.sort_by_key(|(rank, _)| *rank);
+        Ok(lacking)
     }
 
     /// Writes all buffers to the index, notes that no entry of the log is needed, and closes the index.
@@ -315,18 +339,13 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
     }
 
     /// Returns the number of records.
-    fn count(&self, base: u64) -> Result<u64, IndexError> {
-        let mut surplus = 0;
-        self.buffers.each(self.pool.pm(), |buffer| {
-            surplus += buffer.surplus();
-            Ok::<_, IndexError>(())
-        })?;
-        Ok(base.saturating_add_signed(surplus))
+    fn count(&self, base: u64) -> u64 {
+        base.saturating_add_signed(self.buffers.surplus(self.pool.pm()))
     }
 
     fn sizes(&self) -> Result<Stats, IndexError> {
         let mut stats = self.base.stats()?;
-        stats.records = self.count(stats.records)?;
+        stats.records = self.count(stats.records);
         stats.dram_bytes += self.buffers.bytes(self.pool.pm(), RECORDS) as u64;
         if let Some(journal) = &self.journal {
             stats.pm_bytes += journal.bytes() + size_of::<Root>() as u64;
@@ -392,7 +411,7 @@ macro_rules! map_methods {
             Ok(done.before.filter(|_| done.wanted))
         }
         fn len(&self) -> Result<u64, IndexError> {
-            self.count(self.base.records()?).noted(&self.pool)
+            self.base.records().map(|base| self.count(base)).noted(&self.pool)
         }
         fn get_many(&self, keys: &[u64], out: &mut [Option<u64>]) -> Result<(), IndexError> {
             assert_eq!(keys.len(), out.len(), "one place per key");
@@ -410,7 +429,7 @@ macro_rules! map_methods {
             self.sizes().noted(&self.pool)
         }
         fn check(&self) -> Result<u64, IndexError> {
-            self.count(self.base.check()?).noted(&self.pool)
+            self.base.check().map(|base| self.count(base)).noted(&self.pool)
         }
         fn recovery_report(&self) -> RecoveryReport {
             self.report.clone()

@@ -5,12 +5,13 @@
 //! | P1 | an entry (LIN: when its buffer has it) | return (DUR) |
 //! | P2 | the batch of a buffer, by the index | P3 |
 //! | P3 | segments whose entries the index has are freed | reuse |
-//! | P4 | of an index that is opened or closed, when it has all entries: the anchor | nothing |
+//! | P4 | of an index that is closed, when it has all entries: the anchor | nothing |
 //!
-//! Opening replays the entries of each lane in order. It also replays entries that the index has; then all
-//! later ones of the same key follow, since only the beginning of a lane is ever freed.
+//! Opening puts what the last entry of each key says into a buffer, unless the index has it. If an entry of a key is
+//! there, so are all later ones, since all are in one lane, of which only the beginning is ever freed. Opening writes
+//! nothing, so it may be interrupted and repeated.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use pmindex_core::{Medium, OpenIndex, PmError};
@@ -26,6 +27,9 @@ pub(crate) struct BufferedEntry {
     lane: usize,
     from: Position,
 }
+
+/// The value of a key, `None` if it is removed, and the entry that says so.
+pub(crate) type LastWrite = (Option<u64>, BufferedEntry);
 
 /// The log, and its needed entries.
 pub(crate) struct Journal<M: Medium> {
@@ -86,14 +90,16 @@ impl<M: Medium> Journal<M> {
         self.log.release(&horizon).map(drop)
     }
 
-    /// Passes the writes that the index may lack to `write`, those of each key in order.
-    pub(crate) fn replay<E: From<PmError>>(
-        &self,
-        mut write: impl FnMut(u64, Option<u64>) -> Result<(), E>,
-    ) -> Result<u64, E> {
+    /// Notes that the index lacks the write of this entry, before any thread writes.
+    pub(crate) fn keep(&self, kept: BufferedEntry) {
+        self.log.pool().pm().lock(&self.needed[kept.lane]).insert(kept.from);
+    }
+
+    /// Returns what the last entry of each key says, and the entry, of the entries that the index may lack.
+    pub(crate) fn last_writes(&self) -> Result<BTreeMap<u64, LastWrite>, PmError> {
         let pool = self.log.pool();
         let anchor = pool.pm().load(&pool.get(self.log.root())?.anchor);
-        let mut replayed = 0;
+        let mut last = BTreeMap::new();
         for lane in 0..LANES {
             for found in self.log.read(lane, Position::START) {
                 let found = found?;
@@ -101,23 +107,23 @@ impl<M: Medium> Journal<M> {
                     continue;
                 }
                 let [key, value, ..] = found.entry.first;
-                match found.entry.tag {
-                    PUT => write(key, Some(value))?,
-                    REMOVE => write(key, None)?,
+                let value = match found.entry.tag {
+                    PUT => Some(value),
+                    REMOVE => None,
                     _ => {
                         let what = "an entry of the log of writes";
                         let offset = self.log.root().offset();
-                        return Err(PmError::Corrupt { what, offset }.into());
+                        return Err(PmError::Corrupt { what, offset });
                     }
-                }
-                replayed += 1;
+                };
+                last.insert(key, (value, BufferedEntry { lane, from: found.position }));
             }
         }
-        Ok(replayed)
+        Ok(last)
     }
 
-    /// Notes that the index has all entries, while no thread writes, so that none is replayed (step P4). The
-    /// anchor is not flushed: if a power failure takes it back, opening replays them, which changes nothing.
+    /// Notes that the index has all entries, while no thread writes, so that opening passes over them (step P4).
+    /// The anchor is not flushed: if a power failure takes it back, opening finds that the index has them.
     pub(crate) fn clear(&self) -> Result<(), PmError> {
         let pool = self.log.pool();
         let anchor = &pool.get(self.log.root())?.anchor;

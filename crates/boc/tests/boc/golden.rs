@@ -20,7 +20,7 @@ fn pool() -> Arc<Pool> {
 }
 
 /// Measures operations of a logged index: few records, so that no buffer is full (their inserts begin the lanes of the
-/// log), then many; and its opening, which replays what the log has.
+/// log), then many; and its opening, which reads the log.
 fn kept<I: PmIndex<u64, u64, Mapped>>(name: &str) -> Vec<Row> {
     let pool = pool();
     let index = I::create(&pool, "golden").expect("room");
