@@ -27,17 +27,23 @@
 //! | the state | a base of the log that covers it | entries are lost |
 //! | the state of a snapshot | the base of the log that refers to it | there is no state |
 //!
-//! **A snapshot** is one message with the whole state, so each side holds it in memory once. The receiver
-//! builds a second state beside the old one; the log's base, one record, decides which of them is valid.
+//! **A snapshot** travels in pieces of bounded size, which the follower confirms one by one; both sides go on
+//! meanwhile, and the memory of each is bounded by the pieces and the longest record. The leader reads the pieces from a view of
+//! its state. The follower builds a second state beside the old one; the log's base, one record, decides
+//! which of them is valid. A lost piece is sent again; after a crash the transfer begins again. The leader
+//! keeps the entries after the snapshot meanwhile, as far as there is room for them.
 //!
 //! **A replica that has lost its pool** must not come back under its id, because it could vote twice.
 //! Remove it, and add it again with a new id.
 #![forbid(unsafe_code)]
 
 mod error;
+mod incoming;
 mod layout;
 mod log;
 mod options;
+mod outgoing;
+mod piece;
 mod replica;
 #[cfg(test)]
 mod sim;
@@ -48,7 +54,7 @@ pub use error::{Error, StateError};
 pub use options::Options;
 pub use raft::prelude::Message;
 pub use replica::{Change, Members, Proposal, Replica, Turn};
-pub use state::State;
+pub use state::{Part, State};
 
 /// Encodes a message.
 #[must_use]

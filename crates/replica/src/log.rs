@@ -7,8 +7,8 @@
 //! P2    a base and copies of what else counts, behind them           the end of the segments before them
 //! ```
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use pmindex_core::{Medium, OpenIndex, PmError, Pool};
@@ -49,9 +49,10 @@ pub(crate) struct RaftLog<M: Medium> {
     staged: Vec<(u64, u64, Vec<u64>)>,
     /// The greatest index in each segment of the log, by the segment's sequence number.
     segments: VecDeque<(u64, u64)>,
-    /// `true` if a follower needs a snapshot.
-    pub(crate) wants_snapshot: Cell<bool>,
-    pub(crate) snapshot: RefCell<Option<Snapshot>>,
+    /// The followers that need a snapshot.
+    pub(crate) wants_snapshot: RefCell<BTreeSet<u64>>,
+    /// The snapshots that are ready, by follower, without data.
+    pub(crate) snapshots: RefCell<BTreeMap<u64, Snapshot>>,
     _open: OpenIndex,
 }
 
@@ -86,8 +87,8 @@ impl<M: Medium> RaftLog<M> {
             applied: 0,
             staged: Vec::new(),
             segments: VecDeque::new(),
-            wants_snapshot: Cell::new(false),
-            snapshot: RefCell::new(None),
+            wants_snapshot: RefCell::default(),
+            snapshots: RefCell::default(),
             _open: open,
         };
         this.read()?;
@@ -438,11 +439,11 @@ impl<M: Medium> Storage for RaftLog<M> {
         Ok(self.last())
     }
 
-    fn snapshot(&self, request_index: u64, _: u64) -> raft::Result<Snapshot> {
-        match &*self.snapshot.borrow() {
+    fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
+        match self.snapshots.borrow().get(&to) {
             Some(found) if found.get_metadata().index >= request_index => Ok(found.clone()),
             _ => {
-                self.wants_snapshot.set(true);
+                self.wants_snapshot.borrow_mut().insert(to);
                 Err(StorageError::SnapshotTemporarilyUnavailable.into())
             }
         }

@@ -8,6 +8,7 @@ pub struct Options {
     pub(crate) heartbeat_ticks: usize,
     pub(crate) election_ticks: usize,
     pub(crate) log_bytes: usize,
+    pub(crate) piece_bytes: usize,
     pub(crate) wrong: Option<crate::wrong::Wrong>,
 }
 
@@ -17,7 +18,9 @@ impl Options {
     #[must_use]
     pub fn new(id: u64) -> Self {
         let (heartbeat_ticks, election_ticks) = (2, 10);
-        Self { id, seed: id, heartbeat_ticks, election_ticks, log_bytes: 64 << 20, wrong: None }
+        let (log_bytes, piece_bytes) = (64 << 20, 256 << 10);
+        let (seed, wrong) = (id, None);
+        Self { id, seed, heartbeat_ticks, election_ticks, log_bytes, piece_bytes, wrong }
     }
 
     /// Sets the seed of the random delays of elections, so that replicas rarely stand for election at the
@@ -37,10 +40,19 @@ impl Options {
     }
 
     /// Sets the bytes of entries that are kept, both in DRAM and in the pool (64 MiB, or an eighth of a
-    /// smaller pool). A follower that lacks more gets a snapshot.
+    /// smaller pool), and twice as many while a snapshot is being sent. A follower that lacks more gets a
+    /// snapshot.
     #[must_use]
     pub fn log_bytes(mut self, bytes: usize) -> Self {
         self.log_bytes = bytes;
+        self
+    }
+
+    /// Sets the maximum bytes of a piece in which a snapshot is sent (256 KiB). The follower confirms each
+    /// piece before the next one is read.
+    #[must_use]
+    pub fn piece_bytes(mut self, bytes: usize) -> Self {
+        self.piece_bytes = bytes;
         self
     }
 

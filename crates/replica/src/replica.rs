@@ -12,6 +12,8 @@
 //! So a turn has one fence, for any number of entries, and one more when the state is made durable. The
 //! state is recovered from the log.
 
+mod transfer;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -19,11 +21,12 @@ use pmindex_core::{Medium, Pool};
 use protobuf::Message as _;
 use raft::prelude::{
     ConfChange, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, Message, MessageType,
-    Snapshot,
 };
-use raft::{Config, RawNode, SnapshotStatus, StateRole};
+use raft::{Config, RawNode, StateRole};
 
+use crate::incoming::Incoming;
 use crate::log::{Base, RaftLog};
+use crate::outgoing::Outgoing;
 use crate::wrong::{Faults, Wrong};
 use crate::{Error, Options, State, StateError};
 
@@ -33,8 +36,6 @@ const APPLIED_AHEAD: u64 = 1024;
 const ASK_AGAIN: u64 = 4;
 /// A number of ticks that is never reached.
 const NEVER: usize = usize::MAX / 2;
-/// The number of ticks for which a snapshot is kept.
-const SNAPSHOT_TICKS: u64 = 200;
 /// The maximum bytes that wait for a majority.
 const MOST_WAITING: u64 = 256 << 20;
 
@@ -103,15 +104,17 @@ struct Reads {
 }
 
 /// A replica of a state machine.
-pub struct Replica<M: Medium, S> {
+pub struct Replica<M: Medium, S: State> {
     node: RawNode<RaftLog<M>>,
     state: S,
     applied: u64,
     durable: u64,
     reads: Reads,
     ticks: u64,
-    /// The time at which the kept snapshot was made.
-    snapshot_at: Option<u64>,
+    outgoing: Outgoing<S::View>,
+    incoming: Incoming,
+    /// The term in which it leads, for the snapshots that it sends.
+    led: u64,
     random: u64,
     election_ticks: usize,
     /// Ticks without a leader after which this replica stands for election.
@@ -184,7 +187,9 @@ impl<M: Medium, S: State> Replica<M, S> {
             durable: applied,
             reads: Reads::default(),
             ticks: 0,
-            snapshot_at: None,
+            outgoing: Outgoing::new(options.piece_bytes),
+            incoming: Incoming::default(),
+            led: 0,
             random: options.seed ^ options.id.rotate_left(32),
             election_ticks: options.election_ticks,
             patience: 0,
@@ -267,10 +272,6 @@ impl<M: Medium, S: State> Replica<M, S> {
             let _ = self.node.campaign();
             self.draw_patience();
         }
-        if self.snapshot_at.is_some_and(|at| at + SNAPSHOT_TICKS < self.ticks) {
-            self.node.store().snapshot.replace(None);
-            self.snapshot_at = None;
-        }
     }
 
     /// Processes a message. Ignores invalid messages.
@@ -285,9 +286,16 @@ impl<M: Medium, S: State> Replica<M, S> {
         // Its log was lost, or the message was for another replica: Raft's engine would panic.
         let unknown = heartbeat && message.commit > self.node.raft.raft_log.last_index();
         let ours = message.to == self.id() && message.from != self.id();
-        if ours && !unknown && !self.removed {
-            // The engine refuses messages that are too late.
-            let _ = self.node.step(message);
+        if !ours || unknown || self.removed {
+            return Ok(());
+        }
+        match message.get_msg_type() {
+            MessageType::MsgSnapshot => self.incoming.accept(message),
+            MessageType::MsgSnapStatus if message.term == self.node.raft.term && self.leads() => {
+                self.outgoing.hear(&message, self.ticks);
+            }
+            // The engine refuses messages that are too late, and those that only a process sends to itself.
+            _ => drop(self.node.step(message)),
         }
         Ok(())
     }
@@ -383,6 +391,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         }
         self.broken = true; // unless it comes to its end
         let mut turn = Turn::default();
+        self.receive_pieces(&mut turn.messages)?;
         loop {
             // Asks again after an answer, so that reads of this turn need not wait for the next one.
             self.ask();
@@ -391,17 +400,25 @@ impl<M: Medium, S: State> Replica<M, S> {
             }
             self.ready(&mut turn)?;
         }
-        if self.removed {
-            turn.messages.clear();
+        if self.incoming.complete.is_some() {
+            self.stop_receiving()?; // the engine did not need it
         }
         if self.applied - self.durable >= APPLIED_AHEAD {
             self.make_durable()?;
         }
-        if self.node.store().is_over(self.log_bytes) {
+        // A follower that gets a snapshot needs the entries after it.
+        let most = self.log_bytes * if self.outgoing.is_empty() { 1 } else { 2 };
+        if self.node.store().is_over(most) {
             self.cut(self.node.store().bytes().min(self.log_bytes) / 2)?;
         }
-        if self.node.store().wants_snapshot.take() {
-            self.make_snapshot()?;
+        if !self.leads() || self.led != self.node.raft.term {
+            self.led = self.node.raft.term;
+            self.end_transfers();
+        }
+        self.make_snapshots()?;
+        self.send_pieces(&mut turn.messages)?;
+        if self.removed {
+            turn.messages.clear();
         }
         self.broken = false;
         while self.reads.known.front().is_some_and(|&(_, index)| index <= self.applied) {
@@ -427,6 +444,12 @@ impl<M: Medium, S: State> Replica<M, S> {
     pub(crate) fn base(&self) -> (u64, u64) {
         let base = self.node.store().base();
         (base.index, base.generation)
+    }
+
+    /// Returns the transfer that is being received, and the number of its next piece.
+    #[cfg(test)]
+    pub(crate) fn received(&self) -> Option<(u64, u64)> {
+        self.incoming.receiving.as_ref().map(|state| (state.transfer, state.wanted))
     }
 
     /// Makes the state durable, and ends the replica.
@@ -479,13 +502,13 @@ impl<M: Medium, S: State> Replica<M, S> {
     }
 
     fn send(&mut self, messages: Vec<Message>, turn: &mut Turn) {
-        for message in &messages {
+        for message in messages {
             if message.get_msg_type() == MessageType::MsgSnapshot {
-                // If it is lost, Raft notices when the next entries are refused.
-                self.node.report_snapshot(message.to, SnapshotStatus::Finish);
+                self.outgoing.begin(message, self.ticks);
+            } else {
+                turn.messages.push(message);
             }
         }
-        turn.messages.extend(messages);
     }
 
     /// Makes the log durable, and makes room in it if necessary.
@@ -568,48 +591,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         }
         let term = raft::Storage::term(log, index)?;
         let configuration = log.configuration(index);
-        let outdated = |found: &Snapshot| found.get_metadata().index < index;
-        if log.snapshot.borrow().as_ref().is_some_and(outdated) {
-            log.snapshot.replace(None);
-        }
         log.begin_at(Base { index, term, ..before }, &configuration, false)?;
-        Ok(())
-    }
-
-    /// Makes a snapshot for a follower that lacks entries that were cut off.
-    fn make_snapshot(&mut self) -> Result<(), Error> {
-        self.make_durable()?;
-        let data = self.state.snapshot().map_err(Error::State)?;
-        let index = self.applied;
-        let log = self.node.mut_store();
-        let mut snapshot = Snapshot { data: data.into(), ..Snapshot::default() };
-        let term = raft::Storage::term(log, index)?;
-        let configuration = log.configuration(index);
-        let metadata = snapshot.mut_metadata();
-        (metadata.index, metadata.term) = (index, term);
-        metadata.set_conf_state(configuration);
-        log.snapshot.replace(Some(snapshot));
-        self.snapshot_at = Some(self.ticks);
-        Ok(())
-    }
-
-    /// Replaces the state by a snapshot.
-    fn install(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
-        let metadata = snapshot.get_metadata();
-        let generation = self.node.store().base().generation + 1;
-        let base = Base { index: metadata.index, term: metadata.term, generation };
-        let early = self.faults.has(Wrong::SwitchedEarly);
-        if early {
-            self.node.mut_store().begin_at(base, metadata.get_conf_state(), true)?;
-        }
-        // Beside the present state, which a crash leaves valid.
-        self.state.restore(generation, base.index, &snapshot.data).map_err(Error::State)?;
-        if !early {
-            self.node.mut_store().begin_at(base, metadata.get_conf_state(), true)?;
-        }
-        self.state.switch(generation).map_err(Error::State)?;
-        (self.applied, self.durable) = (base.index, base.index);
-        self.restored = true;
         Ok(())
     }
 

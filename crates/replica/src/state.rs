@@ -2,11 +2,25 @@
 
 use crate::StateError;
 
+/// The result of reading a part of a [`View`](State::View).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// There may be more.
+    More,
+    /// This is the last part.
+    Last,
+    /// The view has ended before everything was read: the state needed its space.
+    Ended,
+}
+
 /// A state machine: applies entries in order, and knows the index of the last durable one.
 ///
 /// After a crash some of the last entries are applied again, which must lead to the same state as applying
 /// them once.
 pub trait State {
+    /// A view of the state at a moment.
+    type View;
+
     /// Returns the index of the last entry that is durable, together with all before it.
     fn applied(&self) -> u64;
 
@@ -22,18 +36,50 @@ pub trait State {
     /// Those of [`apply`](Self::apply).
     fn commit(&mut self, applied: u64) -> Result<(), StateError>;
 
-    /// Returns the whole state at its last commit, as bytes.
+    /// Returns a view of the state at its last commit, from which a snapshot is read while other entries are
+    /// applied. Dropping it ends it.
     ///
     /// # Errors
     /// Those of [`apply`](Self::apply).
-    fn snapshot(&mut self) -> Result<Vec<u8>, StateError>;
+    fn view(&mut self) -> Result<Self::View, StateError>;
 
-    /// Creates another state from a snapshot, beside this one: durable when it returns, with this index.
-    /// First removes what an earlier attempt has left of a state of this generation.
+    /// Appends the next records of a view to `out`: about this number of bytes, and at most one record more.
     ///
     /// # Errors
     /// Those of [`apply`](Self::apply).
-    fn restore(&mut self, generation: u64, applied: u64, data: &[u8]) -> Result<(), StateError>;
+    fn read(
+        &mut self,
+        view: &mut Self::View,
+        bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Part, StateError>;
+
+    /// Begins another state, of this generation, beside this one, in place of what an earlier attempt has
+    /// left. Returns `false` if there is no room.
+    ///
+    /// # Errors
+    /// Those of [`apply`](Self::apply).
+    fn begin(&mut self, generation: u64) -> Result<bool, StateError>;
+
+    /// Adds the records that one call of [`read`](Self::read) returned to that other state. Returns `false`
+    /// if there is no room.
+    ///
+    /// # Errors
+    /// Those of [`apply`](Self::apply).
+    fn restore(&mut self, data: &[u8]) -> Result<bool, StateError>;
+
+    /// Completes that other state: durable when it returns, with this index. Returns `false` if there is no
+    /// room.
+    ///
+    /// # Errors
+    /// Those of [`apply`](Self::apply).
+    fn finish(&mut self, applied: u64) -> Result<bool, StateError>;
+
+    /// Removes the other state, of this generation.
+    ///
+    /// # Errors
+    /// Those of [`apply`](Self::apply).
+    fn abandon(&mut self, generation: u64) -> Result<(), StateError>;
 
     /// Switches to the state of this generation, as the log has recorded durably. Other states can be
     /// removed.

@@ -11,6 +11,8 @@ pub(crate) enum Wrong {
     CutEarly,
     /// The log records a snapshot before its state is durable.
     SwitchedEarly,
+    /// A piece of a snapshot that comes twice is used twice.
+    PieceTwice,
     /// A configuration is not recorded.
     ConfigurationForgotten,
 }

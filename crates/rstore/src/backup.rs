@@ -13,7 +13,7 @@ use crate::blocks::{Location, State, is_among};
 use crate::layout::HEADER;
 use crate::partition::Partition;
 use crate::record::{TOMBSTONE, pull_bytes};
-use crate::{Error, Millis};
+use crate::{Budget, Error, Millis};
 
 /// The callback of [`Partition::back_up`]: key, value and expiry.
 pub type VisitAll<'v> = dyn FnMut(&[u8], &[u8], Option<Millis>) + 'v;
@@ -22,8 +22,10 @@ pub type VisitAll<'v> = dyn FnMut(&[u8], &[u8], Option<Millis>) + 'v;
 #[derive(Debug)]
 pub struct Backup {
     token: Arc<()>,
-    /// The blocks that have not been read, and their live records at the beginning.
+    /// The blocks that have not been read completely, and their live records at the beginning.
     blocks: Vec<(u32, Box<[u64]>, u32)>,
+    /// The next word of the last one.
+    word: u32,
     lsn: u64,
 }
 
@@ -34,7 +36,7 @@ impl Backup {
         self.lsn
     }
 
-    /// Returns the number of blocks that have not been read.
+    /// Returns the number of blocks that have not been read completely.
     #[must_use]
     pub fn blocks_left(&self) -> usize {
         self.blocks.len()
@@ -70,7 +72,7 @@ impl<M: Medium> Partition<M> {
             .collect();
         let unread = blocks.iter().map(|(place, ..)| *place).collect();
         self.running.push(Running { token: Arc::downgrade(&token), unread });
-        Ok(Backup { token, blocks, lsn: self.lsn })
+        Ok(Backup { token, blocks, word: HEADER as u32, lsn: self.lsn })
     }
 
     /// Reads a slice of a backup: calls `visit` with key, value and expiry of the records of one block, in
@@ -86,17 +88,36 @@ impl<M: Medium> Partition<M> {
         backup: &mut Backup,
         visit: &mut VisitAll<'_>,
     ) -> Result<bool, Error> {
+        self.back_up_part(backup, Budget::bytes(u64::MAX), visit)
+    }
+
+    /// Reads a slice of a backup like [`back_up`](Self::back_up), but ends it after the record with which
+    /// the keys and values have at least the bytes of the budget, or at the end of a block. So a caller
+    /// that keeps them has at most the budget, and one more record.
+    ///
+    /// # Errors
+    /// Those of [`back_up`](Self::back_up).
+    ///
+    /// # Cost
+    /// Reads a part of a block, and its large values.
+    pub fn back_up_part(
+        &mut self,
+        backup: &mut Backup,
+        budget: Budget,
+        visit: &mut VisitAll<'_>,
+    ) -> Result<bool, Error> {
         let token = Arc::downgrade(&backup.token);
         let running = self.running.iter().position(|running| running.token.ptr_eq(&token));
         let Some(running) = running else { return Err(Error::BackupEnded) };
-        let Some((place, bits, used)) = backup.blocks.pop() else { return Ok(false) };
+        let Some((place, bits, used)) = backup.blocks.last() else { return Ok(false) };
+        let (place, used) = (*place, *used);
         let (mut words, mut key, mut value) = (Vec::new(), Vec::new(), Vec::new());
-        let mut word = HEADER as u32;
-        while word < used {
-            let at = Location::new(place, word);
+        let mut bytes = 0;
+        while backup.word < used && bytes < budget.bytes {
+            let at = Location::new(place, backup.word);
             let (head, cells) = self.blocks.record(at)?;
-            let next = word + cells.len() as u32;
-            if is_among(&bits, word) && !head.has(TOMBSTONE) {
+            let next = backup.word + cells.len() as u32;
+            if is_among(bits, backup.word) && !head.has(TOMBSTONE) {
                 let parts = self.blocks.read(at, &mut words)?;
                 key.clear();
                 value.clear();
@@ -106,9 +127,15 @@ impl<M: Medium> Partition<M> {
                     None => pull_bytes(parts.value(), head.value_len, &mut value),
                 }
                 visit(&key, &value, parts.expiry());
+                bytes += (key.len() + value.len()) as u64;
             }
-            word = next;
+            backup.word = next;
         }
+        if backup.word < used {
+            return Ok(true);
+        }
+        backup.blocks.pop();
+        backup.word = HEADER as u32;
         self.running[running].unread.remove(&place);
         if backup.blocks.is_empty() {
             self.running.swap_remove(running);

@@ -8,14 +8,32 @@ use pmindex_testkit::crash::Rng;
 /// The words of a line.
 const LINE: u32 = 8;
 
+/// A store to a word. A later store to the same word is never undone by an earlier one, not even if only one
+/// of the two bypasses the caches.
+#[derive(Clone, Copy, Debug)]
+struct Store {
+    word: u32,
+    value: u64,
+    /// The number of stores before it.
+    number: u64,
+}
+
 /// The stores to a line that are not durable yet.
 #[derive(Debug, Default)]
 struct Line {
-    stores: Vec<(u32, u64)>,
+    stores: Vec<Store>,
     /// The number of flushed stores.
     flushed: usize,
-    /// The stores that bypass the caches, in any order.
-    streamed: Vec<(u32, u64)>,
+    /// The stores that bypass the caches; each of them may be lost.
+    streamed: Vec<Store>,
+}
+
+/// Makes stores durable, in their order.
+fn settle(durable: &mut [u64], mut stores: Vec<Store>) {
+    stores.sort_by_key(|store| store.number);
+    for store in stores {
+        durable[store.word as usize] = store.value;
+    }
 }
 
 /// The durable part of a space.
@@ -23,6 +41,7 @@ pub(super) struct Disk {
     pub(super) space: Space,
     durable: Vec<u64>,
     lines: BTreeMap<u32, Line>,
+    number: u64,
 }
 
 impl Disk {
@@ -30,7 +49,7 @@ impl Disk {
         let space = Space::new(bytes, bytes);
         let durable = space.snapshot();
         space.record(true);
-        Self { space, durable, lines: BTreeMap::new() }
+        Self { space, durable, lines: BTreeMap::new(), number: 0 }
     }
 
     /// Processes the events since the last call.
@@ -43,13 +62,13 @@ impl Disk {
 
     fn note(&mut self, event: &Event) {
         let line = event.word / LINE;
+        self.number += 1;
+        let store = Store { word: event.word, value: event.value, number: self.number };
         match event.kind {
             EventKind::Store | EventKind::Rmw | EventKind::Bulk => {
-                self.lines.entry(line).or_default().stores.push((event.word, event.value));
+                self.lines.entry(line).or_default().stores.push(store);
             }
-            EventKind::Stream => {
-                self.lines.entry(line).or_default().streamed.push((event.word, event.value));
-            }
+            EventKind::Stream => self.lines.entry(line).or_default().streamed.push(store),
             EventKind::Flush => {
                 if let Some(line) = self.lines.get_mut(&line) {
                     line.flushed = line.stores.len();
@@ -58,20 +77,22 @@ impl Disk {
             EventKind::Fence => {
                 let durable = &mut self.durable;
                 self.lines.retain(|_, line| {
+                    let streamed = std::mem::take(&mut line.streamed);
                     let flushed = line.stores.drain(..line.flushed);
-                    for (word, value) in flushed.chain(line.streamed.drain(..)) {
-                        durable[word as usize] = value;
-                    }
+                    settle(durable, flushed.chain(streamed.iter().copied()).collect());
                     line.flushed = 0;
+                    // What was in the caches before is overwritten.
+                    let is_over = |store: &Store, by: &Store| {
+                        by.word == store.word && by.number > store.number
+                    };
+                    line.stores.retain(|store| !streamed.iter().any(|by| is_over(store, by)));
                     !line.stores.is_empty()
                 });
             }
             EventKind::WriteBack => {
                 let (from, to) = (event.word / LINE, event.value as u32 / LINE);
                 for (_, line) in self.lines.range_mut(from..=to) {
-                    for (word, value) in line.stores.drain(..) {
-                        self.durable[word as usize] = value;
-                    }
+                    settle(&mut self.durable, std::mem::take(&mut line.stores));
                     line.flushed = 0;
                 }
             }
@@ -90,14 +111,9 @@ impl Disk {
         }
         for line in std::mem::take(&mut self.lines).into_values() {
             let kept = random.below(line.stores.len() + 1);
-            for &(word, value) in &line.stores[..kept] {
-                self.durable[word as usize] = value;
-            }
-            for (word, value) in line.streamed {
-                if random.one_in(2) {
-                    self.durable[word as usize] = value;
-                }
-            }
+            let streamed = line.streamed.into_iter().filter(|_| random.one_in(2));
+            let survives = line.stores[..kept].iter().copied().chain(streamed).collect();
+            settle(&mut self.durable, survives);
         }
         self.space.record(false);
         self.space.restore(&self.durable);

@@ -15,6 +15,8 @@ use crate::{Change, Message, Options, Proposal, Replica, Turn};
 /// The number of keys of clients: small, so that calls conflict.
 const KEYS: usize = 3;
 const LOG: &str = "log";
+/// A piece of a snapshot is less than a record, so that each one has many.
+pub(super) const PIECE: usize = 6;
 
 /// The frequencies of events in a run: each occurs once in this number of steps; 0: never.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,11 @@ pub(super) struct Seen {
     pub(super) lost: u64,
     pub(super) cuts: u64,
     pub(super) handed: u64,
+    /// The turns in which a replica received a piece of a snapshot, and the crashes then.
+    pub(super) pieces: u64,
+    pub(super) interrupted: u64,
+    /// The maximum bytes of snapshots in the memory of a replica.
+    pub(super) held: usize,
 }
 
 /// A call that has no answer yet.
@@ -97,11 +104,11 @@ pub(super) struct Group {
     pub(super) seen: Seen,
 }
 
-fn pool_options() -> PoolOptions {
+pub(super) fn pool_options() -> PoolOptions {
     PoolOptions::new().size(512 << 10).zone_bytes(64 << 10).slots(2).slot_bytes(512)
 }
 
-fn bytes() -> usize {
+pub(super) fn bytes() -> usize {
     pool_options().created_size().map_or(0, |bytes| bytes as usize)
 }
 
@@ -142,7 +149,7 @@ impl Group {
     fn start(&mut self, id: u64) {
         let founders: &[u64] = if self.founders.contains(&id) { &self.founders } else { &[] };
         let mut options = Options::new(id).seed(self.random.next_u64()).ticks(2, 10);
-        options = options.log_bytes(self.plan.log_bytes);
+        options = options.log_bytes(self.plan.log_bytes).piece_bytes(PIECE);
         if let Some(wrong) = self.wrong {
             options = options.go_wrong(wrong);
         }
@@ -174,11 +181,17 @@ impl Group {
         let mut dies = self.plan.crash > 0 && self.random.one_in(self.plan.crash);
         let Some(process) = self.processes.get_mut(&id) else { return };
         let Some(replica) = &mut process.replica else { return };
-        let base = replica.base();
+        let (base, received) = (replica.base(), replica.received());
         let turn = replica.turn().unwrap_or_else(|error| panic!("replica {id}: {error}"));
         self.seen.cuts += u64::from(replica.base() != base);
         // While a snapshot becomes the state, a crash can interrupt many steps.
         dies |= self.plan.crash > 0 && turn.restored && self.random.one_in(2);
+        self.seen.held = self.seen.held.max(replica.transfer_bytes());
+        if replica.is_receiving() && replica.received() != received {
+            self.seen.pieces += 1;
+            dies |= self.plan.crash > 0 && self.random.one_in(20);
+            self.seen.interrupted += u64::from(dies);
+        }
         if dies {
             self.crash(id);
             return;

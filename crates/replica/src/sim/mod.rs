@@ -4,5 +4,6 @@
 
 mod disk;
 mod group;
+mod pieces;
 mod records;
 mod tests;

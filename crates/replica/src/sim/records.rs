@@ -1,12 +1,11 @@
 //! The state of the simulator's replicas: a partition of `RStore`.
 
-use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use pmindex_core::{Pool, Traced};
-use pmindex_rstore::{Options, Partition};
+use pmindex_rstore::{Backup, Budget, Options, Partition};
 
-use crate::{State, StateError};
+use crate::{Part, State, StateError};
 
 /// A small block, so that collection and the end of log segments occur early.
 const BLOCK: u64 = 384;
@@ -81,6 +80,8 @@ impl Records {
 }
 
 impl State for Records {
+    type View = Backup;
+
     fn applied(&self) -> u64 {
         self.applied
     }
@@ -105,29 +106,56 @@ impl State for Records {
         Ok(())
     }
 
-    fn snapshot(&mut self) -> Result<Vec<u8>, StateError> {
-        let mut bytes = Vec::new();
-        let visit = &mut |key: &[u8], value: &[u8]| {
-            if key != APPLIED {
-                bytes.extend(key);
-                bytes.extend(value);
-            }
-            ControlFlow::Continue(())
-        };
-        self.partition.scan(Bound::Unbounded, Bound::Unbounded, 0, false, visit)?;
-        Ok(bytes)
+    fn view(&mut self) -> Result<Backup, StateError> {
+        Ok(self.partition.backup()?)
     }
 
-    fn restore(&mut self, generation: u64, applied: u64, data: &[u8]) -> Result<(), StateError> {
-        self.next = None;
-        Partition::destroy(&self.pool, &name(generation))?;
-        let mut partition = Partition::create(&self.pool, &name(generation), &options())?;
+    fn read(
+        &mut self,
+        view: &mut Backup,
+        bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Part, StateError> {
+        let visit = &mut |key: &[u8], value: &[u8], _: Option<u64>| {
+            if key != APPLIED {
+                out.extend(key);
+                out.extend(value);
+            }
+        };
+        match self.partition.back_up_part(view, Budget::bytes(bytes as u64), visit) {
+            Ok(more) => Ok(if more { Part::More } else { Part::Last }),
+            Err(pmindex_rstore::Error::BackupEnded) => Ok(Part::Ended),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn begin(&mut self, generation: u64) -> Result<bool, StateError> {
+        self.abandon(generation)?;
+        let partition = Partition::create(&self.pool, &name(generation), &options())?;
+        self.next = Some((generation, partition));
+        Ok(true)
+    }
+
+    fn restore(&mut self, data: &[u8]) -> Result<bool, StateError> {
+        let Some((_, partition)) = &mut self.next else { return Ok(false) };
+        assert_eq!(data.len() % 16, 0, "whole records");
         for record in data.chunks_exact(16) {
             partition.put(&record[..8], &record[8..], None)?;
         }
+        partition.commit()?;
+        Ok(true)
+    }
+
+    fn finish(&mut self, applied: u64) -> Result<bool, StateError> {
+        let Some((_, partition)) = &mut self.next else { return Ok(false) };
         partition.put(APPLIED, &applied.to_le_bytes(), None)?;
         partition.commit()?;
-        self.next = Some((generation, partition));
+        Ok(true)
+    }
+
+    fn abandon(&mut self, generation: u64) -> Result<(), StateError> {
+        self.next = None;
+        Partition::destroy(&self.pool, &name(generation))?;
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::group::{Group, Plan, Seen};
+use super::group::{Group, PIECE, Plan, Seen};
 use crate::wrong::Wrong;
 
 /// What happens seldom in a run, and all of it in some.
@@ -70,6 +70,10 @@ fn who_was_away_for_long_gets_a_snapshot() {
     let seen = runs(SHORT, 0..6);
     let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
     assert!(sum(|seen| seen.restored) > 3 && sum(|seen| seen.cuts) > 20, "{seen:?}");
+    assert!(sum(|seen| seen.pieces) > 20 && sum(|seen| seen.interrupted) > 3, "{seen:?}");
+    // Of every transfer at most two pieces and a record, however many records there are.
+    let held = seen.iter().map(|seen| seen.held).max().unwrap_or_default();
+    assert!(held > 0 && held <= 3 * (2 * PIECE + 2 * 16 + 8), "{seen:?}");
 }
 
 #[test]
@@ -102,6 +106,11 @@ fn a_log_that_is_cut_early_is_caught() {
 #[test]
 fn a_snapshot_that_counts_early_is_caught() {
     is_caught(Wrong::SwitchedEarly, SHORT);
+}
+
+#[test]
+fn a_piece_of_a_snapshot_that_counts_twice_is_caught() {
+    is_caught(Wrong::PieceTwice, SHORT);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use pmindex_core::Pool;
-use pmindex_replica::{State, StateError};
-use pmindex_rstore::{Options, Partition};
+use pmindex_replica::{Part, State, StateError};
+use pmindex_rstore::{Backup, Budget, Options, Partition};
 
 use super::entry::{Step, push_put, steps};
 
@@ -21,8 +21,6 @@ const MEMBER: &[u8] = &[0, b'm'];
 const KEPT: (&[u8], &[u8]) = (APPLIED, &[0, b'n']);
 /// The number of records that a clearing removes at once.
 const SLICE: usize = 512;
-/// The bytes of a snapshot between two commits.
-const COMMIT_EVERY: usize = 1 << 20;
 
 /// Returns `true` if a record belongs to the group.
 pub(super) fn is_groups(key: &[u8]) -> bool {
@@ -149,23 +147,56 @@ impl Machine {
         Ok(())
     }
 
+    /// Puts the records of a part of a snapshot.
     fn put_all(engine: &mut Partition, data: &[u8]) -> Result<(), StateError> {
-        let mut since = 0;
         for step in steps(data) {
             if let Step::Put(key, value, expiry) = step? {
                 engine.put(key, value, expiry)?;
-                since += key.len() + value.len();
-            }
-            if since >= COMMIT_EVERY {
-                engine.commit()?;
-                since = 0;
             }
         }
-        Ok(())
+        Ok(engine.commit()?)
+    }
+
+    /// Removes a state that is not in use; returns `false` if that needs room that there is not, so that it
+    /// remains for now.
+    fn remove(&mut self, generation: u64) -> Result<bool, StateError> {
+        self.next = None;
+        match Partition::destroy(&self.pool, &name_of(&self.name, generation)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_full() => {
+                tracing::warn!(%error, "the remains of a snapshot cannot be removed yet");
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Changes the state that a snapshot is loaded into; removes it, and returns `false`, if there is no room.
+    fn load(
+        &mut self,
+        load: impl FnOnce(&mut Partition) -> Result<(), StateError>,
+    ) -> Result<bool, StateError> {
+        let Some((generation, engine)) = &mut self.next else { return Ok(false) };
+        let generation = *generation;
+        match load(engine) {
+            Ok(()) => Ok(true),
+            Err(error) if is_full(&error) => {
+                tracing::warn!(%error, "a snapshot of the group does not fit beside the present records");
+                self.remove(generation)?;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
+fn is_full(error: &StateError) -> bool {
+    error.downcast_ref::<pmindex_rstore::Error>().is_some_and(pmindex_rstore::Error::is_full)
+}
+
 impl State for Machine {
+    type View = Backup;
+
     fn applied(&self) -> u64 {
         self.applied
     }
@@ -190,29 +221,62 @@ impl State for Machine {
         Ok(())
     }
 
-    fn snapshot(&mut self) -> Result<Vec<u8>, StateError> {
-        let mut data = Vec::new();
-        let mut backup = self.engine.backup()?;
-        let mut visit = |key: &[u8], value: &[u8], expiry: Option<u64>| {
-            if key != APPLIED {
-                push_put(&mut data, key, value, expiry);
-            }
-        };
-        while self.engine.back_up(&mut backup, &mut visit)? {}
-        self.engine.end_backup(backup);
-        Ok(data)
+    fn view(&mut self) -> Result<Backup, StateError> {
+        Ok(self.engine.backup()?)
     }
 
-    fn restore(&mut self, generation: u64, applied: u64, data: &[u8]) -> Result<(), StateError> {
-        self.next = None;
-        let name = name_of(&self.name, generation);
-        Partition::destroy(&self.pool, &name)?;
-        let mut engine = Partition::create(&self.pool, &name, &self.options)?;
-        Self::put_all(&mut engine, data)?;
-        engine.put(APPLIED, &applied.to_be_bytes(), None)?;
-        engine.commit()?;
-        self.next = Some((generation, engine));
-        Ok(())
+    fn read(
+        &mut self,
+        view: &mut Backup,
+        bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Part, StateError> {
+        let visit = &mut |key: &[u8], value: &[u8], expiry: Option<u64>| {
+            if key != APPLIED {
+                push_put(out, key, value, expiry);
+            }
+        };
+        match self.engine.back_up_part(view, Budget::bytes(bytes as u64), visit) {
+            Ok(more) => Ok(if more { Part::More } else { Part::Last }),
+            Err(pmindex_rstore::Error::BackupEnded) => {
+                tracing::warn!("writes needed the space that a snapshot held; it begins again");
+                Ok(Part::Ended)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn begin(&mut self, generation: u64) -> Result<bool, StateError> {
+        if !self.remove(generation)? {
+            return Ok(false);
+        }
+        match Partition::create(&self.pool, &name_of(&self.name, generation), &self.options) {
+            Ok(engine) => {
+                self.next = Some((generation, engine));
+                Ok(true)
+            }
+            Err(error) if error.is_full() => {
+                tracing::warn!(%error, "there is no room for a snapshot of the group");
+                self.remove(generation)?;
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn restore(&mut self, data: &[u8]) -> Result<bool, StateError> {
+        self.load(|engine| Self::put_all(engine, data))
+    }
+
+    fn finish(&mut self, applied: u64) -> Result<bool, StateError> {
+        self.load(|engine| {
+            engine.put(APPLIED, &applied.to_be_bytes(), None)?;
+            Ok(engine.commit()?)
+        })
+    }
+
+    fn abandon(&mut self, generation: u64) -> Result<(), StateError> {
+        self.remove(generation).map(drop)
     }
 
     fn switch(&mut self, generation: u64) -> Result<(), StateError> {

@@ -14,6 +14,8 @@
 mod entry;
 mod machine;
 mod peers;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;

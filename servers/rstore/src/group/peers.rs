@@ -1,9 +1,9 @@
 //! The network of a group: a connection from each replica to each other one, with a thread at both ends. The
-//! groups of a node's partitions have connections of their own, so a snapshot delays no other partition's
+//! groups of a node's partitions have connections of their own, so a long message delays no other partition's
 //! heartbeats; all arrive at the one port of the node.
 //!
 //! ```text
-//! | "rstore2\n" | id of the sender (8) | partition (4) | partitions (4) | bytes of its place (4) | place |
+//! | "rstore3\n" | id of the sender (8) | partition (4) | partitions (4) | bytes of its place (4) | place |
 //!                                                                         then, for each message:
 //! | bytes (4) | message |
 //! ```
@@ -21,11 +21,12 @@ use std::time::Duration;
 
 use super::Member;
 use crate::Error;
+use crate::client::refuse_itself;
 
-const MAGIC: &[u8; 8] = b"rstore2\n";
+const MAGIC: &[u8; 8] = b"rstore3\n";
 /// The number of messages that wait for a connection at most.
 const QUEUE: usize = 1024;
-/// The longest message, which is a snapshot.
+/// The longest message, which is an entry of the group's log.
 const MOST: u32 = 1 << 30;
 const RETRY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -120,6 +121,7 @@ fn connect(address: &str, hello: &[u8]) -> io::Result<TcpStream> {
     for address in all {
         match TcpStream::connect_timeout(&address, PATIENCE) {
             Ok(mut stream) => {
+                refuse_itself(&stream)?;
                 stream.set_nodelay(true)?;
                 stream.set_write_timeout(Some(10 * PATIENCE))?;
                 stream.write_all(hello)?;
@@ -144,7 +146,7 @@ fn send_all(stream: TcpStream, first: Vec<u8>, queue: &Receiver<Vec<u8>>) -> io:
         };
         let length = u32::try_from(message.len()).ok().filter(|length| *length <= MOST);
         let Some(length) = length else {
-            tracing::error!(bytes = message.len(), "a snapshot is too long to be sent");
+            tracing::error!(bytes = message.len(), "a message is too long to be sent");
             continue;
         };
         out.write_all(&length.to_le_bytes())?;

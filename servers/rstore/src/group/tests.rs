@@ -1,0 +1,278 @@
+//! Snapshots of a partition's records between replicas, on one thread: with data much larger than a piece,
+//! while the leader goes on, and with a kill on either side.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use pmindex_core::{Mapped, Pool};
+use pmindex_replica::{Change, Message, Replica};
+use pmindex_rstore::Options;
+
+use super::entry::push_put;
+use super::machine::{Machine, is_groups};
+
+const PIECE: usize = 16 << 10;
+/// The longest value; it does not fit into a piece.
+const LONG: usize = 200 << 10;
+/// The number of keys, each with a value of about 1 KiB.
+const KEYS: usize = 3000;
+/// The bytes of a message in addition to those of its piece.
+const OVERHEAD: usize = 256;
+
+type Node = Replica<Mapped, Machine>;
+
+/// A group without a network: messages arrive at once.
+struct Group {
+    pools: BTreeMap<u64, Arc<Pool>>,
+    nodes: BTreeMap<u64, Node>,
+    capacity: BTreeMap<u64, u64>,
+    written: u64,
+    /// The pieces that were sent, the longest message with one, and the most bytes in memory.
+    pieces: usize,
+    longest: usize,
+    held: usize,
+    /// The writes that were applied by the leader while a snapshot was on its way.
+    meanwhile: u64,
+}
+
+impl Group {
+    fn new() -> Self {
+        let (pools, nodes, capacity) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (pieces, longest, held, meanwhile) = (0, 0, 0, 0);
+        let mut group =
+            Self { pools, nodes, capacity, written: 0, pieces, longest, held, meanwhile };
+        (1..=3).for_each(|id| group.start(id));
+        group.until(|group| group.leader().is_some());
+        let long = vec![b'l'; LONG];
+        group.put(b"long", &long);
+        for key in 0..KEYS {
+            group.write(key);
+            if key % 50 == 0 {
+                group.round();
+            }
+        }
+        group.until(Self::is_even);
+        group
+    }
+
+    /// Starts a node, on its pool if it has one.
+    fn start(&mut self, id: u64) {
+        let made = || Arc::new(Pool::volatile(64 << 20).expect("memory"));
+        let pool = self.pools.entry(id).or_insert_with(made);
+        let founders: &[u64] = if id <= 3 { &[1, 2, 3] } else { &[] };
+        let options = pmindex_replica::Options::new(id).seed(id).log_bytes(128 << 10);
+        let capacity = self.capacity.get(&id).copied().unwrap_or(24 << 20);
+        let engine = Options::new().capacity(capacity);
+        let state = |generation| Machine::open(pool, "records", &engine, generation);
+        let node = Replica::start(pool, "log", &options.piece_bytes(PIECE), founders, state);
+        self.nodes.insert(id, node.expect("it starts"));
+    }
+
+    /// Ends a node as a kill does: nothing is closed.
+    fn kill(&mut self, id: u64) {
+        drop(self.nodes.remove(&id));
+    }
+
+    fn leader(&self) -> Option<u64> {
+        self.nodes.iter().find(|(_, node)| node.leads()).map(|(id, _)| *id)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        let mut entry = Vec::new();
+        push_put(&mut entry, key, value, None);
+        if let Some(leader) = self.leader().and_then(|id| self.nodes.get_mut(&id)) {
+            drop(leader.propose(entry));
+        }
+    }
+
+    fn write(&mut self, key: usize) {
+        self.written += 1;
+        let value = format!("{key}:{}:{}", self.written, "v".repeat(1000));
+        self.put(format!("key {key:06}").as_bytes(), value.as_bytes());
+    }
+
+    fn is_receiving(&self) -> bool {
+        self.nodes.values().any(Replica::is_receiving)
+    }
+
+    /// Ticks, and delivers messages until there are none, or `many` were delivered.
+    fn steps(&mut self, many: usize) {
+        self.nodes.values_mut().for_each(Replica::tick);
+        let mut network: VecDeque<Message> = VecDeque::new();
+        let ids: Vec<u64> = self.nodes.keys().copied().collect();
+        for id in ids {
+            self.turn(id, &mut network);
+        }
+        for _ in 0..many {
+            let Some(message) = network.pop_front() else { return };
+            let to = message.to;
+            if let Some(node) = self.nodes.get_mut(&to) {
+                node.step(message).expect("not broken");
+                self.turn(to, &mut network);
+            }
+        }
+    }
+
+    fn round(&mut self) {
+        self.steps(200);
+    }
+
+    fn turn(&mut self, id: u64, network: &mut VecDeque<Message>) {
+        let is_receiving = self.is_receiving();
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        self.held = self.held.max(node.transfer_bytes());
+        let before = node.state().engine.lsn();
+        let turn = node.turn().unwrap_or_else(|error| panic!("node {id}: {error}"));
+        self.held = self.held.max(node.transfer_bytes());
+        if is_receiving && node.leads() {
+            self.meanwhile += node.state().engine.lsn() - before;
+        }
+        for message in &turn.messages {
+            let is_piece = !message.get_snapshot().data.is_empty();
+            self.pieces += usize::from(is_piece);
+            if is_piece {
+                self.longest = self.longest.max(pmindex_replica::encode(message).len());
+            }
+        }
+        network.extend(turn.messages);
+    }
+
+    /// Runs rounds, in which the leader writes, until this is so.
+    #[track_caller]
+    fn until(&mut self, is_so: impl Fn(&Self) -> bool) {
+        for round in 0..5000 {
+            if is_so(self) {
+                return;
+            }
+            if self.is_receiving() {
+                self.write(round * 7 % KEYS);
+            }
+            self.round();
+        }
+        panic!("it is not so after 5000 rounds: {} pieces", self.pieces);
+    }
+
+    /// Returns `true` if all nodes have all entries of the leader, and none gets a snapshot.
+    fn is_even(&self) -> bool {
+        let Some(leader) = self.leader().and_then(|id| self.nodes.get(&id)) else { return false };
+        let members = leader.members();
+        let all = members.voters.iter().chain(&members.learners);
+        let even = leader.behind().iter().all(|(_, behind)| *behind == 0);
+        let present = all.into_iter().all(|id| self.nodes.contains_key(id));
+        even && present && !self.is_receiving()
+    }
+
+    fn records(&self, id: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut all = BTreeMap::new();
+        let visit = &mut |key: &[u8], value: &[u8]| {
+            if !is_groups(key) {
+                all.insert(key.to_vec(), value.to_vec());
+            }
+            ControlFlow::Continue(())
+        };
+        let engine = &self.nodes[&id].state().engine;
+        engine.scan(Bound::Unbounded, Bound::Unbounded, 0, false, visit).expect("sound");
+        all
+    }
+
+    /// Replaces node 3 by node 4, which begins to get a snapshot.
+    fn lose_a_disk(&mut self) {
+        if self.leader() == Some(3) {
+            self.nodes.get_mut(&3).expect("it runs").hand_over(1);
+            self.until(|group| group.leader().is_some_and(|leader| leader != 3));
+        }
+        self.kill(3);
+        self.change(Change::Remove(3));
+        self.until(|group| group.nodes[&group.leader().expect("one")].members().voters.len() == 2);
+        (self.pieces, self.longest, self.held) = (0, 0, 0);
+        self.start(4);
+        self.change(Change::Learner(4));
+    }
+
+    fn change(&mut self, change: Change) {
+        let leader = self.leader().expect("a leader");
+        self.nodes.get_mut(&leader).expect("it runs").change(change).expect("proposed");
+    }
+
+    /// Runs until a number of pieces were sent.
+    fn pieces(&mut self, count: usize) {
+        for _ in 0..5000 {
+            if self.pieces >= count && self.is_receiving() {
+                return;
+            }
+            self.steps(8);
+        }
+        panic!("only {} pieces", self.pieces);
+    }
+
+    #[track_caller]
+    fn check(&mut self) {
+        self.until(Self::is_even);
+        let leader = self.leader().expect("a leader");
+        let records = self.records(leader);
+        assert!(records.len() > KEYS, "{}", records.len());
+        assert!(self.records(4) == records, "node 4 has other records than its leader");
+        // Whatever the data's size: a few pieces, and a buffer that has grown to the longest record.
+        assert!(self.longest <= PIECE + OVERHEAD, "{}", self.longest);
+        assert!(self.held <= 3 * PIECE + 2 * LONG, "{}", self.held);
+        assert!(self.held >= LONG / 2, "{}", self.held);
+    }
+}
+
+#[test]
+fn a_node_without_its_disk_gets_all_records_in_pieces_while_the_leader_writes() {
+    let mut group = Group::new();
+    group.lose_a_disk();
+    group.check();
+    assert!(group.pieces > KEYS * 1000 / PIECE, "{}", group.pieces);
+    assert!(group.meanwhile > 10, "{}", group.meanwhile);
+}
+
+#[test]
+fn a_kill_of_the_receiver_leaves_nothing_of_half_a_snapshot() {
+    let mut group = Group::new();
+    group.lose_a_disk();
+    let mut pieces = 0;
+    for more in [1, 40, 100] {
+        pieces += more;
+        group.pieces(pieces);
+        pieces = group.pieces;
+        group.kill(4);
+        group.start(4);
+        assert!(group.records(4).is_empty());
+        assert!(!group.nodes[&4].is_receiving());
+    }
+    group.check();
+}
+
+#[test]
+fn a_kill_of_the_sender_begins_the_snapshot_again() {
+    let mut group = Group::new();
+    group.lose_a_disk();
+    group.pieces(60);
+    let leader = group.leader().expect("a leader");
+    group.kill(leader);
+    assert!(group.records(4).is_empty());
+    group.start(leader);
+    group.until(|group| group.leader().is_some());
+    group.check();
+}
+
+#[test]
+fn a_receiver_without_room_is_not_broken_and_the_others_go_on() {
+    let mut group = Group::new();
+    group.capacity.insert(4, 2 << 20);
+    group.lose_a_disk();
+    for round in 0..300 {
+        group.write(round);
+        group.round();
+    }
+    assert!(group.pieces > 2 * 50, "it is tried again: {}", group.pieces);
+    assert!(group.records(4).is_empty());
+    // The next attempt has room.
+    group.kill(4);
+    group.capacity.remove(&4);
+    group.start(4);
+    group.check();
+}
