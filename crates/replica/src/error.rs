@@ -21,6 +21,10 @@ pub enum Error {
     /// Nothing can be proposed now: too many entries wait for a majority.
     #[error("too many entries wait for a majority; try again later")]
     Busy,
+    /// Another change of the members is not applied yet, or the leader has not applied all entries before its
+    /// term.
+    #[error("another change of the members is in progress; try again later")]
+    ChangeInProgress,
     /// An error of the Raft engine.
     #[error("raft: {0}")]
     Raft(#[from] raft::Error),

@@ -313,13 +313,16 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(self.proposed())
     }
 
-    /// Proposes a change of the members. Only one at a time: until it is applied, another one has no
-    /// effect.
+    /// Proposes a change of the members. Only one at a time: until it is applied, another one is refused.
     ///
     /// # Errors
-    /// Those of [`propose`](Self::propose).
+    /// Those of [`propose`](Self::propose), and [`Error::ChangeInProgress`].
     pub fn change(&mut self, change: Change) -> Result<Proposal, Error> {
         self.leading()?;
+        // Raft's engine would accept it, and propose an empty entry instead.
+        if self.node.raft.has_pending_conf() {
+            return Err(Error::ChangeInProgress);
+        }
         let (kind, id) = match change {
             Change::Voter(id) => (ConfChangeType::AddNode, id),
             Change::Learner(id) => (ConfChangeType::AddLearnerNode, id),
@@ -391,6 +394,8 @@ impl<M: Medium, S: State> Replica<M, S> {
         }
         self.broken = true; // unless it comes to its end
         let mut turn = Turn::default();
+        // What it sends in the turn in which it is removed tells the others that this was agreed on.
+        let takes_part = !self.removed;
         self.receive_pieces(&mut turn.messages)?;
         loop {
             // Asks again after an answer, so that reads of this turn need not wait for the next one.
@@ -417,7 +422,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         }
         self.make_snapshots()?;
         self.send_pieces(&mut turn.messages)?;
-        if self.removed {
+        if !takes_part {
             turn.messages.clear();
         }
         self.broken = false;

@@ -26,6 +26,7 @@ use pmindex_core::{Mapped, Pool};
 use pmindex_replica::{Change as MemberChange, Error, Proposal, Replica};
 use pmindex_rstore::{Options, Partition};
 
+use crate::command::Refusal;
 use crate::keyspace::{Change, Failure, NEVER, Records, Stored, Visit, changes_over};
 
 pub(crate) use machine::Member;
@@ -265,29 +266,32 @@ impl Group {
         }
     }
 
-    /// Proposes a member: it receives all records, and votes when it has them.
-    pub(crate) fn join(&mut self, id: u64, member: &Member) -> Result<(), String> {
-        self.stage(
-            &member_key(id),
-            &Some(Stored { value: member.text().into_bytes(), expires: NEVER }),
-        )
-        .map_err(|failure| format!("{failure:?}"))?;
+    /// Proposes a member: it receives all records, and votes when it has them. Its addresses are written
+    /// down after Raft has accepted it; those of a member replace the old ones.
+    pub(crate) fn join(&mut self, id: u64, member: &Member) -> Result<(), Refusal> {
+        if !self.is_member(id) {
+            self.replica.change(MemberChange::Learner(id)).map_err(refusal)?;
+        }
         self.members.insert(id, member.clone());
-        let change = MemberChange::Learner(id);
-        self.replica.change(change).map(drop).map_err(|error| error.to_string())
+        let record = Stored { value: member.text().into_bytes(), expires: NEVER };
+        self.stage(&member_key(id), &Some(record)).map_err(Refusal::from)
     }
 
     /// Proposes the removal of a member.
-    pub(crate) fn leave(&mut self, id: u64) -> Result<(), String> {
+    pub(crate) fn leave(&mut self, id: u64) -> Result<(), Refusal> {
+        if !self.is_member(id) {
+            return Err(format!("ERR node {id} is no member").into());
+        }
+        if self.replica.members().voters == [id] {
+            return Err(Refusal::of("ERR it is the only voter"));
+        }
+        self.replica.change(MemberChange::Remove(id)).map_err(refusal)?;
+        self.stage(&member_key(id), &None).map_err(Refusal::from)
+    }
+
+    fn is_member(&self, id: u64) -> bool {
         let members = self.replica.members();
-        if !members.voters.contains(&id) && !members.learners.contains(&id) {
-            return Err(format!("node {id} is no member"));
-        }
-        if members.voters == [id] {
-            return Err("it is the only voter".into());
-        }
-        self.stage(&member_key(id), &None).map_err(|failure| format!("{failure:?}"))?;
-        self.replica.change(MemberChange::Remove(id)).map(drop).map_err(|error| error.to_string())
+        members.voters.contains(&id) || members.learners.contains(&id)
     }
 
     /// Adds a change to this turn's entry.
@@ -543,6 +547,16 @@ impl Group {
     /// Ends cleanly.
     pub(crate) fn close(self) -> Result<Partition, Error> {
         Ok(self.replica.close()?.engine)
+    }
+}
+
+/// Returns the reply to a change of members that Raft refuses.
+fn refusal(error: Error) -> Refusal {
+    match error {
+        Error::ChangeInProgress | Error::Busy | Error::NotLeader { .. } => {
+            format!("TRYAGAIN {error}").into()
+        }
+        other => format!("ERR {other}").into(),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pmindex_core::{Mapped, Pool};
 use pmindex_replica::{Change, Message, Replica};
@@ -11,6 +12,7 @@ use pmindex_rstore::Options;
 
 use super::entry::push_put;
 use super::machine::{Machine, is_groups};
+use super::{Identity, Member};
 
 const PIECE: usize = 16 << 10;
 /// The longest value; it does not fit into a piece.
@@ -275,4 +277,40 @@ fn a_receiver_without_room_is_not_broken_and_the_others_go_on() {
     group.capacity.remove(&4);
     group.start(4);
     group.check();
+}
+
+#[test]
+fn an_address_is_written_down_only_after_raft_has_accepted_the_change() {
+    let pool = Arc::new(Pool::volatile(16 << 20).expect("memory"));
+    let place = |port: u32| Member::parse(&format!("a:{port}/b:{port}")).expect("addresses");
+    let identity = Identity { id: 1, me: place(1), founders: vec![(1, place(1))] };
+    let options = Options::new().capacity(4 << 20);
+    let mut group = super::Group::open(&pool, "records", &options, (0, 1), &identity).expect("new");
+    let knows = |group: &super::Group, id| {
+        let members = group.replica.state().members().expect("readable");
+        members.into_iter().any(|(other, _)| other == id)
+    };
+    while group.leads().is_err() || !knows(&group, 1) {
+        group.round().expect("not broken");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    group.join(2, &place(2)).expect("accepted");
+    let refused = group.join(3, &place(3)).expect_err("one change at a time").0;
+    assert!(refused.starts_with("TRYAGAIN "), "{refused}");
+    let refused = group.leave(1).expect_err("it is the only voter").0;
+    assert!(refused.starts_with("ERR "), "{refused}");
+    let refused = group.leave(2).expect_err("it is not a member yet").0;
+    assert!(refused.ends_with("is no member"), "{refused}");
+    while !knows(&group, 2) {
+        group.round().expect("not broken");
+    }
+    assert_eq!(group.replica.members().learners, [2]);
+    assert!(!knows(&group, 3) && !group.members.contains_key(&3));
+    // Addresses of a member can be corrected, and go when it leaves.
+    group.join(2, &place(22)).expect("a member");
+    group.leave(2).expect("accepted");
+    while knows(&group, 2) {
+        group.round().expect("not broken");
+    }
+    assert!(group.replica.members().learners.is_empty() && knows(&group, 1));
 }

@@ -417,15 +417,32 @@ impl Group {
         }
     }
 
+    /// Removes a node from the group of a partition, and waits until the leader has applied that: then it is
+    /// agreed on by the members that remain.
+    fn leave(&self, number: &str, id: u64, partition: u16) -> Result<(), Error> {
+        let started = Instant::now();
+        loop {
+            self.ask(partition, &["CLUSTER", "LEAVE", number])?;
+            if role(&self.leader(partition)?, id, partition).is == "no member" {
+                return Ok(());
+            }
+            if started.elapsed() > PATIENCE {
+                return Err(Error::Server(format!(
+                    "still has node {number} as a member of partition {partition}: do most nodes run? \
+                     (rstore cluster status)"
+                )));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     fn remove(mut self, id: u64) -> Result<(), Error> {
         let known = self.nodes.iter().position(|node| node.id == id && !node.is_removed());
         let at = known.ok_or(Error::Setting(
             "the group has no such node; `rstore cluster status` lists its nodes",
         ))?;
         let number = id.to_string();
-        for partition in 0..self.partitions {
-            self.ask(partition, &["CLUSTER", "LEAVE", &number])?;
-        }
+        (0..self.partitions).try_for_each(|partition| self.leave(&number, id, partition))?;
         Self::end(&self.nodes[at]);
         self.nodes[at].is = "removed".into();
         self.write()?;

@@ -140,7 +140,7 @@ impl Worker {
                     group.leave(id)
                 };
                 group.note_command();
-                done.map_err(|what| Refusal::from(format!("ERR {what}")))?;
+                done?;
                 connection.answer(Reply::ok);
             }
             _ => return Err(unknown_subcommand(args)),
