@@ -1,4 +1,4 @@
-//! Partitions of released formats open for ever: pools that earlier versions wrote, as `tests/fixtures.rs`
+//! Partitions of released formats open for ever: pools that earlier versions wrote, as `tests/facade/fixtures.rs`
 //! has them of indexes. One was closed, of the other the process was killed.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,4 @@
 //! A backup of a pool in use is the pool at one moment: everything before it, nothing after it.
-#![forbid(unsafe_code)]
 
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;

@@ -1,5 +1,4 @@
 //! Maps in pages of a file beside the pool, in a store with ordinary maps.
-#![forbid(unsafe_code)]
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,6 @@
 //! A disk that really fails: ext4 without a journal on a loop device that is shortened. (Filling the disk of
 //! the device's file is no such failure: Linux treats a partly completed request as completed.) It needs the
 //! right to mount; without it the tests report that they are skipped.
-#![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;

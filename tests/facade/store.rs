@@ -1,5 +1,4 @@
 //! The store: transactions, snapshots, what threads see of each other, errors.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

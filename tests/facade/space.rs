@@ -1,6 +1,5 @@
 //! Freed space of an index returns to the system while other indexes use the pool, in every mode that keeps a
 //! second file: nothing is lost, and the space can be used again.
-#![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 use std::os::unix::fs::MetadataExt;
