@@ -14,6 +14,7 @@ use super::calls::{
 };
 use super::contents::borrowed;
 use super::sample::SampleKey;
+use super::sequences::scaled;
 use super::subject::{IndexOf, Maker, Rig, Types};
 use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 use crate::crash::Rng;
@@ -27,8 +28,9 @@ pub(super) struct Watchdog {
 impl Watchdog {
     pub(super) fn new(what: &'static str) -> Self {
         let (alive, ended) = channel();
+        let limit = Duration::from_mins(4) * scaled(1);
         std::thread::spawn(move || {
-            if ended.recv_timeout(Duration::from_mins(4)) == Err(RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("{what}: the threads hang; giving up");
                 std::process::abort();
             }
