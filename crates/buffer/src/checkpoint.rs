@@ -13,8 +13,8 @@
 //! ```
 //!
 //! * **Rule H**: after a crash, a frame whose lines were not written back may have its contents of any
-//!   earlier moment, and be   whole. As long as the log has the later updates, recovery notices. So the
-//!   horizon passes an update only when the frame   has it durably, or durably belongs to no page.
+//!   earlier moment, and be whole. As long as the log has the later updates, recovery notices. So the
+//!   horizon passes an update only when the frame has it durably, or durably belongs to no page.
 //! * **Staging**: the frame of a page may change while the page is written to the disk, so a crash may tear
 //!   both. The copy in the staging area does not change until the disk is synchronised; opening writes it
 //!   again.

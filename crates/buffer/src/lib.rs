@@ -15,9 +15,9 @@
 //! * [`Buffer::read`] reads a page in place, without a lock.
 //! * [`Buffer::begin`] begins a [transaction](Tx): changes of several pages, all or none, serializable.
 //! * An update of a page in the pool flushes nothing and fences nothing. After a crash a checksum shows
-//!   whether the page is   whole, and its LSN shows whether it lacks updates that the log has.
+//!   whether the page is whole, and its LSN shows whether it lacks updates that the log has.
 //! * [Opening](Buffer::open) reads the log and then serves. The pages in the pool are there again; each is
-//!   verified at its   first use.
+//!   verified at its first use.
 //! * [`Buffer::checkpoint`] shortens the log. The crate starts no thread: the program calls
 //!   [`checkpoint_step`](Buffer::checkpoint_step) and [`recover_step`](Buffer::recover_step).
 //!

@@ -11,10 +11,10 @@
 //! that update left it.
 //!
 //! * [`Sums::Incremental`]: one sum, Σ mix(i, word i). An update subtracts the old words and adds the new
-//!   ones: it reads nothing   else of the page, and rot elsewhere remains detectable.
+//!   ones: it reads nothing else of the page, and rot elsewhere remains detectable.
 //! * [`Sums::Partitioned`] (thesis, section 4.5.1): a sum for each of several partitions; an update
-//!   recomputes the sums of the   partitions that it changes. In the thesis each partition is checked by
-//!   itself; then a crash that keeps an old partition   with its old sum, and the new header, silently
+//!   recomputes the sums of the partitions that it changes. In the thesis each partition is checked by
+//!   itself; then a crash that keeps an old partition with its old sum, and the new header, silently
 //!   loses an update. Here the root covers all sums, so this is detected.
 //!
 //! In a page with partitions the sum in the header is 0.
