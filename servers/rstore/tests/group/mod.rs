@@ -186,14 +186,20 @@ fn slots(address: &str) -> Vec<(i64, i64, i64)> {
     ranges.into_iter().map(range).collect()
 }
 
-/// Waits until each of three nodes leads one of three partitions, as all of them tell.
+/// Waits until each of three nodes leads the partition that it should lead, as all of them tell: the first node
+/// the first one. After an election another node may lead it for a while.
 fn spread(group: &Group<'_>) -> Vec<(i64, i64, i64)> {
     let started = Instant::now();
     loop {
         let nodes = group.status();
         let leads = |(_, _, line): &&(u64, String, String)| line.contains(" leads 1 ");
         let told: Vec<_> = nodes.iter().map(|(_, address, _)| slots(address)).collect();
-        let agree = told.iter().all(|other| other.len() == 3 && *other == told[0]);
+        // A node has a port for each partition, beginning with the one of its address.
+        let port = |(nth, (_, address, _)): (usize, &(u64, String, String))| {
+            address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0) + nth as i64
+        };
+        let wanted: Vec<i64> = nodes.iter().enumerate().map(port).collect();
+        let agree = told.iter().all(|ranges| ranges.iter().map(|range| range.2).eq(wanted.clone()));
         if nodes.len() == 3 && nodes.iter().filter(leads).count() == 3 && agree {
             return told[0].clone();
         }
