@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::TcpListener;
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -132,17 +134,18 @@ pub fn cluster(args: &ClusterArgs) -> Result<(), Error> {
 /// The number of attempts to find consecutive ports that are free.
 const ATTEMPTS: usize = 100;
 
+/// The ports from which it chooses. Those above are given to outgoing connections: one of them could take the port
+/// of a node that is not running, among them the connection of another node that tries to reach it.
+const PORTS: Range<u16> = 15_000..32_000;
+
 /// Returns the first of a number of consecutive ports that are free, and holds all of them.
 fn free_ports(count: u16) -> Result<(Vec<TcpListener>, u16), Error> {
-    for _ in 0..ATTEMPTS {
-        let first = TcpListener::bind("127.0.0.1:0").map_err(Error::io("a free port"))?;
-        let port = first.local_addr().map_err(Error::io("a free port"))?.port();
-        let next = (1..count).map(|more| {
-            let port = port.checked_add(more)?;
-            TcpListener::bind(("127.0.0.1", port)).ok()
-        });
-        if let Some(mut held) = next.collect::<Option<Vec<_>>>() {
-            held.push(first);
+    let room = (PORTS.end - PORTS.start).saturating_sub(count);
+    for _ in 0..ATTEMPTS.min(usize::from(room)) {
+        let random = RandomState::new().build_hasher().finish();
+        let port = PORTS.start + (random % u64::from(room)) as u16;
+        let held = (port..port + count).map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
+        if let Some(held) = held.collect::<Option<Vec<_>>>() {
             return Ok((held, port));
         }
     }

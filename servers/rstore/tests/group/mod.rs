@@ -195,10 +195,10 @@ fn spread(group: &Group<'_>) -> Vec<(i64, i64, i64)> {
         let leads = |(_, _, line): &&(u64, String, String)| line.contains(" leads 1 ");
         let told: Vec<_> = nodes.iter().map(|(_, address, _)| slots(address)).collect();
         // A node has a port for each partition, beginning with the one of its address.
-        let port = |(nth, (_, address, _)): (usize, &(u64, String, String))| {
-            address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0) + nth as i64
+        let port = |(nth, (_, address, _)): (i64, &(u64, String, String))| {
+            address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0) + nth
         };
-        let wanted: Vec<i64> = nodes.iter().enumerate().map(port).collect();
+        let wanted: Vec<i64> = (0..).zip(&nodes).map(port).collect();
         let agree = told.iter().all(|ranges| ranges.iter().map(|range| range.2).eq(wanted.clone()));
         if nodes.len() == 3 && nodes.iter().filter(leads).count() == 3 && agree {
             return told[0].clone();
