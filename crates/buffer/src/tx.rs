@@ -147,9 +147,9 @@ impl<M: Medium> Tx<'_, M> {
 
     /// Returns [`BufferError::Conflict`] if what was read is not of one moment.
     ///
-    /// A commit counts itself while it holds the latches of its pages and before it changes them. If the count
-    /// is as it was when the reads were all current, no page has changed since. Otherwise each page is looked at;
-    /// one whose latch a counted commit holds is waited for.
+    /// A commit counts itself while it holds the latches of its pages. If the count is as it was when the reads
+    /// were all current, no page that can be read has changed since. Otherwise each page is looked at; one whose
+    /// latch a commit holds is waited for.
     fn verify_reads(&mut self) -> Result<(), BufferError> {
         let changes = self.buffer.changes.load(Acquire); // before the looks
         if changes != self.current_at {
