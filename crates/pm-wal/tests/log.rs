@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use pmindex_wal::sim::{SimDisk, Survivors};
@@ -167,6 +168,52 @@ fn a_reader_of_the_tail_goes_on_when_there_is_more() {
     log.append(b"unread").unwrap();
     log.truncate(u64::MAX).unwrap();
     assert!(matches!(slow.next_record(), Ok(None) | Err(LogError::Gone { .. })));
+}
+
+/// A disk that notes the tail of the log at each durable write.
+#[derive(Debug)]
+struct Watched {
+    disk: SimDisk,
+    log: Arc<OnceLock<Weak<Log>>>,
+    tails: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Disk for Watched {
+    fn block(&self) -> usize {
+        self.disk.block()
+    }
+    fn len(&self) -> u64 {
+        self.disk.len()
+    }
+    fn read(&self, at: u64, into: &mut [u8]) -> std::io::Result<()> {
+        self.disk.read(at, into)
+    }
+    fn write(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.disk.write(at, bytes)
+    }
+    fn sync(&self) -> std::io::Result<()> {
+        self.disk.sync()?;
+        if let Some(log) = self.log.get().and_then(Weak::upgrade) {
+            self.tails.lock().unwrap().push(log.tail());
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn the_tail_passes_a_batch_only_when_it_is_durable() {
+    let (log, tails) = (Arc::new(OnceLock::new()), Arc::new(Mutex::new(Vec::new())));
+    let disk = SimDisk::new(BLOCK, 20 * BLOCK);
+    let watched = Watched { disk, log: Arc::clone(&log), tails: Arc::clone(&tails) };
+    let own = Arc::new(Log::format(Box::new(watched), ID, options()).unwrap());
+    log.set(Arc::downgrade(&own)).unwrap();
+    let mut expected = Vec::new();
+    for number in 0..5 {
+        expected.push(own.tail());
+        own.append(&[number; 700]).unwrap();
+    }
+    assert_eq!(*tails.lock().unwrap(), expected);
+    assert_eq!(expected.last().map(|tail| tail + 2 * BLOCK as u64), Some(own.tail()));
 }
 
 /// Makes a log with three batches of one record each.

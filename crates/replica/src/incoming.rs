@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use raft::prelude::Message;
 
 /// The pieces that wait at most; more are sent again.
-const MOST_WAITING: usize = 2;
+const MOST_PIECES: usize = 2;
 /// The number of ticks without a piece after which the follower removes what it has received.
 const GIVE_UP: u64 = 100;
 /// The number of ticks for which a follower without room begins no other transfer.
@@ -39,7 +39,7 @@ pub(crate) struct Incoming {
 impl Incoming {
     /// Accepts a piece, which the next turn processes.
     pub(crate) fn accept(&mut self, piece: Message) {
-        if self.waiting.len() < MOST_WAITING {
+        if self.waiting.len() < MOST_PIECES {
             self.waiting.push_back(piece);
         }
     }
