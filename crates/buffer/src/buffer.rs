@@ -405,14 +405,15 @@ impl<M: Medium> Buffer<M> {
     /// ```text
     /// step  store                                durable before
     /// P1    the pages on the disk, if necessary   P2
-    /// P2    the entries of the frames = 0        reuse of the frames, and of the pages
+    /// P2    the entries of the frames = 0        reuse of the frames, and of the pages; a horizon past the pages
     /// ```
     fn evict(&self) -> Result<Option<u32>, BufferError> {
         let pm = self.pool.pm();
         let victims = self.victims();
         let dirty: Vec<(u64, u32)> =
             victims.iter().map(|&(page, frame, _)| (page, frame)).collect();
-        self.write_victims(&dirty)?; // P1
+        let staging = self.write_victims(&dirty)?; // P1
+        pm.handover_point(); // the disk has the pages, and the frames still belong to them
         let mut flushed = None;
         for &(_, frame, _) in &victims {
             if self.states[frame as usize].listed.swap(false, Relaxed) {
@@ -424,6 +425,7 @@ impl<M: Medium> Buffer<M> {
         if let Some(flushed) = flushed {
             pm.fence(flushed)?;
         }
+        drop(staging); // from now on the horizon may pass the updates of these pages
         let mut emptied = Vec::new();
         for (page, frame, guard) in victims {
             count(&self.counters.evicted);

@@ -19,11 +19,13 @@
 //!   both. The copy in the staging area does not change until the disk is synchronised; opening writes it
 //!   again.
 //!
-//! The same steps P1 to P3 precede the reuse of a frame whose page the disk lacks. A checkpoint does not
-//! repeat them for a page that another thread is writing; it waits for that thread before P4.
+//! Steps P2 and P3, and the copy of P1, precede the reuse of a frame whose page the disk lacks. A checkpoint
+//! does not repeat them for a page that another thread is writing; before P4 it waits until that thread's frame
+//! durably belongs to no page.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 
+use parking_lot::MutexGuard;
 use pmindex_core::{Flushed, Medium};
 use pmindex_log::Positions;
 
@@ -110,9 +112,11 @@ impl<M: Medium> Buffer<M> {
         }
         let (upto, tails) = (checkpoint.upto, checkpoint.tails);
         if upto > self.horizon.load(Acquire) {
-            // A page that a thread is writing to the disk, to reuse its frame, was not in the queue.
+            // A page that a thread is writing to the disk, to reuse its frame, was not in the queue. The thread
+            // has the staging area until the frame belongs to no page.
             drop(pm.lock(&self.staging));
             self.device.check()?; // what was in progress when it failed counts as written
+            pm.handover_point(); // pages are written and frames emptied before and after P4
             self.set_horizon(upto)?; // P4, durable before: P5
             self.log.release(&tails)?; // P5
         }
@@ -163,6 +167,7 @@ impl<M: Medium> Buffer<M> {
         }
         let outgoing = self.outgoing(images);
         drop(held);
+        pm.handover_point(); // the pages may change, and others wait for the staging area
         self.write_out(&outgoing, flushed)?;
         Ok(left)
     }
@@ -178,20 +183,29 @@ impl<M: Medium> Buffer<M> {
     }
 
     /// Writes pages that the disk lacks from their frames to the disk. The caller holds their latches.
-    pub(crate) fn write_victims(&self, victims: &[(u64, u32)]) -> Result<(), BufferError> {
+    ///
+    /// The frames are not flushed, so rule H holds only when they durably belong to no page. The horizon waits
+    /// for that as long as the caller holds the staging area, which this returns. `None`: there was nothing to
+    /// write.
+    pub(crate) fn write_victims(
+        &self,
+        victims: &[(u64, u32)],
+    ) -> Result<Option<MutexGuard<'_, ()>>, BufferError> {
         let is_dirty = |frame: u32| self.states[frame as usize].dirty() != 0;
         if !victims.iter().any(|&(_, frame)| is_dirty(frame)) {
-            return Ok(());
+            return Ok(None);
         }
-        let _alone = self.pool.pm().lock(&self.staging);
-        for slice in victims.chunks(self.shape.staging as usize) {
-            let mut images = Vec::new();
-            for &(page, frame) in slice.iter().filter(|&&(_, frame)| is_dirty(frame)) {
-                images.push((page, frame, self.copy_whole(page, frame)?));
-            }
-            self.write_out(&self.outgoing(images), Flushed::nothing())?;
+        let alone = self.pool.pm().lock(&self.staging);
+        let mut images = Vec::new();
+        for &(page, frame) in victims.iter().filter(|&&(_, frame)| is_dirty(frame)) {
+            images.push((page, frame, self.copy_whole(page, frame)?));
         }
-        Ok(())
+        // No damaged page ends this between two slices, when the first one's frames count as clean.
+        let outgoing = self.outgoing(images);
+        for slice in outgoing.chunks(self.shape.staging as usize) {
+            self.write_out(slice, Flushed::nothing())?;
+        }
+        Ok(Some(alone))
     }
 
     /// Copies a page if it is whole, so that damage does not reach the disk.

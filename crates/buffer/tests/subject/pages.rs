@@ -511,6 +511,13 @@ fn directed() -> Vec<Plan<Op>> {
             ],
             tail: gets(),
         },
+        // A checkpoint while another thread empties a frame: it has written the page, but the frame, which has
+        // an older image durably, still belongs to the page.
+        Plan {
+            setup: vec![Op::Change(vec![(4, 0, 1)]), all(1), Op::Checkpoint, all(2)],
+            threads: vec![vec![Op::Get(4)], vec![Op::Checkpoint]],
+            tail: gets(),
+        },
         // Two transactions that each read what the other one writes.
         Plan {
             setup: vec![Op::Change(vec![(1, 0, 10), (2, 0, 20)])],
