@@ -37,7 +37,7 @@ fn space_goes_and_comes(path: &Path, options: &PoolOptions, lose: impl Fn(), wha
         drop(goes);
         let before = blocks(path);
         assert_eq!(AnyIndex::<u64, u64>::destroy(&pool, "goes"), Ok(true), "{what}");
-        let given = pool.release_free().expect("sound");
+        let given = pool.compact().expect("sound");
         assert!(given >= 2 << 20, "{what}: {given} bytes");
         assert!(blocks(path) + given <= before + (1 << 20), "{what}");
         holds_all(&stays, &what);
@@ -111,7 +111,7 @@ fn others_go_on_while_space_goes_back() {
             let giver = scope.spawn(|| {
                 let mut given = 0;
                 while !over.load(SeqCst) {
-                    given += pool.release_free().expect("sound");
+                    given += pool.compact().expect("sound");
                     std::thread::yield_now();
                 }
                 given

@@ -30,9 +30,6 @@ pub(crate) const TEST: &[&str] = &["test", "--workspace"];
 const FMT: &[&str] = &["fmt", "--all", "--check"];
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const DOC: &[&str] = &["doc", "--workspace", "--no-deps"];
-/// More states than the tests explore, and other ones, for a few seconds a subject.
-const CRASH: &[&str] =
-    &["test", "--workspace", "--bin", "crash", "--", "--states", "30000", "--seed", "2"];
 const CRASH_LONG: &[&str] =
     &["test", "--workspace", "--bin", "crash", "--", "--states", "10000000", "--mutate"];
 const DISKS_LONG: &[&str] =
@@ -62,7 +59,6 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     times.push(("aarch64", cross::run()?));
     times.push(("docs", run_cargo(DOC, &[("RUSTDOCFLAGS", "-D warnings")])?));
     times.push(("tests", run_cargo(TEST, &[])?));
-    times.push(("crashes", run_cargo(CRASH, &[])?));
     times.push(("benches", run_cargo(BENCHES, &[])?));
     times.push(("types", run_cargo(TYPES, &[])?));
     times.push(("libpmem", run_cargo(LIBPMEM, &[])?));

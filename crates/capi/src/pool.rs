@@ -217,12 +217,12 @@ pub extern "C" fn pmindex_pool_close(pool: *mut Pool) -> Status {
 /// run gets its blocks back before it is used again. Sets `*given` (may be null) to the number of bytes by
 /// which the file shrank on the medium, 0 if the medium does not support it.
 #[unsafe(no_mangle)]
-pub extern "C" fn pmindex_pool_release_free(
+pub extern "C" fn pmindex_pool_compact(
     pool: *const Pool,
     given: Option<&mut MaybeUninit<u64>>,
 ) -> Status {
     run(|| {
-        let bytes = POOLS.with(pool, |pool| Ok(pool.release_free()?))?;
+        let bytes = POOLS.with(pool, |pool| Ok(pool.compact()?))?;
         given.map(|given| given.write(bytes));
         Ok(Status::Ok)
     })

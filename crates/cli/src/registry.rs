@@ -139,7 +139,11 @@ const YARDSTICK: Entry =
 /// Returns the peers of this program.
 fn peers() -> &'static [Entry] {
     static PEERS: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-        let entry = |peer: &Peer| Entry { name: peer.name, integers: peer::makers(), bytes: None };
+        let entry = |peer: &Peer| Entry {
+            name: peer.name,
+            integers: peer::makers(),
+            bytes: peer.bytes.map(|_| peer::makers()),
+        };
         peer::all().iter().map(entry).collect()
     });
     &PEERS

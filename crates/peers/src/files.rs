@@ -1,6 +1,7 @@
 //! Embedded stores in files.
 
 use std::hint::black_box;
+use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,20 +9,22 @@ use heed::types::ByteSlice;
 use pmindex_pibench::{Fault, Session, Store};
 use redb::ReadableDatabase;
 
+use crate::field::Field;
+
 /// A session is the store itself.
 macro_rules! sessions {
-    ($($store:ident)+) => {$(
-        impl Store<u64, u64> for $store {
-            type Session<'s> = &'s $store;
+    ($($store:ty)+) => {$(
+        impl<K: Field, V: Field> Store<K, V> for $store {
+            type Session<'s> = &'s Self;
 
-            fn session(&self) -> &$store {
+            fn session(&self) -> &Self {
                 self
             }
         }
     )+};
 }
 
-sessions! { Lmdb Redb Fjall Sled }
+sessions! { Lmdb Redb<K, V> Fjall Sled }
 
 /// LMDB through `heed`: one operation a transaction, a batch in one.
 pub(crate) struct Lmdb {
@@ -43,125 +46,131 @@ impl Lmdb {
         Ok(Self { env, records })
     }
 
-    fn put(&self, records: &[(u64, u64)]) -> Result<(), Fault> {
+    fn put<K: Field, V: Field>(&self, records: &[(&K, &V)]) -> Result<(), Fault> {
         let mut txn = self.env.write_txn().map_err(lmdb)?;
         for (key, value) in records {
-            let (key, value) = (key.to_be_bytes(), value.to_be_bytes());
-            self.records.put(&mut txn, &key, &value).map_err(lmdb)?;
+            let (key, value) = (key.bytes(), value.bytes());
+            self.records.put(&mut txn, key.as_ref(), value.as_ref()).map_err(lmdb)?;
         }
         txn.commit().map_err(lmdb)
     }
 }
 
-impl Session<u64, u64> for &Lmdb {
-    fn get(&mut self, key: &u64) -> Result<bool, Fault> {
+impl<K: Field, V: Field> Session<K, V> for &Lmdb {
+    fn get(&mut self, key: &K) -> Result<bool, Fault> {
         let txn = self.env.read_txn().map_err(lmdb)?;
-        let found = self.records.get(&txn, &key.to_be_bytes()).map_err(lmdb)?;
+        let found = self.records.get(&txn, key.bytes().as_ref()).map_err(lmdb)?;
         Ok(found.map(black_box).is_some())
     }
 
-    fn insert(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
-        self.put(&[(*key, *value)]).map(|()| true)
+    fn insert(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
+        self.put(&[(key, value)]).map(|()| true)
     }
 
-    fn update(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
-        self.put(&[(*key, *value)]).map(|()| true)
+    fn update(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
+        self.put(&[(key, value)]).map(|()| true)
     }
 
-    fn upsert(&mut self, key: &u64, value: &u64) -> Result<(), Fault> {
-        self.put(&[(*key, *value)])
+    fn upsert(&mut self, key: &K, value: &V) -> Result<(), Fault> {
+        self.put(&[(key, value)])
     }
 
-    fn remove(&mut self, key: &u64) -> Result<bool, Fault> {
+    fn remove(&mut self, key: &K) -> Result<bool, Fault> {
         let mut txn = self.env.write_txn().map_err(lmdb)?;
-        let removed = self.records.delete(&mut txn, &key.to_be_bytes()).map_err(lmdb)?;
+        let removed = self.records.delete(&mut txn, key.bytes().as_ref()).map_err(lmdb)?;
         txn.commit().map_err(lmdb)?;
         Ok(removed)
     }
 
-    fn scan(&mut self, from: &u64, limit: usize) -> Result<usize, Fault> {
-        let (txn, from) = (self.env.read_txn().map_err(lmdb)?, from.to_be_bytes());
-        let range = (std::ops::Bound::Included(&from[..]), std::ops::Bound::Unbounded);
+    fn scan(&mut self, from: &K, limit: usize) -> Result<usize, Fault> {
+        let (txn, from) = (self.env.read_txn().map_err(lmdb)?, from.bytes());
+        let range = (std::ops::Bound::Included(from.as_ref()), std::ops::Bound::Unbounded);
         let records = self.records.range(&txn, &range).map_err(lmdb)?;
         Ok(records.take(limit).map(black_box).count())
     }
 
-    fn get_many(&mut self, keys: &[u64]) -> Result<u64, Fault> {
+    fn get_many(&mut self, keys: &[K]) -> Result<u64, Fault> {
         let txn = self.env.read_txn().map_err(lmdb)?;
         let mut found = 0;
         for key in keys {
-            let value = self.records.get(&txn, &key.to_be_bytes()).map_err(lmdb)?;
+            let value = self.records.get(&txn, key.bytes().as_ref()).map_err(lmdb)?;
             found += u64::from(value.map(black_box).is_some());
         }
         Ok(found)
     }
 
-    fn insert_many(&mut self, records: &[(u64, u64)]) -> Result<u64, Fault> {
-        self.put(records).map(|()| records.len() as u64)
+    fn insert_many(&mut self, records: &[(K, V)]) -> Result<u64, Fault> {
+        let borrowed: Vec<(&K, &V)> = records.iter().map(|(key, value)| (key, value)).collect();
+        self.put(&borrowed).map(|()| records.len() as u64)
     }
 }
 
 /// `redb`: one operation a transaction, a batch in one.
-pub(crate) struct Redb {
+pub(crate) struct Redb<K, V> {
     db: redb::Database,
     commits: AtomicU64,
     /// One in this number of commits is synchronised.
     synced: u64,
+    types: PhantomData<fn() -> (K, V)>,
 }
 
-const TABLE: redb::TableDefinition<'_, u64, u64> = redb::TableDefinition::new("records");
+/// The table.
+const fn table<'a, K: Field, V: Field>() -> redb::TableDefinition<'a, K::Redb, V::Redb> {
+    redb::TableDefinition::new("records")
+}
+
 /// A commit is synchronised now and then, since pages become free only after one.
 pub(crate) const SELDOM: u64 = 4096;
 
-impl Redb {
+impl<K: Field, V: Field> Redb<K, V> {
     pub(crate) fn create(dir: &Path, synced: u64) -> Result<Self, Fault> {
         let db = redb::Database::create(dir.join("redb"))?;
         let txn = db.begin_write()?;
-        txn.open_table(TABLE)?;
+        txn.open_table(table::<K, V>())?;
         txn.commit()?;
-        Ok(Self { db, commits: AtomicU64::new(1), synced })
+        Ok(Self { db, commits: AtomicU64::new(1), synced, types: PhantomData })
     }
 
     fn write<R>(
         &self,
-        change: impl FnOnce(&mut redb::Table<'_, u64, u64>) -> Result<R, redb::StorageError>,
+        change: impl FnOnce(&mut redb::Table<'_, K::Redb, V::Redb>) -> Result<R, redb::StorageError>,
     ) -> Result<R, Fault> {
         let mut txn = self.db.begin_write()?;
         if !self.commits.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.synced) {
             txn.set_durability(redb::Durability::None)?;
         }
-        let result = change(&mut txn.open_table(TABLE)?)?;
+        let result = change(&mut txn.open_table(table::<K, V>())?)?;
         txn.commit()?;
         Ok(result)
     }
 }
 
-impl Session<u64, u64> for &Redb {
-    fn get(&mut self, key: &u64) -> Result<bool, Fault> {
-        let table = self.db.begin_read()?.open_table(TABLE)?;
-        Ok(table.get(key)?.map(|value| black_box(value.value())).is_some())
+impl<K: Field, V: Field> Session<K, V> for &Redb<K, V> {
+    fn get(&mut self, key: &K) -> Result<bool, Fault> {
+        let table = self.db.begin_read()?.open_table(table::<K, V>())?;
+        Ok(table.get(key.redb())?.inspect(|value| drop(black_box(value.value()))).is_some())
     }
 
-    fn insert(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
-        self.write(|table| Ok(table.insert(key, value)?.is_none()))
+    fn insert(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
+        self.write(|table| Ok(table.insert(key.redb(), value.redb())?.is_none()))
     }
 
-    fn update(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
-        self.write(|table| Ok(table.insert(key, value)?.is_some()))
+    fn update(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
+        self.write(|table| Ok(table.insert(key.redb(), value.redb())?.is_some()))
     }
 
-    fn upsert(&mut self, key: &u64, value: &u64) -> Result<(), Fault> {
+    fn upsert(&mut self, key: &K, value: &V) -> Result<(), Fault> {
         self.insert(key, value).map(|_| ())
     }
 
-    fn remove(&mut self, key: &u64) -> Result<bool, Fault> {
-        self.write(|table| Ok(table.remove(key)?.is_some()))
+    fn remove(&mut self, key: &K) -> Result<bool, Fault> {
+        self.write(|table| Ok(table.remove(key.redb())?.is_some()))
     }
 
-    fn scan(&mut self, from: &u64, limit: usize) -> Result<usize, Fault> {
-        let table = self.db.begin_read()?.open_table(TABLE)?;
+    fn scan(&mut self, from: &K, limit: usize) -> Result<usize, Fault> {
+        let table = self.db.begin_read()?.open_table(table::<K, V>())?;
         let mut read = 0;
-        for record in table.range(*from..)?.take(limit) {
+        for record in table.range(from.redb()..)?.take(limit) {
             let (key, value) = record?;
             black_box((key.value(), value.value()));
             read += 1;
@@ -169,20 +178,22 @@ impl Session<u64, u64> for &Redb {
         Ok(read)
     }
 
-    fn get_many(&mut self, keys: &[u64]) -> Result<u64, Fault> {
-        let table = self.db.begin_read()?.open_table(TABLE)?;
+    fn get_many(&mut self, keys: &[K]) -> Result<u64, Fault> {
+        let table = self.db.begin_read()?.open_table(table::<K, V>())?;
         let mut found = 0;
         for key in keys {
-            found += u64::from(table.get(key)?.map(|value| black_box(value.value())).is_some());
+            found += u64::from(
+                table.get(key.redb())?.inspect(|value| drop(black_box(value.value()))).is_some(),
+            );
         }
         Ok(found)
     }
 
-    fn insert_many(&mut self, records: &[(u64, u64)]) -> Result<u64, Fault> {
+    fn insert_many(&mut self, records: &[(K, V)]) -> Result<u64, Fault> {
         self.write(|table| {
             let mut new = 0;
             for (key, value) in records {
-                new += u64::from(table.insert(key, value)?.is_none());
+                new += u64::from(table.insert(key.redb(), value.redb())?.is_none());
             }
             Ok(new)
         })
@@ -212,32 +223,32 @@ impl Fjall {
     }
 }
 
-impl Session<u64, u64> for &Fjall {
-    fn get(&mut self, key: &u64) -> Result<bool, Fault> {
-        Ok(self.records.get(key.to_be_bytes())?.map(black_box).is_some())
+impl<K: Field, V: Field> Session<K, V> for &Fjall {
+    fn get(&mut self, key: &K) -> Result<bool, Fault> {
+        Ok(self.records.get(key.bytes())?.map(black_box).is_some())
     }
 
-    fn insert(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+    fn insert(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
         self.upsert(key, value).map(|()| true)
     }
 
-    fn update(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
+    fn update(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
         self.upsert(key, value).map(|()| true)
     }
 
-    fn upsert(&mut self, key: &u64, value: &u64) -> Result<(), Fault> {
-        self.records.insert(key.to_be_bytes(), value.to_be_bytes())?;
+    fn upsert(&mut self, key: &K, value: &V) -> Result<(), Fault> {
+        self.records.insert(key.bytes().as_ref(), value.bytes().as_ref())?;
         self.persist()
     }
 
-    fn remove(&mut self, key: &u64) -> Result<bool, Fault> {
-        self.records.remove(key.to_be_bytes())?;
+    fn remove(&mut self, key: &K) -> Result<bool, Fault> {
+        self.records.remove(key.bytes().as_ref())?;
         self.persist().map(|()| true)
     }
 
-    fn scan(&mut self, from: &u64, limit: usize) -> Result<usize, Fault> {
+    fn scan(&mut self, from: &K, limit: usize) -> Result<usize, Fault> {
         let mut read = 0;
-        for record in self.records.range(from.to_be_bytes()..).take(limit) {
+        for record in self.records.range(from.bytes()..).take(limit) {
             black_box(record.into_inner()?);
             read += 1;
         }
@@ -254,30 +265,30 @@ impl Sled {
     }
 }
 
-impl Session<u64, u64> for &Sled {
-    fn get(&mut self, key: &u64) -> Result<bool, Fault> {
-        Ok(self.0.get(key.to_be_bytes())?.map(black_box).is_some())
+impl<K: Field, V: Field> Session<K, V> for &Sled {
+    fn get(&mut self, key: &K) -> Result<bool, Fault> {
+        Ok(self.0.get(key.bytes())?.map(black_box).is_some())
     }
 
-    fn insert(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
-        Ok(self.0.insert(key.to_be_bytes(), &value.to_be_bytes())?.is_none())
+    fn insert(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
+        Ok(self.0.insert(key.bytes(), value.bytes().as_ref())?.is_none())
     }
 
-    fn update(&mut self, key: &u64, value: &u64) -> Result<bool, Fault> {
-        Ok(self.0.insert(key.to_be_bytes(), &value.to_be_bytes())?.is_some())
+    fn update(&mut self, key: &K, value: &V) -> Result<bool, Fault> {
+        Ok(self.0.insert(key.bytes(), value.bytes().as_ref())?.is_some())
     }
 
-    fn upsert(&mut self, key: &u64, value: &u64) -> Result<(), Fault> {
+    fn upsert(&mut self, key: &K, value: &V) -> Result<(), Fault> {
         self.insert(key, value).map(|_| ())
     }
 
-    fn remove(&mut self, key: &u64) -> Result<bool, Fault> {
-        Ok(self.0.remove(key.to_be_bytes())?.is_some())
+    fn remove(&mut self, key: &K) -> Result<bool, Fault> {
+        Ok(self.0.remove(key.bytes())?.is_some())
     }
 
-    fn scan(&mut self, from: &u64, limit: usize) -> Result<usize, Fault> {
+    fn scan(&mut self, from: &K, limit: usize) -> Result<usize, Fault> {
         let mut read = 0;
-        for record in self.0.range(from.to_be_bytes()..).take(limit) {
+        for record in self.0.range(from.bytes()..).take(limit) {
             black_box(record?);
             read += 1;
         }

@@ -46,7 +46,7 @@ pub use job::{Job, Op, Ops};
 pub use keys::KeySpace;
 pub use measure::{Measured, Settings, StepResult, WINDOW, Watch, measure};
 pub use page::page;
-pub use peer::Peer;
+pub use peer::{MakePeer, Peer};
 pub use phase::{MIXES, Phase, Step};
 pub use pinned::Pinned;
 pub use probe::{Latency, Sampler, Ticks};

@@ -1,9 +1,9 @@
 //! `cargo xtask evidence`: measures every index and peer on this machine and writes the results; `cargo xtask
 //! paper`: compares them with the claims of the papers.
 //!
-//! The results go to `docs/evidence/`: `index.html`, one page of charts, its data `report.json`, and a page
-//! of tables for each paper. The measurements stay in the build's folder, so that `paper` can write its pages
-//! again.
+//! The results go to `docs/evidence/`: `index.html`, one page of charts, its data `report.json.gz`, and a
+//! page of tables for each paper. The measurements stay in the build's folder, so that `paper` can write its
+//! pages again.
 
 mod figures;
 mod markdown;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::shell::{root, run_cargo};
+use crate::shell::{output, root, run_cargo};
 use figures::PAPERS;
 use pages::PAGES;
 use plan::{Measurement, PLAN};
@@ -171,12 +171,16 @@ fn measure(program: &Path, measurement: &Measurement, quick: bool) -> Result<(),
     Ok(())
 }
 
-/// Writes one page of all measurements.
+/// Writes one page of all measurements, and its data, compressed.
 fn draw(program: &Path, out: &Path, quick: bool) -> Result<(), String> {
     let folder = folder(quick);
     let files = PLAN.iter().map(|m| folder.join(format!("{}.json", m.name)));
     let files: Vec<PathBuf> = files.filter(|file| file.is_file()).collect();
     let status = Command::new(program).arg("report").args(files).arg("--out").arg(out).status();
     let status = status.map_err(|e| format!("{}: {e}", program.display()))?;
-    if status.success() { Ok(()) } else { Err(format!("drawing failed ({status})")) }
+    if !status.success() {
+        return Err(format!("drawing failed ({status})"));
+    }
+    let data = out.join("report.json");
+    output("gzip", &["--best", "--no-name", "--force", &data.display().to_string()]).map(drop)
 }

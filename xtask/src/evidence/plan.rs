@@ -22,6 +22,9 @@ const PEERS: &str = "fptree,sptree,fastfair,btreemap,ferntree,masstree,scc,conge
 /// The trees and tries of SPTree's and HART's comparisons, and the hash index.
 const STRUCTURES: &str =
     "sptree,sptree-buffered,fastfair,pactree,hart,woart,artcow,skiplist,cceh,fptree,btreemap";
+/// The same with byte strings: `congee` has none.
+const PEERS_BYTES: &str = "fptree,sptree,hart,fastfair,btreemap,ferntree,masstree,scc,skipmap,dashmap,\
+                           lmdb,redb,fjall,sled";
 const BZTREE: &str = "bztree,bztree-volatile,bwtree,fptree,btreemap";
 const HART: &str = "hart,fptree,woart,artcow";
 
@@ -75,6 +78,8 @@ pub(super) const PLAN: &[Measurement] = &[
         (200_000, 50_000),
         &["--key-size", "20", "--value-size", "100", "--threads", "1,2"],
     ),
+    of("peers-long", PEERS_BYTES, (500_002, 50_000), &["--key-size", "20", "--value-size", "100"]),
+    of("peers-words", PEERS_BYTES, (250_001, 20_000), &["--key-file", WORDS]),
     of("words", BYTES, (250_000, 20_000), &["--key-file", WORDS]),
     of("half", ALL, (500_001, 10_000), &["--phases", "get", "--latency-sample", "0"]),
     of(

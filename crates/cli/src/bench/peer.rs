@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use pmindex_pibench::{BenchSubject, Peer};
+use pmindex::{Key, Value};
+use pmindex_pibench::{BenchSubject, MakePeer, Peer};
 
 use crate::bench::bed::{Bench, Makers, Reopened, Setup};
 use crate::error::CliError;
@@ -22,21 +23,43 @@ pub(crate) fn all() -> &'static [Peer] {
     PEERS.get().copied().unwrap_or_default()
 }
 
+/// Types of keys and values for which a peer may be made.
+pub(crate) trait Made: Key + Value {
+    /// Returns the function that makes the peer, if it can hold such records.
+    fn make(peer: &Peer) -> Option<MakePeer<Self, Self>>;
+}
+
+impl Made for u64 {
+    fn make(peer: &Peer) -> Option<MakePeer> {
+        Some(peer.make)
+    }
+}
+
+impl Made for Vec<u8> {
+    fn make(peer: &Peer) -> Option<MakePeer<Self, Self>> {
+        peer.bytes
+    }
+}
+
 /// Returns the makers of any peer.
-pub(crate) const fn makers() -> Makers<u64, u64> {
-    Makers { make: |setup| Ok(Box::new(Store::create(setup)?)), counting: None, subprocess: None }
+pub(crate) const fn makers<T: Made>() -> Makers<T, T> {
+    Makers {
+        make: |setup| Ok(Box::new(Store::<T>::create(setup)?)),
+        counting: None,
+        subprocess: None,
+    }
 }
 
 /// A peer that is being measured, and its folder.
-struct Store {
+struct Store<T> {
     peer: &'static Peer,
     /// Dropped before its folder is removed.
-    subject: Option<Box<dyn BenchSubject>>,
+    subject: Option<Box<dyn BenchSubject<T, T>>>,
     dir: PathBuf,
     _registered: Registered,
 }
 
-impl Store {
+impl<T: Made> Store<T> {
     fn create(setup: Setup<'_>) -> Result<Self, CliError> {
         let unknown = || CliError::UnknownIndex { name: setup.name.into() };
         let peer = all().iter().find(|peer| peer.name == setup.name).ok_or_else(unknown)?;
@@ -47,12 +70,13 @@ impl Store {
         }
         let registered = Registered::new(&dir, Fate::RemoveFolder);
         let mut store = Self { peer, subject: None, dir, _registered: registered };
-        store.subject = Some((peer.make)(&store.dir)?);
+        let make = T::make(peer).ok_or_else(unknown)?;
+        store.subject = Some(make(&store.dir)?);
         Ok(store)
     }
 }
 
-impl Drop for Store {
+impl<T> Drop for Store<T> {
     fn drop(&mut self) {
         self.subject = None;
         if self.peer.files {
@@ -62,8 +86,8 @@ impl Drop for Store {
     }
 }
 
-impl Bench<u64, u64> for Store {
-    fn subject(&self) -> &dyn BenchSubject {
+impl<T: Made> Bench<T, T> for Store<T> {
+    fn subject(&self) -> &dyn BenchSubject<T, T> {
         self.subject.as_deref().expect("it is there until the end")
     }
 

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     if args.rewrite {
         return rewrite(args, &Arc::new(pool));
     }
-    let given = pool.release_free()?;
+    let given = pool.compact()?;
     let (len, used) = (pool.len(), pool.used_bytes());
     pool.close()?;
     if args.json {

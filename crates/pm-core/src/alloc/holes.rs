@@ -34,7 +34,8 @@ pub(super) struct Holes {
 impl<M: Medium> Pool<M> {
     /// Gives free memory back to the system, in whole runs of 2 MiB, while the pool is in use: blocks of the
     /// file, pages of tmpfs or of anonymous memory. Returns by how many bytes the file (or the memory) has
-    /// shrunk. The pool's size and capacity stay the same, as long as the device has room.
+    /// shrunk. The pool's size and capacity stay the same, as long as the device has room. Blocks are not moved:
+    /// [`FreshPool::replacing`](crate::FreshPool::replacing) replaces a pool by one that has been written anew.
     ///
     /// Returns 0 for a device-DAX device, for a file system without holes, and for a pool whose zones are
     /// smaller than 2 MiB plus a page table. The twin of a pool on a disk and its journal do not shrink.
@@ -48,7 +49,7 @@ impl<M: Medium> Pool<M> {
     ///
     /// # Durability
     /// Stored data does not change.
-    pub fn release_free(&self) -> Result<u64, PmError> {
+    pub fn compact(&self) -> Result<u64, PmError> {
         self.trim()?;
         // The twin's threads read pages that were written, and a page of a hole takes memory when it is read. If
         // the twin is lost, they read no more.

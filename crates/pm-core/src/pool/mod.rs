@@ -27,7 +27,7 @@
 //!   crashes or loses power, in the modes that survive it ([`Pool::describe`] says which).
 //! * A file is read as if an attacker had written it: metadata are checked, pointers are checked when they
 //!   are followed, and a damaged file causes an error, never worse.
-//! * Space is allocated when a pool is created, when it grows, and when memory that [`Pool::release_free`]
+//! * Space is allocated when a pool is created, when it grows, and when memory that [`Pool::compact`]
 //!   gave back is used again: a full disk is an error at these moments. **SIGBUS** remains possible where the
 //!   kernel has no page to give: another program truncates the file, the device reports a bad block, a
 //!   copy-on-write file system (btrfs, a snapshot, a reflink) finds no room for the copy, tmpfs is swapped

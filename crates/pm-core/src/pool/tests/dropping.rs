@@ -172,13 +172,13 @@ fn free_runs_go_back_to_the_system_and_are_used_again() {
         add(&pool, "other", 5).unwrap();
         add_large(&pool, "large").unwrap();
         let full = blocks_of_file(&path);
-        let unused = pool.release_free().unwrap();
+        let unused = pool.compact().unwrap();
         assert!(unused > 30 << 20, "{unused}");
         assert_eq!(blocks_of_file(&path), full - unused);
-        assert_eq!(pool.release_free().unwrap(), 0, "once");
+        assert_eq!(pool.compact().unwrap(), 0, "once");
 
         assert!(pool.drop_index("large", |name| blocks_of(&pool, name)).unwrap());
-        let given = pool.release_free().unwrap();
+        let given = pool.compact().unwrap();
         assert!(given >= 4 << 20, "{given}");
         let least = blocks_of_file(&path);
         assert_eq!(least, full - unused - given);
@@ -197,6 +197,6 @@ fn free_runs_go_back_to_the_system_and_are_used_again() {
         pool.audit(all_blocks(&pool).into_iter()).unwrap();
         pool.close().unwrap();
         let read_only = Pool::open(&path, &options.clone().read_only(true)).unwrap();
-        assert_eq!(read_only.release_free(), Err(PmError::ReadOnly));
+        assert_eq!(read_only.compact(), Err(PmError::ReadOnly));
     }
 }

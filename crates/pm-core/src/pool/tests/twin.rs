@@ -35,7 +35,7 @@ fn a_twin_is_made_without_the_holes_of_its_pool() {
     let plain = PoolOptions::new().uuid(7).size(size).zone_bytes(16 << 20).write_back(false);
     let pool = Pool::create(place.path(), &plain).unwrap();
     add(&pool, "a", 1).unwrap();
-    assert!(pool.release_free().unwrap() > size / 2);
+    assert!(pool.compact().unwrap() > size / 2);
     pool.kill();
     let bytes = || fs::metadata(place.path()).unwrap().blocks() * 512;
     let before = bytes();
