@@ -444,8 +444,19 @@ fn ops_for(threads: usize) -> BoxedStrategy<Op> {
 }
 
 fn directed() -> Vec<Plan<Op>> {
-    let all = |value: u64| Op::Change((1..=3).map(|page| (page, 1, value)).collect());
-    let gets = || (1..=USED).map(Op::Get).collect::<Vec<_>>();
+    [directed_one(), directed_two()].concat()
+}
+
+fn all(value: u64) -> Op {
+    Op::Change((1..=3).map(|page| (page, 1, value)).collect())
+}
+
+fn gets() -> Vec<Op> {
+    (1..=USED).map(Op::Get).collect()
+}
+
+/// The plans of one thread.
+fn directed_one() -> Vec<Plan<Op>> {
     vec![
         // A page that was flushed, changed, evicted, and fetched again into its old frame; then the log is
         // cut: its older image must not come back.
@@ -488,6 +499,12 @@ fn directed() -> Vec<Plan<Op>> {
             threads: vec![vec![Op::Renew(1, 57), Op::Renew(2, 58), Op::Change(vec![(1, 1, 3)])]],
             tail: gets(),
         },
+    ]
+}
+
+/// The plans of two threads.
+fn directed_two() -> Vec<Plan<Op>> {
+    vec![
         // A checkpoint while another thread changes the same pages.
         Plan {
             setup: vec![all(1), Op::Checkpoint, all(2)],
