@@ -352,7 +352,8 @@ pmindex_status pmindex_pool_close(pmindex_pool *pool);
 // Returns free runs of 2 MiB to the file system while the pool is in use: the file becomes sparse, and a
 // run gets its blocks back before it is used again. Sets *given (may be null) to the number of bytes by
 // which the file shrank on the medium, 0 if the medium does not support it.
-pmindex_status pmindex_pool_compact(const pmindex_pool *pool, uint64_t *given);
+pmindex_status pmindex_pool_compact(const pmindex_pool *pool,
+                                    uint64_t *given);
 
 // Waits until everything that was acknowledged before survives as much as the pool's medium allows. In a
 // pool that survives power failures there is nothing to wait for. A file on a disk that was opened with
