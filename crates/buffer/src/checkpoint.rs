@@ -200,7 +200,7 @@ impl<M: Medium> Buffer<M> {
         for &(page, frame) in victims.iter().filter(|&&(_, frame)| is_dirty(frame)) {
             images.push((page, frame, self.copy_whole(page, frame)?));
         }
-        // No damaged page ends this between two slices, when the first one's frames count as clean.
+        // All pages are read before the first is written: a damaged one fails while no frame counts as clean.
         let outgoing = self.outgoing(images);
         for slice in outgoing.chunks(self.shape.staging as usize) {
             self.write_out(slice, Flushed::nothing())?;

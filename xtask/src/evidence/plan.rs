@@ -19,12 +19,12 @@ const BYTES: &str = "fptree,sptree,hart,fastfair,nvtree,wbtree,bztree,btreemap";
 /// Our fastest indexes, and all peers.
 const PEERS: &str = "fptree,sptree,fastfair,btreemap,ferntree,masstree,scc,congee,skipmap,bwtree,dashmap,\
                      lmdb,redb,fjall,sled";
+/// The same for byte strings, which `congee` cannot hold.
+const PEERS_BYTES: &str = "fptree,sptree,hart,fastfair,btreemap,ferntree,masstree,scc,skipmap,dashmap,\
+                           lmdb,redb,fjall,sled";
 /// The trees and tries of SPTree's and HART's comparisons, and the hash index.
 const STRUCTURES: &str =
     "sptree,sptree-buffered,fastfair,pactree,hart,woart,artcow,skiplist,cceh,fptree,btreemap";
-/// The same with byte strings: `congee` has none.
-const PEERS_BYTES: &str = "fptree,sptree,hart,fastfair,btreemap,ferntree,masstree,scc,skipmap,dashmap,\
-                           lmdb,redb,fjall,sled";
 const BZTREE: &str = "bztree,bztree-volatile,bwtree,fptree,btreemap";
 const HART: &str = "hart,fptree,woart,artcow";
 
