@@ -10,6 +10,7 @@ use pmindex_core::Medium;
 
 use crate::error::PagedError;
 use crate::node::{Content, Packed};
+use crate::tree::damaged;
 
 /// The page.
 pub(crate) const META: u64 = 1;
@@ -83,7 +84,7 @@ pub(crate) fn find_or_make<M: Medium>(
         return Err(PagedError::Full { what: "place for a map" });
     }
     let root = allocate(tx, pages)?;
-    Content::default().write(tx.create(root)?);
+    Content::default().write(tx.create(root)?).map_err(damaged(root))?;
     let meta = page(tx)?;
     meta.set_all(at, &[root, types, name.len() as u64]);
     meta.set_all(at + 3, &wanted);

@@ -31,6 +31,8 @@ const HEAD: usize = 0;
 const RIGHT: usize = 1;
 const LEFTMOST: usize = 2;
 const FENCE: usize = 3;
+/// A fault of a page.
+const OVERLAP: &str = "slots and heap overlap";
 
 /// The words of a page, in a frame or in a copy.
 pub(crate) trait Source {
@@ -308,7 +310,7 @@ impl<S: Source> Node<'_, S> {
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let (size, count) = (self.0.size(), self.head(1));
         if SLOTS + count > self.heap() || self.heap() > size {
-            return Err("slots and heap overlap");
+            return Err(OVERLAP);
         }
         let fence = Slot::from_word(self.0.word(FENCE));
         let slots = (0..count).map(|nth| self.slot(nth)).chain((fence.at != 0).then_some(fence));
@@ -374,36 +376,40 @@ impl Content {
         }
     }
 
-    /// Writes the content to a page. It must fit.
-    pub(crate) fn write(&self, page: &mut Draft) {
+    /// Writes the content to a page. It fits, unless the page that it is from was damaged: then this returns the
+    /// fault.
+    pub(crate) fn write(&self, page: &mut Draft) -> Result<(), &'static str> {
         let mut words = vec![0; page.words().len()];
-        let mut heap = words.len();
+        let (mut heap, slots) = (words.len(), SLOTS + self.records.len());
         let mut put = |record: &[&Packed], words: &mut Vec<u64>| {
-            heap -= record.iter().map(|part| part.words.len()).sum::<usize>();
+            let size = record.iter().map(|part| part.words.len()).sum::<usize>();
+            let room = heap.checked_sub(size).filter(|&heap| slots <= heap);
+            heap = room.ok_or("its records do not fit into a page")?;
             let mut at = heap;
             for part in record {
                 words[at..at + part.words.len()].copy_from_slice(&part.words);
                 at += part.words.len();
             }
             let value = record.get(1).map_or(0, |value| value.len);
-            Slot { at: heap, key: record[0].len, value }.into_word()
+            Ok(Slot { at: heap, key: record[0].len, value }.into_word())
         };
         for (nth, record) in self.records.iter().enumerate() {
-            words[SLOTS + nth] = put(&[&record.key, &record.value], &mut words);
+            words[SLOTS + nth] = put(&[&record.key, &record.value], &mut words)?;
         }
         if let Some(fence) = &self.fence {
-            words[FENCE] = put(&[fence], &mut words);
+            words[FENCE] = put(&[fence], &mut words)?;
         }
         (words[RIGHT], words[LEFTMOST]) = (self.right, self.leftmost);
         words[HEAD] = head(self.level, self.records.len(), heap, 0);
         page.set_all(0, &words);
+        Ok(())
     }
 
     /// Splits the content in two, and keeps the lesser keys. Returns the least key of the other part, and
     /// that part, which belongs into the page `right`. If `coming`, the key for which it makes room, is
     /// greater than all keys of the level, the other part gets one record only: keys that come in order fill
-    /// their pages.
-    pub(crate) fn split(&mut self, right: u64, coming: &Packed) -> (Packed, Self) {
+    /// their pages. Returns `None` if it has no record, which only damage explains.
+    pub(crate) fn split(&mut self, right: u64, coming: &Packed) -> Option<(Packed, Self)> {
         let total: usize = self.records.iter().map(Record::size).sum();
         let is_last = self.right == 0
             && self
@@ -416,9 +422,10 @@ impl Content {
             nth += 1;
         }
         let mut records = self.records.split_off(nth);
+        let first = records.first()?;
         let (separator, leftmost) = if self.level == 0 {
             let lesser = self.records.last().map(|record| record.key.clone()).unwrap_or_default();
-            (records[0].key.shortest_above(&lesser), 0)
+            (first.key.shortest_above(&lesser), 0)
         } else {
             // The middle key moves up.
             let middle = records.remove(0);
@@ -432,7 +439,7 @@ impl Content {
             records,
         };
         (self.right, self.fence) = (right, Some(separator.clone()));
-        (separator, other)
+        Some((separator, other))
     }
 }
 
@@ -445,8 +452,9 @@ fn set_head(page: &mut Draft, count: usize, heap: usize, dead: usize) {
     page.set(HEAD, word);
 }
 
-/// Inserts a record into a node; returns `false`, and changes nothing, if there is no room.
-pub(crate) fn put(page: &mut Draft, record: &Record) -> bool {
+/// Inserts a record into a node; returns `false`, and changes nothing, if there is no room, and the fault if the
+/// page is damaged.
+pub(crate) fn put(page: &mut Draft, record: &Record) -> Result<bool, &'static str> {
     let node = Node(page);
     let (nth, found) = node.find(&record.key);
     let (count, heap, dead) = (node.count(), node.heap(), node.dead());
@@ -457,23 +465,24 @@ pub(crate) fn put(page: &mut Draft, record: &Record) -> bool {
             slot.value = record.value.len;
             page.set(SLOTS + nth, slot.into_word());
             page.set_all(slot.value_at(), &record.value.words);
-            return true;
+            return Ok(true);
         }
     }
     let need = record.size() - usize::from(found);
     let gone = if found { node.slot(nth).words() } else { 0 };
-    let free = heap - SLOTS - count;
+    let free = heap.checked_sub(SLOTS + count).filter(|_| heap <= page.words().len());
+    let free = free.ok_or(OVERLAP)?;
     if free < need {
         if free + dead + gone < need {
-            return false;
+            return Ok(false);
         }
         let mut content = Content::of(page);
         if found {
             content.records.remove(nth);
         }
         content.records.insert(nth, record.clone());
-        content.write(page);
-        return true;
+        content.write(page)?;
+        return Ok(true);
     }
     let at = heap - (need - usize::from(!found));
     page.set_all(at, &record.key.words);
@@ -485,7 +494,7 @@ pub(crate) fn put(page: &mut Draft, record: &Record) -> bool {
     let slot = Slot { at, key: record.key.len, value: record.value.len };
     page.set(SLOTS + nth, slot.into_word());
     set_head(page, count + usize::from(!found), at, dead + gone);
-    true
+    Ok(true)
 }
 
 /// Removes the record of a slot.

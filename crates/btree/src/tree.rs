@@ -177,7 +177,7 @@ impl Tree {
         loop {
             let (page, found) = self.find(tx, &record.key, level, |_, _, found| found)?;
             is_new |= level == 0 && !found;
-            if put(tx.write(page)?, &record) {
+            if put(tx.write(page)?, &record).map_err(damaged(page))? {
                 return Ok(is_new);
             }
             let (separator, right) = self.split(tx, buffer, page, &record.key)?;
@@ -192,7 +192,7 @@ impl Tree {
             } else {
                 to
             };
-            if !put(tx.write(to)?, &record) {
+            if !put(tx.write(to)?, &record).map_err(damaged(to))? {
                 return Err(PagedError::Corrupt { page: to, what: "half a page has no room" });
             }
             if page == self.root {
@@ -213,17 +213,18 @@ impl Tree {
     ) -> Result<(Packed, u64), PagedError> {
         let right = meta::allocate(tx, buffer.pages())?;
         let mut lesser = Content::of(tx.write(page)?);
-        let (separator, greater) = lesser.split(right, coming);
-        greater.write(tx.create(right)?);
+        let parts = lesser.split(right, coming).ok_or("it has no record and no room");
+        let (separator, greater) = parts.map_err(damaged(page))?;
+        greater.write(tx.create(right)?).map_err(damaged(page))?;
         if page == self.root {
             let left = meta::allocate(tx, buffer.pages())?;
-            lesser.write(tx.create(left)?);
+            lesser.write(tx.create(left)?).map_err(damaged(page))?;
             let records = vec![Record { key: separator.clone(), value: page_number(right) }];
             let root =
                 Content { level: lesser.level + 1, right: 0, leftmost: left, fence: None, records };
-            root.write(tx.write(page)?);
+            root.write(tx.write(page)?).map_err(damaged(page))?;
         } else {
-            lesser.write(tx.write(page)?);
+            lesser.write(tx.write(page)?).map_err(damaged(page))?;
         }
         Ok((separator, right))
     }
@@ -256,7 +257,7 @@ impl Tree {
                 let node = Node(&view);
                 (node.check(), node.level(), node.count() as u64, node.children())
             })?;
-            sound.map_err(|what| PagedError::Corrupt { page, what })?;
+            sound.map_err(damaged(page))?;
             if level.is_some_and(|level| level != own + 1) {
                 return Err(PagedError::Corrupt { page, what: "it is of another level" });
             }
@@ -271,6 +272,11 @@ impl Tree {
         }
         Ok(counts)
     }
+}
+
+/// Returns the error of a page with a fault.
+pub(crate) fn damaged(page: u64) -> impl Fn(&'static str) -> PagedError {
+    move |what| PagedError::Corrupt { page, what }
 }
 
 fn page_number(page: u64) -> Packed {

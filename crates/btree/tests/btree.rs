@@ -2,6 +2,8 @@
 
 #[path = "parts/as_index.rs"]
 mod as_index;
+#[path = "parts/damage.rs"]
+mod damage;
 #[path = "parts/kills.rs"]
 mod kills;
 #[path = "../../buffer/tests/subject/pool_disk.rs"]
