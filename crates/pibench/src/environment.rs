@@ -88,7 +88,10 @@ fn commit() -> String {
         output.status.success().then(|| text.trim().to_owned())
     };
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return String::new() };
-    let changed = git(&["status", "--porcelain", "-uno"]).is_some_and(|files| !files.is_empty());
+    // The pages that measurements write change nothing that is measured.
+    let sources = ["--", ":/", ":(top,exclude)docs/evidence"];
+    let status = [&["status", "--porcelain", "-uno"], &sources[..]].concat();
+    let changed = git(&status).is_some_and(|files| !files.is_empty());
     format!("{commit}{}", if changed { "+" } else { "" })
 }
 

@@ -79,7 +79,7 @@ pub(super) const PAGES: [Page; 5] = [
 ];
 
 impl Page {
-    /// Measures, and writes the page, which names the commit.
+    /// Measures, and writes the page, which names the commit and the machine.
     pub(super) fn run(&self, quick: bool, out: &Path) -> Result<(), String> {
         eprintln!("\n== {}", self.name);
         let mut command = Command::new(match self.program {
@@ -100,9 +100,18 @@ impl Page {
         let page = String::from_utf8_lossy(&printed.stdout);
         let (title, rest) = page.split_once('\n').ok_or("the page has no title")?;
         let commit = output("git", &["rev-parse", "--short=7", "HEAD"])?;
-        let page = format!("{title}\n\nMeasured on commit {}.\n{rest}", commit.trim());
+        let page =
+            format!("{title}\n\nMeasured on commit {}, on {}.\n{rest}", commit.trim(), machine());
         let file = out.join(format!("{}.md", self.name));
         std::fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
         std::fs::write(&file, page).map_err(|e| format!("{}: {e}", file.display()))
     }
+}
+
+/// Returns the number and the model of the processors.
+fn machine() -> String {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    format!("{count} processors ({})", model.map_or("unknown", |(_, model)| model.trim()))
 }
