@@ -22,7 +22,7 @@ use mio::{Events, Interest, Poll, Token};
 use crate::Error;
 use crate::access::Users;
 use crate::config::Settings;
-use crate::group::{Identity, Peers};
+use crate::group::{Identity, Parcel, Peers};
 use crate::keyspace::slot;
 use crate::shard::{Folder, Opened};
 use crate::worker::{Common, Figures, Limits, Message, Post, Worker};
@@ -170,9 +170,19 @@ fn start(
 fn hear_peers(address: &str, common: &Arc<Common>, post: &Post) -> Result<(), Error> {
     let (common, post) = (Arc::clone(common), post.clone());
     let partitions = common.partitions();
-    let inbox = move |partition, from, place, bytes| {
+    let inbox = move |partition, from, place, parcel| {
         // A message that does not fit into the queue is lost, like one that the network loses.
-        let _ = post.send(partition, Message::Peer { from, place, bytes });
+        match parcel {
+            Parcel::Raft(bytes) => {
+                let _ = post.send(partition, Message::Peer { from, place, bytes });
+            }
+            Parcel::Channel { channel, message } => {
+                for thread in 0..partitions {
+                    let (channel, message) = (channel.clone(), message.clone());
+                    let _ = post.send(thread, Message::Heard { channel, message });
+                }
+            }
+        }
         !common.stopping.load(Relaxed)
     };
     Peers::listen(address, partitions, Arc::new(inbox)).map(drop)

@@ -13,6 +13,7 @@
 
 mod entry;
 mod machine;
+mod parcel;
 mod peers;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ use crate::command::Refusal;
 use crate::keyspace::{Change, Failure, NEVER, Records, Stored, Visit, changes_over};
 
 pub(crate) use machine::Member;
+pub(crate) use parcel::Parcel;
 pub(crate) use peers::Peers;
 
 use machine::{Machine, member_key};
@@ -266,6 +268,17 @@ impl Group {
         }
     }
 
+    /// Sends a message of a channel to the other members; a member that is not reached misses it.
+    pub(crate) fn publish(&mut self, channel: &[u8], message: &[u8]) {
+        let parcel = Parcel::Channel { channel: channel.to_vec(), message: message.to_vec() };
+        let members = self.replica.members();
+        for id in members.voters.iter().chain(&members.learners) {
+            if let Some(member) = self.members.get(id).filter(|_| *id != self.replica.id()) {
+                self.peers.send(*id, member, &parcel);
+            }
+        }
+    }
+
     /// Proposes a member: it receives all records, and votes when it has them. Its addresses are written
     /// down after Raft has accepted it; those of a member replace the old ones.
     pub(crate) fn join(&mut self, id: u64, member: &Member) -> Result<(), Refusal> {
@@ -358,7 +371,8 @@ impl Group {
         round.now = Gate { index: turn.applied, read: turn.read };
         for message in &turn.messages {
             if let Some(member) = self.members.get(&message.to) {
-                self.peers.send(message.to, member, pmindex_replica::encode(message));
+                let parcel = Parcel::Raft(pmindex_replica::encode(message));
+                self.peers.send(message.to, member, &parcel);
             }
         }
         if ticks || turn.restored {

@@ -3,12 +3,13 @@
 //! heartbeats; all arrive at the one port of the node.
 //!
 //! ```text
-//! | "rstore3\n" | id of the sender (8) | partition (4) | partitions (4) | bytes of its place (4) | place |
+//! | "rstore4\n" | id of the sender (8) | partition (4) | partitions (4) | bytes of its place (4) | place |
 //!                                                                         then, for each message:
-//! | bytes (4) | message |
+//! | bytes (4) | parcel |
 //! ```
 //!
-//! Messages that cannot be sent at once are dropped: Raft repeats them. Connections are not authenticated: use
+//! A [`Parcel`] is a message of Raft or of a channel. Those that cannot be sent at once are dropped: Raft
+//! repeats its messages, and channels promise no delivery. Connections are not authenticated: use
 //! a private network.
 
 use std::collections::BTreeMap;
@@ -19,21 +20,21 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use super::Member;
+use super::{Member, Parcel};
 use crate::Error;
 use crate::client::refuse_itself;
 
-const MAGIC: &[u8; 8] = b"rstore3\n";
-/// The number of messages that wait for a connection at most.
+const MAGIC: &[u8; 8] = b"rstore4\n";
+/// The number of parcels that wait for a connection at most.
 const QUEUE: usize = 1024;
-/// The longest message, which is an entry of the group's log.
+/// The longest parcel, which is an entry of the group's log.
 const MOST: u32 = 1 << 30;
 const RETRY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Takes a message to the replica of a partition: the partition, the sender, the sender's addresses, and its
-/// bytes. Returns `false` when this process ends.
-pub(crate) type Inbox = Arc<dyn Fn(usize, u64, Member, Vec<u8>) -> bool + Send + Sync>;
+/// Takes a parcel of another node: the partition, the sender, the sender's addresses, and the parcel. Returns
+/// `false` when this process ends.
+pub(crate) type Inbox = Arc<dyn Fn(usize, u64, Member, Parcel) -> bool + Send + Sync>;
 
 /// The connections to the other replicas.
 #[derive(Debug)]
@@ -80,8 +81,8 @@ impl Peers {
         Ok(bound)
     }
 
-    /// Sends a message, or drops it.
-    pub(crate) fn send(&mut self, to: u64, member: &Member, message: Vec<u8>) {
+    /// Sends a parcel, or drops it.
+    pub(crate) fn send(&mut self, to: u64, member: &Member, parcel: &Parcel) {
         let known = self.ways.get(&to).is_some_and(|(address, _)| *address == member.peers);
         if !known {
             let (sender, queue) = sync_channel(QUEUE);
@@ -94,7 +95,7 @@ impl Peers {
             self.ways.insert(to, (member.peers.clone(), sender));
         }
         if let Some((_, way)) = self.ways.get(&to) {
-            let _ = way.try_send(message);
+            let _ = way.try_send(parcel.encode());
         }
     }
 }
@@ -180,9 +181,9 @@ fn hear(stream: TcpStream, partitions: usize, inbox: &Inbox) -> io::Result<()> {
         );
     }
     loop {
-        let message = read(&mut input, MOST)?;
+        let parcel = Parcel::decode(read(&mut input, MOST)?).ok_or_else(strange)?;
         // Else the connection stays open, so that the error is reported once.
-        if is_ours && !inbox(partition, id, member.clone(), message) {
+        if is_ours && !inbox(partition, id, member.clone(), parcel) {
             return Ok(());
         }
     }

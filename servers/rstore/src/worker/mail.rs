@@ -68,6 +68,11 @@ pub(crate) enum Message {
         place: crate::group::Member,
         bytes: Vec<u8>,
     },
+    /// A message of a channel that another node published.
+    Heard {
+        channel: Vec<u8>,
+        message: Vec<u8>,
+    },
     Stop,
 }
 

@@ -108,6 +108,7 @@ fn write(reply: &mut Reply, delivery: &Delivery) {
 }
 
 impl Worker {
+    /// Queues a message for the listeners of this thread; returns their number.
     pub(super) fn publish_here(&mut self, channel: &[u8], message: &[u8]) -> usize {
         self.channels.publish(channel, message)
     }
@@ -125,9 +126,13 @@ impl Worker {
         }
     }
 
+    /// `PUBLISH`: the reply counts the subscribers of this node, as in Redis Cluster.
     pub(super) fn publish(&mut self, connection: &mut Connection, token: usize, args: Args<'_>) {
         let (channel, message) = (args.at(1), args.at(2));
         let own = self.publish_here(channel, message);
+        if let Some(group) = self.shard.group() {
+            group.publish(channel, message);
+        }
         let count = self.common.partitions();
         if count == 1 {
             connection.answer(|reply| reply.count(own));

@@ -205,6 +205,9 @@ impl Worker {
                         group.step(from, place, &bytes);
                     }
                 }
+                Message::Heard { channel, message } => {
+                    self.publish_here(&channel, &message);
+                }
             }
         }
         // There may be more: continue at once.

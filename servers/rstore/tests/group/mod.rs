@@ -208,12 +208,39 @@ fn spread(group: &Group<'_>) -> Vec<(i64, i64, i64)> {
     }
 }
 
+/// Publishes on each node; the subscribers of every node hear each message once.
+fn publish_everywhere(group: &Group<'_>) {
+    let nodes: Vec<String> = group.status().into_iter().map(|(_, address, _)| address).collect();
+    let bulk = |text: &str| Reply::Bulk(Some(text.into()));
+    let mut listeners: Vec<Client> = Vec::new();
+    for node in &nodes {
+        // One on each of the node's threads, as far as the kernel spreads them.
+        for _ in 0..3 {
+            let mut listener = Client::connect(node.as_str()).expect("it listens");
+            listener.patience(Duration::from_mins(1)).expect("a limit");
+            let joined = Reply::Array(vec![bulk("subscribe"), bulk("news"), Reply::Integer(1)]);
+            assert_eq!(listener.call(&["SUBSCRIBE", "news"]).expect("a reply"), joined);
+            listeners.push(listener);
+        }
+    }
+    for node in &nodes {
+        let mut publisher = Client::connect(node.as_str()).expect("it listens");
+        let reply = publisher.call(&["PUBLISH", "news", node]).expect("a reply");
+        assert_eq!(reply, Reply::Integer(3), "the subscribers of the node itself");
+        for listener in &mut listeners {
+            let heard = Reply::Array(vec![bulk("message"), bulk("news"), bulk(node)]);
+            assert_eq!(listener.receive().expect("the message"), heard, "{}", group.logs());
+        }
+    }
+}
+
 #[test]
 fn leaders_of_partitions_are_spread_over_the_nodes() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
     let group = Group(dir.path());
     group.done(&["create", "--durability", "process", "--partitions", "3"]);
     let ranges = spread(&group);
+    publish_everywhere(&group);
     let bounds: Vec<(i64, i64)> = ranges.iter().map(|(first, last, _)| (*first, *last)).collect();
     assert_eq!(bounds, [(0, 5461), (5462, 10922), (10923, 16383)]);
     let mut client = Follower::of(&group);
