@@ -3,6 +3,8 @@
 //!
 //! `RSTORE_FAULTS=1000` makes it a campaign; `RSTORE_SEED` chooses other faults, `RSTORE_PARTITIONS` the
 //! number of groups, `RSTORE_PROGRAM` another program. Disks fill only where this process may mount.
+//! `RSTORE_NETWORK=namespaces` gives each node a host of its own, between which the kernel loses packets; needs
+//! root.
 #![forbid(unsafe_code)]
 
 mod clients;
@@ -153,7 +155,8 @@ fn a_group_under_faults_is_linearizable() {
     let shared = Shared::default();
     let nodes = Nodes::start(dir.path(), partitions);
     let full = nodes.all.iter().all(|node| node.is_mounted);
-    println!("wrong clocks: {}, full disks: {full}, seed {seed}", nodes.has_clocks());
+    let (clocks, network) = (nodes.has_clocks(), nodes.network.kind());
+    println!("wrong clocks: {clocks}, full disks: {full}, network of {network}, seed {seed}");
     let addresses = nodes.addresses();
     let started = Instant::now();
     let mut campaign =

@@ -20,6 +20,7 @@ const DISK: &str = "size=160m";
 /// A node.
 pub(crate) struct Node {
     pub(crate) id: u64,
+    host: String,
     clients: u16,
     peers: u16,
     disk: PathBuf,
@@ -65,7 +66,7 @@ fn shim(dir: &Path) -> Option<PathBuf> {
 impl Nodes {
     /// Starts the nodes of a new group in this folder.
     pub(crate) fn start(dir: &Path, partitions: u16) -> Self {
-        let network = Network::default();
+        let network = Network::start(NODES);
         let shim = shim(dir);
         let (mut all, mut founders) = (Vec::new(), Vec::new());
         for id in NODES {
@@ -75,12 +76,12 @@ impl Nodes {
             mount.args(["-t", "tmpfs", "-o", DISK, "none"]).arg(&disk).stderr(Stdio::null());
             let is_mounted = mount.status().is_ok_and(|status| status.success());
             let (clients, peers) = (free_ports(partitions), free_ports(1));
-            let place = network.place(id, peers);
-            founders.push(format!("{id}=127.0.0.1:{place}/127.0.0.1:{clients}"));
+            let (place, host) = (network.place(id, peers), network.host(id));
+            founders.push(format!("{id}={place}/{host}:{clients}"));
             let clock = dir.join(format!("clock-{id}"));
             fs::write(&clock, [0; 8]).expect("a file");
             let clock = File::options().write(true).open(clock).expect("a file");
-            all.push(Node { id, clients, peers, disk, clock, process: None, is_mounted });
+            all.push(Node { id, host, clients, peers, disk, clock, process: None, is_mounted });
         }
         let founders = founders.join(",");
         let program = std::env::var("RSTORE_PROGRAM");
@@ -103,7 +104,7 @@ impl Nodes {
     pub(crate) fn run(&mut self, id: u64) {
         let log = self.log(id);
         let log = File::options().append(true).create(true).open(log).expect("a file");
-        let mut command = Command::new(&self.program);
+        let mut command = self.network.command(id, &self.program);
         command.args(["serve", "--durability", "process", "--size", "8MiB"]);
         command.args(["--capacity", &format!("{}MiB", 32 * self.partitions)]);
         command.args(["--founders", &self.founders, "--node", &id.to_string()]);
@@ -115,8 +116,8 @@ impl Nodes {
             command.env("CLOCK_FILE", self.dir.join(format!("clock-{id}")));
         }
         let node = self.node(id);
-        command.args(["--listen", &format!("127.0.0.1:{}", node.clients)]);
-        command.args(["--peers", &format!("127.0.0.1:{}", node.peers), "--dir"]);
+        command.args(["--listen", &format!("{}:{}", node.host, node.clients)]);
+        command.args(["--peers", &format!("{}:{}", node.host, node.peers), "--dir"]);
         command.arg(node.disk.join("rstore"));
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         node.process = Some(command.spawn().expect("it starts"));
@@ -129,8 +130,13 @@ impl Nodes {
 
     /// Returns the addresses for clients.
     pub(crate) fn addresses(&self) -> Vec<String> {
-        let ports = self.all.iter().flat_map(|node| node.clients..node.clients + self.partitions);
-        ports.map(|port| format!("127.0.0.1:{port}")).collect()
+        let of = |node: &Node| {
+            (node.clients..node.clients + self.partitions).map({
+                let host = node.host.clone();
+                move |port| format!("{host}:{port}")
+            })
+        };
+        self.all.iter().flat_map(of).collect()
     }
 
     /// Returns the nodes that lead a partition, as they see it.
@@ -138,7 +144,7 @@ impl Nodes {
         let mut leaders = Vec::new();
         for node in &self.all {
             for port in node.clients..node.clients + self.partitions {
-                let reply = Client::connect(("127.0.0.1", port)).and_then(|mut client| {
+                let reply = Client::connect((node.host.as_str(), port)).and_then(|mut client| {
                     client.patience(Duration::from_millis(200))?;
                     client.call(&["CLUSTER", "NODES"])
                 });

@@ -1,4 +1,4 @@
-//! A network between the nodes that can be cut: a proxy before each node, which knows who sends.
+//! A proxy before each node, which knows who sends.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// A direction between two nodes.
-type Way = (u64, u64);
+use super::Way;
 
 #[derive(Default)]
 struct State {
@@ -17,13 +16,13 @@ struct State {
     streams: Vec<(Way, TcpStream)>,
 }
 
-/// The network.
+/// The proxies of all nodes.
 #[derive(Clone, Default)]
-pub(crate) struct Network(Arc<Mutex<State>>);
+pub(super) struct Proxies(Arc<Mutex<State>>);
 
-impl Network {
+impl Proxies {
     /// Makes the place for the other nodes where a node is reached that listens at this port.
-    pub(crate) fn place(&self, node: u64, port: u16) -> u16 {
+    pub(super) fn place(&self, node: u64, port: u16) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let place = listener.local_addr().expect("bound").port();
         let this = self.clone();
@@ -41,12 +40,12 @@ impl Network {
     }
 
     /// Cuts these directions, and no others.
-    pub(crate) fn cut(&self, ways: impl IntoIterator<Item = Way>) {
+    pub(super) fn cut(&self, ways: impl IntoIterator<Item = Way>) {
         self.state().cut = ways.into_iter().collect();
     }
 
     /// Ends all connections.
-    pub(crate) fn reset(&self) {
+    pub(super) fn reset(&self) {
         for (_, stream) in std::mem::take(&mut self.state().streams) {
             let _ = stream.shutdown(Shutdown::Both);
         }
