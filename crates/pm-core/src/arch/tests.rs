@@ -288,6 +288,11 @@ fn rank_sort_agrees_with_the_standard_sort() {
             padded[..count].copy_from_slice(&keys);
             let ranks = super::rank::portable(&padded, count);
             #[cfg(target_arch = "x86_64")]
+            if count > 0 && Level::detect() >= Level::Avx2 {
+                let vector = super::x86_64::rank_avx2::ranks(&padded, count);
+                assert_eq!(vector[..count], ranks[..count], "{keys:x?}");
+            }
+            #[cfg(target_arch = "x86_64")]
             if count > 0 && Level::detect() == Level::Avx512 {
                 let vector = super::x86_64::rank::ranks(&padded, count);
                 assert_eq!(vector[..count], ranks[..count], "{keys:x?}");

@@ -6,3 +6,4 @@ pub(super) mod baseline;
 pub(super) mod flush;
 pub(super) mod nontemporal;
 pub(super) mod rank;
+pub(super) mod rank_avx2;
