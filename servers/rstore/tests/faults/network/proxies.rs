@@ -18,7 +18,7 @@ struct State {
 
 /// The proxies of all nodes.
 #[derive(Clone, Default)]
-pub(super) struct Proxies(Arc<Mutex<State>>);
+pub(crate) struct Proxies(Arc<Mutex<State>>);
 
 impl Proxies {
     /// Makes the place for the other nodes where a node is reached that listens at this port.
