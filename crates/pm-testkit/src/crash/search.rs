@@ -26,7 +26,7 @@ const DIRECTED_STATES_CONCURRENT: u64 = 8_000;
 /// The number of crashes of a directed run.
 const DIRECTED_RUNS: u64 = 4;
 /// The same for several threads: most schedules are harmless.
-const DIRECTED_SCHEDULES: u64 = 48;
+const DIRECTED_SCHEDULES: u64 = 96;
 /// The largest number of reductions tried on a failure.
 const SHRINKS: usize = 400;
 
