@@ -68,9 +68,9 @@
 //! * **Slots**: a campaign gives pools the number of operation slots that the subject asks for, or one, or
 //!   two (`Config::slots`): then threads take over each other's slots, and the blocks that wait there. The
 //!   place where a slot, a block or a chain passes to another thread is a
-//!   [`Medium::handover_point`](pmindex_core::Medium::handover_point): schedules preempt there more often,
-//!   and directed plans of several threads preempt at each in turn. A test can try every preemption of an
-//!   operation with [`crash::preempt_once`].
+//!   [`Medium::handover_point`](pmindex_core::Medium::handover_point), and so is every fence: schedules preempt
+//!   there more often, and directed plans of several threads preempt each thread there, once a run. A test can
+//!   try every preemption of an operation with [`crash::preempt_once`].
 //! * **Media**: `Config::persistency` chooses flushed lines, eADR, msync, or flushed lines that receive a
 //!   thread's stores in any order except as its fences and
 //!   [`Medium::in_order`](pmindex_core::Medium::in_order) require.

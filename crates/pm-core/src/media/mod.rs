@@ -201,7 +201,8 @@ pub trait Medium: sealed::Sealed + Send + Sync + Sized + 'static {
 
     /// A [`yield_point`](Self::yield_point) where an operation passes something on to others: a free slot, a
     /// block that may be reused, a chain that is over. A scheduler may prefer these: faults between two of
-    /// them need no other switch.
+    /// them need no other switch. It counts each fence as one: what a thread has written is visible to others
+    /// there, and is not durable yet.
     #[inline(always)]
     fn handover_point(&self) {}
 

@@ -85,10 +85,10 @@ struct RunPosition<'a> {
 /// A run of a directed plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Directed {
-    /// The number of such runs.
+    /// The number of such runs whose schedules are seeded.
     pub(crate) runs: u64,
-    /// The handover point where the first thread is preempted, if the seed does not decide the schedule.
-    pub(crate) hand_over: Option<u64>,
+    /// The schedule, if the seed does not decide it.
+    pub(crate) turns: Option<Turns>,
 }
 
 /// Explores runs of one subject in one configuration.
@@ -144,17 +144,22 @@ impl AnyExplorer {
         self.report
     }
 
-    /// Runs a plan and explores its crash states, until `states` were checked in all.
+    /// Runs a plan and explores its crash states, until `states` were checked in all; returns the number of
+    /// each thread's handover points.
     ///
     /// # Errors
     /// The first crash state, or run, that breaks the contract.
-    pub(crate) fn explore(&mut self, plan: &Plan<AnyOp>, seed: u64) -> Result<(), Box<Failure>> {
+    pub(crate) fn explore(
+        &mut self,
+        plan: &Plan<AnyOp>,
+        seed: u64,
+    ) -> Result<Vec<u64>, Box<Failure>> {
         self.rng = Rng::new(seed);
         self.tail.clone_from(&plan.tail);
         self.report.trials += 1;
         let seeded = Turns::Seeded(self.rng.next_u64());
-        let hand_over = self.directed.and_then(|directed| directed.hand_over);
-        let turns = hand_over.map_or(seeded, Turns::HandOver);
+        let directed = self.directed.and_then(|directed| directed.turns);
+        let turns = directed.unwrap_or(seeded);
         let run = Recording::of(self.subject, &self.space, plan, turns, self.config.step_limit);
         if let Some(fault) = &run.fault {
             return Err(self.failure(plan, seed, &run).without_crash(fault));
@@ -172,7 +177,7 @@ impl AnyExplorer {
             every_store: operations <= 4 || seed.is_multiple_of(4),
             thin: if seed.is_multiple_of(2) { 1 } else { 3 },
             paused: false,
-            brief: hand_over.is_some(),
+            brief: directed.is_some(),
         };
         let from = if self.report.states < self.config.states {
             let start = self.start_of_crashes(&run, seed);
@@ -180,8 +185,10 @@ impl AnyExplorer {
         } else {
             usize::MAX // only steps that no crash was explored at
         };
-        let result = self.walk(&mut walk, from);
-        result.map_err(|broken| self.failure(plan, seed, &run).broken(broken))
+        match self.walk(&mut walk, from) {
+            Ok(()) => Ok(run.handovers),
+            Err(broken) => Err(self.failure(plan, seed, &run).broken(broken)),
+        }
     }
 
     /// Returns the steps that a plan executes, creation and setup included.
@@ -283,7 +290,7 @@ impl AnyExplorer {
         plan: &Plan<AnyOp>,
         seed: u64,
         directed: Directed,
-    ) -> Result<(), Box<Failure>> {
+    ) -> Result<Vec<u64>, Box<Failure>> {
         self.directed = Some(directed);
         let result = self.explore(plan, seed);
         self.directed = None;
@@ -296,7 +303,7 @@ impl AnyExplorer {
         let (done, wanted) = (self.report.states, self.config.states);
         let share = done
             + match (self.directed, self.config.mutation) {
-                (Some(Directed { hand_over: Some(_), .. }), None) => 64, // there are fewer
+                (Some(Directed { turns: Some(_), .. }), None) => 64, // there are fewer
                 (Some(Directed { runs, .. }), None) => wanted / (2 * runs).max(64),
                 (Some(_), Some(_)) => wanted / 20, // directed plans are there for the mutants
                 (None, _) => (wanted / 12).max(400),

@@ -9,7 +9,7 @@ use pmindex_core::trace::{Event, EventKind, Space, alone_as};
 use super::erased::{AnyOp, AnySubject, AnyValue, Running};
 use super::oracle::{Allowed, AnyOracle};
 use super::panics;
-use super::schedule::{hand_over_once, interleave};
+use super::schedule::{Ended, hand_over_once, seeded};
 
 /// The operations of a run.
 #[derive(Clone, Debug)]
@@ -27,8 +27,8 @@ pub struct Plan<Op> {
 pub(crate) enum Turns {
     /// By this seed.
     Seeded(u64),
-    /// The first thread up to this handover point of its own, then the others, then the first.
-    HandOver(u64),
+    /// This thread up to this handover point of its own, then the others, then this one.
+    HandOver { thread: usize, at: u64 },
 }
 
 /// The logical thread that continues after a recovery, which thread 0 executes.
@@ -70,6 +70,8 @@ pub(crate) struct Recording {
     pub(crate) trace: Vec<Event>,
     /// A note in the trace is an index of this.
     pub(crate) history: Vec<Step>,
+    /// The handover points that each thread passed, if there are several.
+    pub(crate) handovers: Vec<u64>,
     /// The fault, if one showed without any crash.
     pub(crate) fault: Option<String>,
 }
@@ -115,6 +117,7 @@ impl Recording {
         steps: u64,
     ) -> Self {
         let journal = Journal { space, history: Mutex::new(Vec::new()), fault: Mutex::new(None) };
+        let mut handovers = Vec::new();
         space.record(true);
         space.limit_steps(steps);
         let result = guarded(|| {
@@ -130,7 +133,7 @@ impl Recording {
                     journal.run(&*subject, 0, op)?;
                 }
             } else {
-                run_threads(&journal, &*subject, &plan.threads, turns);
+                handovers = run_threads(&journal, &*subject, &plan.threads, turns);
             }
             if journal.fault.lock().is_none() {
                 let model = subject.observe().map_err(|f| format!("after the run: {}", f.0))?;
@@ -148,7 +151,8 @@ impl Recording {
         }
         let trace = space.with_trace(<[Event]>::to_vec);
         space.undo();
-        Self { trace, history: journal.history.into_inner(), fault: journal.fault.into_inner() }
+        let (history, fault) = (journal.history.into_inner(), journal.fault.into_inner());
+        Self { trace, history, handovers, fault }
     }
 
     /// Opens the crash image in `space`, compares it with the allowed states, and continues to use it.
@@ -222,7 +226,13 @@ fn one_of(models: &[AnyValue]) -> String {
     texts.join("\n           or: ")
 }
 
-fn run_threads(journal: &Journal<'_>, subject: &dyn Running, threads: &[Vec<AnyOp>], turns: Turns) {
+/// Runs the operations of several threads; returns the number of each one's handover points.
+fn run_threads(
+    journal: &Journal<'_>,
+    subject: &dyn Running,
+    threads: &[Vec<AnyOp>],
+    turns: Turns,
+) -> Vec<u64> {
     let body = |thread: usize| {
         for op in &threads[thread] {
             if let Err(message) = journal.run(subject, thread, op) {
@@ -231,15 +241,16 @@ fn run_threads(journal: &Journal<'_>, subject: &dyn Running, threads: &[Vec<AnyO
             }
         }
     };
-    let panics = match turns {
-        Turns::Seeded(seed) => interleave(threads.len(), seed, body),
-        Turns::HandOver(at) => hand_over_once(threads.len(), at, body),
+    let Ended { panics, points } = match turns {
+        Turns::Seeded(seed) => seeded(threads.len(), seed, body),
+        Turns::HandOver { thread, at } => hand_over_once(threads.len(), thread, at, body),
     };
     for (thread, message) in panics.into_iter().enumerate() {
         if let Some(message) = message {
             journal.fault(format!("thread {thread}: {message}"));
         }
     }
+    points
 }
 
 /// Runs `body`, turning a panic into its message.

@@ -6,8 +6,8 @@
 //!
 //! Strategies, by seed: rare or frequent random preemption; priorities with a few change points (PCT), which
 //! finds orderings of depth d with known probability; and priorities that change only at handover points
-//! (where an operation passes on a slot, a block, or a chain), so that other threads run whole operations in
-//! between. [`preempt_once`] tries every place of a single preemption.
+//! (every fence, and where an operation passes on a slot, a block, or a chain), so that other threads run whole
+//! operations in between. [`preempt_once`] tries every place of a single preemption.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -27,9 +27,9 @@ enum Strategy {
     Priorities { change_one_in: usize },
     /// The same, changed only at handover points.
     Handovers { change_one_in: usize },
-    /// Thread 0 is preempted once, before this yield point of its own, or handover point; a thread that waits
-    /// for it lets it continue.
-    Once { at: u64, handovers: bool },
+    /// This thread is the first to run and is preempted once, before this yield point of its own, or handover
+    /// point; a thread that waits for it lets it continue.
+    Once { thread: usize, at: u64, handovers: bool },
 }
 
 #[derive(Debug)]
@@ -40,8 +40,8 @@ struct State {
     priority: Vec<u64>,
     rng: Rng,
     strategy: Strategy,
-    /// Yield points of thread 0 so far; handover points only, if those count.
-    first: u64,
+    /// Handover points of each thread so far, or yield points, if a strategy counts those.
+    points: Vec<u64>,
     /// Yield points so far: shows the watchdog that the run makes progress.
     steps: u64,
     switches: u64,
@@ -93,9 +93,8 @@ impl State {
     /// Returns the thread that continues after a yield point of `me`.
     fn next(&mut self, me: usize, must: bool, handover: bool) -> usize {
         self.steps += 1;
-        let counts = !matches!(self.strategy, Strategy::Once { handovers: true, .. }) || handover;
-        let counted = me == 0 && counts;
-        self.first += u64::from(counted);
+        let counted = handover || matches!(self.strategy, Strategy::Once { handovers: false, .. });
+        self.points[me] += u64::from(counted);
         let go = match self.strategy {
             Strategy::Random(n) => self.rng.one_in(n),
             Strategy::Priorities { change_one_in } => {
@@ -104,7 +103,7 @@ impl State {
             Strategy::Handovers { change_one_in } => {
                 handover && self.rng.one_in(change_one_in) && self.sink(me)
             }
-            Strategy::Once { at, .. } => counted && self.first == at,
+            Strategy::Once { thread, at, .. } => counted && me == thread && self.points[me] == at,
         };
         if go || must { self.choose(me, must).unwrap_or(me) } else { me }
     }
@@ -151,7 +150,10 @@ impl Baton {
         let mut state = self.state.lock();
         let threads = self.turn.len();
         let random = state.rng.below(threads);
-        let first = if matches!(state.strategy, Strategy::Once { .. }) { 0 } else { random };
+        let first = match state.strategy {
+            Strategy::Once { thread, .. } => thread,
+            _ => random,
+        };
         state.current = Some(first);
         self.turn[first].notify_one();
         let mut steps = 0;
@@ -182,9 +184,21 @@ impl ThreadControl for Baton {
     }
 }
 
+/// What threads did: for each, the message of its panic, and the number of its handover points (or yield
+/// points, if the strategy counts those).
+pub(crate) struct Ended {
+    pub(crate) panics: Vec<Option<String>>,
+    pub(crate) points: Vec<u64>,
+}
+
 /// Runs `body(thread)` for each of `threads` logical threads, interleaved by `seed`; returns the panic
 /// message of each that panicked.
 pub fn interleave(threads: usize, seed: u64, body: impl Fn(usize) + Sync) -> Vec<Option<String>> {
+    seeded(threads, seed, body).panics
+}
+
+/// As [`interleave`].
+pub(crate) fn seeded(threads: usize, seed: u64, body: impl Fn(usize) + Sync) -> Ended {
     let mut rng = Rng::new(seed);
     let strategy = match rng.below(8) {
         0 => Strategy::Random(2),
@@ -196,7 +210,7 @@ pub fn interleave(threads: usize, seed: u64, body: impl Fn(usize) + Sync) -> Vec
         6 => Strategy::Handovers { change_one_in: 4 },
         _ => Strategy::Handovers { change_one_in: 12 },
     };
-    scheduled(threads, strategy, rng, body).0
+    scheduled(threads, strategy, rng, body)
 }
 
 /// Runs `body(thread)` for each thread: thread 0 until its yield point number `at`, then the others to their
@@ -207,27 +221,30 @@ pub fn preempt_once(
     at: u64,
     body: impl Fn(usize) + Sync,
 ) -> (Vec<Option<String>>, bool) {
-    let once = Strategy::Once { at, handovers: false };
-    let (panics, first) = scheduled(threads, once, Rng::new(0), body);
-    (panics, first >= at)
+    let once = Strategy::Once { thread: 0, at, handovers: false };
+    let Ended { panics, points } = scheduled(threads, once, Rng::new(0), body);
+    (panics, points[0] >= at)
 }
 
-/// As [`preempt_once`], before handover point number `at` of thread 0.
+/// Runs `body(thread)` for each thread: `first` until its handover point number `at`, then the others to their
+/// ends, then `first`.
 pub(crate) fn hand_over_once(
     threads: usize,
+    first: usize,
     at: u64,
     body: impl Fn(usize) + Sync,
-) -> Vec<Option<String>> {
-    scheduled(threads, Strategy::Once { at, handovers: true }, Rng::new(0), body).0
+) -> Ended {
+    let once = Strategy::Once { thread: first, at, handovers: true };
+    scheduled(threads, once, Rng::new(0), body)
 }
 
-/// Runs the threads; returns the panic message of each, and the number of thread 0's yield points.
+/// Runs the threads by a strategy.
 fn scheduled(
     threads: usize,
     strategy: Strategy,
     mut rng: Rng,
     body: impl Fn(usize) + Sync,
-) -> (Vec<Option<String>>, u64) {
+) -> Ended {
     let priority = (0..threads).map(|_| (1 << 62) + rng.next_u64() / 4).collect();
     let baton = Arc::new(Baton {
         state: Mutex::new(State {
@@ -236,7 +253,7 @@ fn scheduled(
             priority,
             rng,
             strategy,
-            first: 0,
+            points: vec![0; threads],
             steps: 0,
             switches: 0,
             lowest: 1 << 62,
@@ -268,6 +285,6 @@ fn scheduled(
             .map(|handle| handle.join().unwrap_or_else(|_| Some("a thread died".into())))
             .collect()
     });
-    let first = baton.state.lock().first;
-    (panics, first)
+    let points = std::mem::take(&mut baton.state.lock().points);
+    Ended { panics, points }
 }

@@ -12,7 +12,7 @@ use super::explore::{AnyExplorer, Directed};
 use super::failure::Failure;
 use super::report::Report;
 use super::rng::Rng;
-use super::run::Plan;
+use super::run::{Plan, Turns};
 use super::site::Site;
 
 /// The number of consecutive runs without a new state after which a search counts as exhausted.
@@ -25,8 +25,11 @@ const DIRECTED_STATES: u64 = 40_000;
 const DIRECTED_STATES_CONCURRENT: u64 = 8_000;
 /// The number of crashes of a directed run.
 const DIRECTED_RUNS: u64 = 4;
-/// The same for several threads: most schedules are harmless.
-const DIRECTED_SCHEDULES: u64 = 96;
+/// The same for several threads, with schedules by seeds: most schedules are harmless.
+const DIRECTED_SCHEDULES: u64 = 32;
+/// The largest number of runs of a directed plan in which a thread is preempted at one handover point, for
+/// each thread.
+const PREEMPTIONS: u64 = 32;
 /// The largest number of reductions tried on a failure.
 const SHRINKS: usize = 400;
 
@@ -44,6 +47,7 @@ pub(crate) fn explore(subject: AnySubject, config: &Config) -> Result<Report, Bo
     } else {
         Vec::new() // they would take too much of so few
     };
+    let schedules = concurrent && config.mutation.is_none();
     let runs = match config.mutation {
         None if concurrent => DIRECTED_SCHEDULES,
         _ if concurrent => 4 * DIRECTED_RUNS,
@@ -52,12 +56,17 @@ pub(crate) fn explore(subject: AnySubject, config: &Config) -> Result<Report, Bo
     let fits = |plan: &Plan<AnyOp>| plan.threads.len() == config.threads;
     let all = runs * directed.iter().filter(|plan| fits(plan)).count() as u64;
     for (i, plan) in directed.iter().enumerate().filter(|(_, plan)| fits(plan)) {
+        let mut handovers = vec![0; config.threads];
         for run in 0..runs {
-            // Two of three are preempted at the first thread's handover points in turn.
-            let place = 1 + run / 3 * 2 + run % 3;
-            let systematic = concurrent && config.mutation.is_none() && run % 3 < 2;
-            let directed = Directed { runs: all, hand_over: systematic.then_some(place) };
-            explorer.explore_directed(plan, directed_seed(config, i, run), directed)?;
+            let seed = directed_seed(config, i, if schedules { 3 * run + 2 } else { run });
+            let directed = Directed { runs: all, turns: None };
+            let passed = explorer.explore_directed(plan, seed, directed)?;
+            handovers.iter_mut().zip(passed).for_each(|(most, passed)| *most = passed.max(*most));
+        }
+        let preempted = if schedules { preemptions(&handovers, config.seed) } else { Vec::new() };
+        for (run, turns) in (0..).zip(preempted) {
+            let directed = Directed { runs: all, turns: Some(turns) };
+            explorer.explore_directed(plan, directed_seed(config, i, 3 * run), directed)?;
         }
     }
     let unfinished = |report: &Report| report.states < config.states || report.trials < MIN_TRIALS;
@@ -76,6 +85,17 @@ pub(crate) fn explore(subject: AnySubject, config: &Config) -> Result<Report, Bo
         idle = if explorer.report().states == before { idle + 1 } else { 0 };
     }
     Ok(explorer.into_report())
+}
+
+/// Returns the schedules that preempt each thread once: at each of its handover points, or at some of them,
+/// evenly spaced, if there are many.
+fn preemptions(handovers: &[u64], seed: u64) -> Vec<Turns> {
+    let of_thread = |(thread, &points): (usize, &u64)| {
+        let stride = points.div_ceil(PREEMPTIONS).max(1);
+        let places = (1 + seed % stride..=points).step_by(stride as usize);
+        places.map(move |at| Turns::HandOver { thread, at })
+    };
+    handovers.iter().enumerate().flat_map(of_thread).collect()
 }
 
 /// Returns the seed of a run of the directed plan `i`. It avoids crashes in creation and, with one thread, a
@@ -218,8 +238,8 @@ fn shrink(
                     failure = smaller;
                     break;
                 }
-                Ok(()) if tries >= SHRINKS || !tree.complicate() => return failure,
-                Ok(()) => {}
+                Ok(_) if tries >= SHRINKS || !tree.complicate() => return failure,
+                Ok(_) => {}
             }
         }
     }

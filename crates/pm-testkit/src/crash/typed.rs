@@ -57,7 +57,7 @@ impl<S: CrashSubject> Explorer<S> {
     /// # Errors
     /// The first crash state, or run, that breaks the contract.
     pub fn explore(&mut self, plan: &Plan<S::Op>, seed: u64) -> Result<(), Box<Failure>> {
-        self.explorer.explore(&erased(plan), seed)
+        self.explorer.explore(&erased(plan), seed).map(drop)
     }
 }
 

@@ -132,7 +132,7 @@ impl Medium for Traced {
 
     #[track_caller]
     fn fence(&self, _flushed: Flushed) -> Result<Durable, DurabilityLost> {
-        thread::handover_point(); // what precedes the fence may already be another thread's
+        thread::handover_point(); // others see what is not durable yet
         self.step();
         if !self.inner.fence_succeeds() {
             return Err(DurabilityLost);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub trait ThreadControl: Send + Sync {
     /// Called before each access to a cell and each attempt to take a lock.
     fn yield_point(&self, thread: u16);
-    /// Called where what an operation held passes to others: a slot, a block, a chain.
+    /// Called before each fence, and where what an operation held passes to others: a slot, a block, a chain.
     fn handover_point(&self, thread: u16) {
         self.yield_point(thread);
     }
