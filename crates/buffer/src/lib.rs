@@ -72,6 +72,8 @@ mod recover;
 #[doc(hidden)]
 pub mod runs;
 mod scrub;
+#[cfg(test)]
+mod tests;
 mod tx;
 mod view;
 
