@@ -40,7 +40,7 @@ fn whatever_words_a_page_has_every_operation_ends() {
     for seed in (0..400).map(|nth| nth << 20) {
         let map = map();
         let mut tx = map.buffer().begin();
-        for nth in 0..1 + mix(seed) % 3 {
+        for nth in 0..=mix(seed) % 3 {
             let page = 1 + mix(seed + 10 * nth + 5) % 30;
             let Ok(draft) = tx.write(page) else { continue };
             let at = (mix(seed + 10 * nth + 6) % if nth % 2 == 0 { 4 } else { 60 }) as usize;
@@ -74,6 +74,9 @@ fn fault(map: &Map, page: u64, at: usize, word: impl Fn(u64) -> u64) -> String {
     found
 }
 
+/// A page, one of its words, what the fault makes of it, and what `check` says.
+type Case = (u64, usize, fn(u64) -> u64, &'static str);
+
 /// Each fault of a page is found, and named. For the layout see `node.rs`.
 #[test]
 fn a_check_finds_every_fault_of_a_page() {
@@ -86,7 +89,7 @@ fn a_check_finds_every_fault_of_a_page() {
     let count = (word(leaf, 0) >> 16 & 0xffff) as usize;
     assert!(count > 2, "hardly any records");
     let (first, last) = (word(leaf, 4) & 0xffff, word(leaf, 3 + count) & 0xffff);
-    let cases: [(u64, usize, fn(u64) -> u64, &str); 8] = [
+    let cases: [Case; 8] = [
         (leaf, 0, |head| head | 0x3f << 16, "slots and heap overlap"),
         (leaf, 4, |slot| slot & !0xffff | 5, "a record is not in the heap"),
         (leaf, 0, |head| head + (1 << 48), "the words of the heap are not all accounted for"),
