@@ -38,4 +38,7 @@ pub use client::{Client, Reply};
 pub use config::{Bytes, DurabilityArg, Partitions, Settings, UserSettings};
 pub use control::serve;
 pub use error::Error;
-pub use tools::{ClusterArgs, CompareArgs, LoadArgs, TrialArgs, cluster, compare, load, trial};
+pub use tools::{
+    AOF, ClusterArgs, CompareArgs, LoadArgs, Outcome, Server, Service, Store, TrialArgs,
+    VALUE_SIZE, attempt, cluster, compare, is_installed, load, trial,
+};

@@ -30,7 +30,7 @@ pub(super) struct Page {
 }
 
 /// All of them.
-pub(super) const PAGES: [Page; 5] = [
+pub(super) const PAGES: [Page; 6] = [
     // Transactions compared with other stores.
     Page {
         name: "transactions",
@@ -75,6 +75,15 @@ pub(super) const PAGES: [Page; 5] = [
         build: &[],
         folder: "--dir",
         quick: &["--rounds", "1", "--millis", "50", "--memory-millis", "10"],
+    },
+    // RStore: the thesis's figures, and the server beside Redis and memcached.
+    Page {
+        name: "rstore",
+        package: "pmindex-rstore-server",
+        program: Program::Example("evidence"),
+        build: &[],
+        folder: "--dir",
+        quick: &["--millis", "40", "--mib", "4", "--records", "20000"],
     },
 ];
 

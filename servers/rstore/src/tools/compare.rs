@@ -1,12 +1,11 @@
 //! Runs the trial on this server and on Redis: the same records, killed the same way.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use crate::Error;
 use crate::config::DurabilityArg;
 
-use super::service::{Service, Store};
+use super::service::{AOF, Service, Store, is_installed};
 use super::trial::{IN_FLIGHT, Outcome, VALUE_SIZE, attempt, millis};
 
 /// The settings of the comparison.
@@ -53,19 +52,21 @@ pub fn compare(args: &CompareArgs) -> Result<(), Error> {
         durability: args.durability,
         twin: twin.as_ref().map(|twin| twin.path().to_owned()),
         partitions: "1".into(),
+        capacity: None,
     };
     let ours = attempt(&Service::Rstore(store), args.records, args.connections)?;
     let says = ours.greetings[1].trim_end();
     row("rstore", &ours, says.split_once("ms: ").map_or(says, |(_, words)| words));
-    if has_redis() {
-        for fsync in ["everysec", "always"] {
-            let dir = folder.path().join(fsync);
-            std::fs::create_dir(&dir).map_err(Error::io(dir.display()))?;
-            let redis = attempt(&Service::Redis(dir, fsync), args.records, args.connections)?;
-            row(&format!("redis-server {fsync}"), &redis, "append-only file");
+    for fsync in ["everysec", "always"] {
+        let dir = folder.path().join(fsync);
+        std::fs::create_dir(&dir).map_err(Error::io(dir.display()))?;
+        let service = Service::Redis(dir, [&AOF[..], &[fsync]].concat());
+        if !is_installed(&service) {
+            println!("redis-server: not installed");
+            break;
         }
-    } else {
-        println!("redis-server: not installed");
+        let redis = attempt(&service, args.records, args.connections)?;
+        row(&format!("redis-server {fsync}"), &redis, "append-only file");
     }
     match ours {
         Outcome { lost: 0, .. } => Ok(()),
@@ -76,9 +77,4 @@ pub fn compare(args: &CompareArgs) -> Result<(), Error> {
 fn row(name: &str, outcome: &Outcome, note: &str) {
     let ready = format!("{:.1} ms", millis(outcome.ready_in));
     println!("{name:<22} {:>12.0} {ready:>14} {:>10}  {note}", outcome.rate, outcome.lost);
-}
-
-fn has_redis() -> bool {
-    let mut version = Command::new("redis-server");
-    version.arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success())
 }

@@ -10,4 +10,5 @@ mod trial;
 pub use cluster::{ClusterArgs, cluster};
 pub use compare::{CompareArgs, compare};
 pub use load::{LoadArgs, load};
-pub use trial::{TrialArgs, trial};
+pub use service::{AOF, Server, Service, Store, is_installed};
+pub use trial::{Outcome, TrialArgs, VALUE_SIZE, attempt, trial};

@@ -1,55 +1,67 @@
-//! Server processes: this program, and redis-server.
+//! Server processes: this program, redis-server and memcached.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
-use std::path::PathBuf;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::client::{Client, Reply};
-use crate::config::DurabilityArg;
+use crate::config::{Bytes, DurabilityArg};
 
 /// The settings with which this server is started.
 #[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Store {
+pub struct Store {
     /// The folder of the pools
-    pub(crate) dir: PathBuf,
+    pub dir: PathBuf,
 
     /// What an acknowledged write survives
     #[arg(long, default_value = "auto", value_name = "MODE")]
-    pub(crate) durability: DurabilityArg,
+    pub durability: DurabilityArg,
 
     /// With --durability periodic: the folder of the twins, on a disk
     #[arg(long, value_name = "DIR")]
-    pub(crate) twin: Option<PathBuf>,
+    pub twin: Option<PathBuf>,
 
     /// The number of partitions
     #[arg(long, default_value = "1", value_name = "N|auto")]
-    pub(crate) partitions: String,
+    pub partitions: String,
+
+    /// The size to which all pools together may grow
+    #[arg(long, value_name = "BYTES")]
+    pub capacity: Option<Bytes>,
 }
 
 /// The server to start, and the folder of its state.
 #[derive(Clone, Debug)]
-pub(crate) enum Service {
-    /// This program.
+pub enum Service {
+    /// This program, which must accept `serve` with [`Settings`](crate::Settings).
     Rstore(Store),
-    /// `redis-server` with an append-only file in this folder, synchronised in this mode.
-    Redis(PathBuf, &'static str),
+    /// `redis-server` in this folder, without snapshots, with more options, such as [`AOF`].
+    Redis(PathBuf, Vec<&'static str>),
+    /// `memcached` with one thread and this many MiB, which evicts nothing.
+    Memcached(u32),
 }
+
+/// The options of redis-server for an append-only file; the mode of synchronisation follows.
+pub const AOF: [&str; 3] = ["--appendonly", "yes", "--appendfsync"];
 
 /// The maximum time until a server has read its state.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// A server process, killed when this is dropped.
-pub(crate) struct Server {
-    pub(crate) process: Child,
-    pub(crate) address: String,
+#[derive(Debug)]
+pub struct Server {
+    /// The process.
+    pub process: Child,
+    /// Where it listens.
+    pub address: String,
     /// The time from the start of the process to the reply to the first `PING`.
-    pub(crate) ready_in: Duration,
+    pub ready_in: Duration,
     /// The output of the server when it was ready.
-    pub(crate) greeting: String,
+    pub greeting: String,
 }
 
 impl Drop for Server {
@@ -62,13 +74,18 @@ impl Drop for Server {
 
 impl Server {
     /// Starts a server, and waits until it answers.
-    pub(crate) fn start(service: &Service) -> Result<Self, Error> {
+    pub fn start(service: &Service) -> Result<Self, Error> {
         let started = Instant::now();
         let mut server = match service {
             Service::Rstore(store) => Self::rstore(store)?,
-            Service::Redis(folder, fsync) => Self::redis(folder, fsync)?,
+            Service::Redis(folder, options) => Self::redis(folder, options)?,
+            Service::Memcached(mib) => Self::memcached(*mib)?,
         };
-        while !server.answers()? {
+        let answers = match service {
+            Service::Memcached(_) => Self::accepts,
+            _ => Self::answers,
+        };
+        while !answers(&server)? {
             if started.elapsed() > PATIENCE || !matches!(server.process.try_wait(), Ok(None)) {
                 return Err(Error::Server("does not answer".into()));
             }
@@ -85,6 +102,9 @@ impl Server {
             .arg(&store.dir)
             .args(store.twin.iter().flat_map(|twin| ["--twin".as_ref(), twin.as_os_str()]))
             .args(["--durability", &store.durability.to_string()])
+            .args(
+                store.capacity.iter().flat_map(|bytes| ["--capacity".into(), bytes.0.to_string()]),
+            )
             .env("RUST_LOG", "warn")
             .stdout(Stdio::piped())
             .spawn()
@@ -103,18 +123,29 @@ impl Server {
         Ok(server)
     }
 
-    fn redis(folder: &PathBuf, fsync: &str) -> Result<Self, Error> {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-        let port = port.map_err(Error::io("a free port"))?.port();
-        let process = Command::new("redis-server")
-            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
-            .args(["--appendonly", "yes", "--appendfsync", fsync, "--dir"])
-            .arg(folder)
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(Error::io("starting redis-server"))?;
-        let address = format!("127.0.0.1:{port}");
+    fn redis(folder: &Path, options: &[&str]) -> Result<Self, Error> {
+        let (mut command, address) = on_free_port("redis-server", "--bind", "--port")?;
+        command.args(["--save", "", "--dir"]).arg(folder).args(options);
+        Self::spawn(&mut command, address)
+    }
+
+    fn memcached(mib: u32) -> Result<Self, Error> {
+        let (mut command, address) = on_free_port("memcached", "-l", "-p")?;
+        command.args(["-t", "1", "-M", "-m", &mib.to_string()]);
+        if rustix::process::geteuid().is_root() {
+            command.args(["-u", "root"]);
+        }
+        Self::spawn(&mut command, address)
+    }
+
+    fn spawn(command: &mut Command, address: String) -> Result<Self, Error> {
+        let process = command.stdout(Stdio::null()).spawn();
+        let process = process.map_err(Error::io(command.get_program().display()))?;
         Ok(Self { process, address, ready_in: Duration::ZERO, greeting: String::new() })
+    }
+
+    fn accepts(&self) -> Result<bool, Error> {
+        Ok(TcpStream::connect(&self.address).is_ok())
     }
 
     /// Returns `true` if the server answers and has read its state.
@@ -127,4 +158,25 @@ impl Server {
             Err(_) => Ok(false),
         }
     }
+}
+
+/// Returns `true` if this server is not another program, or its program is installed.
+#[must_use]
+pub fn is_installed(service: &Service) -> bool {
+    let program = match service {
+        Service::Rstore(_) => return true,
+        Service::Redis(..) => "redis-server",
+        Service::Memcached(_) => "memcached",
+    };
+    let mut version = Command::new(program);
+    version.arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// Returns the command that starts a program at a free port, and the address.
+fn on_free_port(program: &str, host: &str, port: &str) -> Result<(Command, String), Error> {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let free = free.map_err(Error::io("a free port"))?;
+    let mut command = Command::new(program);
+    command.args([host, "127.0.0.1", port, &free.port().to_string()]);
+    Ok((command, free.to_string()))
 }

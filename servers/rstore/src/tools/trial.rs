@@ -26,20 +26,24 @@ pub struct TrialArgs {
 }
 
 pub(crate) const IN_FLIGHT: u64 = 64;
-pub(crate) const VALUE_SIZE: usize = 64;
+/// The length of the values of a trial.
+pub const VALUE_SIZE: usize = 64;
 
 /// The results of a trial.
-pub(crate) struct Outcome {
-    /// Writes that were acknowledged before the kill, and their rate per second.
-    pub(crate) acknowledged: u64,
-    pub(crate) rate: f64,
+#[derive(Debug)]
+pub struct Outcome {
+    /// Writes that were acknowledged before the kill.
+    pub acknowledged: u64,
+    /// Their rate per second.
+    pub rate: f64,
     /// The time from the start of the new process to the reply to the first `PING`.
-    pub(crate) ready_in: Duration,
+    pub ready_in: Duration,
     /// The output of the server at its first start and at its restart.
-    pub(crate) greetings: [String; 2],
-    /// Acknowledged writes that are missing, and the time of the verification.
-    pub(crate) lost: u64,
-    pub(crate) verified_in: Duration,
+    pub greetings: [String; 2],
+    /// Acknowledged writes that are missing.
+    pub lost: u64,
+    /// The time of the verification.
+    pub verified_in: Duration,
 }
 
 /// Writes through several connections, kills the server meanwhile, restarts it, and verifies every record
@@ -62,7 +66,7 @@ pub fn trial(args: &TrialArgs) -> Result<(), Error> {
 }
 
 /// Runs the trial on any server.
-pub(crate) fn attempt(service: &Service, records: u64, connections: u64) -> Result<Outcome, Error> {
+pub fn attempt(service: &Service, records: u64, connections: u64) -> Result<Outcome, Error> {
     let connections = connections.max(1);
     let mut server = Server::start(service)?;
     let at_first = server.greeting.clone();
