@@ -19,6 +19,8 @@ const TURN: u64 = 16;
 const FILLS: [u64; 4] = [20, 50, 75, 90];
 /// The length of a value in the server.
 const VALUE: usize = 1000;
+/// The bytes of values at least: a smaller space has too few blocks to be 90 % full.
+const LEAST: u64 = 32 << 20;
 /// The rate of figure 5.9 (a).
 const RATE: u64 = 25_000;
 /// The turns in which the servers' throughput is measured.
@@ -67,7 +69,7 @@ fn engine(records: u64, live: u64, value: &[u8], percent: u64) -> Result<(f64, f
 fn engines(scale: &Scale) -> Result<String, Fault> {
     let mut table = Table::new(&["value", "20 % full", "50 %", "75 %", "90 %", "loss at 90 %"]);
     for length in [100, 1000] {
-        let (value, records) = (vec![b'v'; length], scale.bytes / 8 / length as u64 + 1000);
+        let (value, records) = (vec![b'v'; length], (scale.bytes / 8).max(LEAST) / length as u64);
         let mut sample = partition(16 << 20)?;
         put(&mut sample, 1000, &value, |number| number)?;
         let live = sample.stats().live_bytes / 1000 * records;
@@ -125,7 +127,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
 }
 
 fn servers(scale: &Scale) -> Result<(String, String), Fault> {
-    let records = scale.bytes / 2 / VALUE as u64 + 1000;
+    let records = (scale.bytes / 2).max(LEAST) / VALUE as u64;
     let sample = Running::start(System::Flush, &scale.folders, (1000, VALUE))?;
     let sample = sample.ok_or("this server is always installed")?;
     load(&sample.target)?;
