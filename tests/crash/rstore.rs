@@ -25,6 +25,9 @@ pub(crate) type Small = Partition<Traced>;
 
 /// The options of a partition.
 pub(crate) trait Variant: Send + Sync + 'static {
+    /// The name of a partition with these options.
+    const NAME: &'static str = "rstore";
+
     /// Changes its steps.
     fn vary(options: Options) -> Options {
         options
@@ -35,6 +38,17 @@ pub(crate) trait Variant: Send + Sync + 'static {
 pub(crate) struct Right;
 
 impl Variant for Right {}
+
+/// Writes fill holes however many blocks are free.
+pub(crate) struct Filling;
+
+impl Variant for Filling {
+    const NAME: &'static str = "rstore-holes";
+
+    fn vary(options: Options) -> Options {
+        options.fill_below(u64::MAX)
+    }
+}
 
 /// A partition.
 pub(crate) struct Partitioned<V = Right> {
@@ -239,7 +253,7 @@ impl<V: Variant> CrashSubject for Partitioned<V> {
     type Op = Op;
     type Ret = Ret;
     type Model = Records;
-    const NAME: &'static str = "rstore";
+    const NAME: &'static str = V::NAME;
 
     fn geometry() -> Geometry {
         let len = pool_options().created_size().map_or(0, |bytes| bytes as usize);
@@ -397,10 +411,14 @@ pub(crate) enum Case {
     MovedClosed,
     /// Batches.
     Batch,
+    /// Writes take the places of records of their length, whose log entries are no longer valid.
+    Holes,
+    /// A version lies in a block that is searched for holes, its tombstone in the next one.
+    TombstoneHole,
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Moved,
         Self::Tombstone,
         Self::Newer,
@@ -413,6 +431,8 @@ impl Case {
         Self::TombstoneClosed,
         Self::MovedClosed,
         Self::Batch,
+        Self::Holes,
+        Self::TombstoneHole,
     ];
 
     pub(crate) fn plan(self) -> Plan<Op> {
@@ -482,14 +502,9 @@ impl Case {
                 vec![Op::Collect(900), Op::Churn(5, 3)],
                 later().into_iter().chain([Op::Get(1)]).collect(),
             ),
-            Self::Batch => plan(
-                vec![Op::Put(0, 1, 20), Op::Put(1, 2, 20)],
-                vec![
-                    Op::Write(vec![(0, Some((3, 20))), (1, None), (2, Some((4, 20)))]),
-                    Op::Write(vec![(1, Some((5, 44))), (0, None), (3, Some((6, 40)))]),
-                ],
-                gets().chain([Op::Reopen { closed: false }]).chain(gets()).collect(),
-            ),
+            Self::Batch => batch(),
+            Self::Holes => holes(),
+            Self::TombstoneHole => tombstone_hole(),
             Self::Closed => plan(
                 fill(1).chain([Op::Expire]).collect(),
                 vec![Op::Reopen { closed: true }, Op::Put(0, 2, 41), Op::Churn(5, 6), Op::Expire],
@@ -536,4 +551,57 @@ fn half() -> Vec<Op> {
     let two = [Op::Put(0, 7, 24), Op::Put(1, 8, 24)].into_iter();
     let closed = [Op::Reopen { closed: true }];
     two.chain((1..14).map(|of| Op::Put(5, of, 24))).chain(closed).collect()
+}
+
+/// Returns the plan of [`Case::Batch`].
+fn batch() -> Plan<Op> {
+    plan(
+        vec![Op::Put(0, 1, 20), Op::Put(1, 2, 20)],
+        vec![
+            Op::Write(vec![(0, Some((3, 20))), (1, None), (2, Some((4, 20)))]),
+            Op::Write(vec![(1, Some((5, 44))), (0, None), (3, Some((6, 40)))]),
+        ],
+        gets().chain([Op::Reopen { closed: false }]).chain(gets()).collect(),
+    )
+}
+
+/// Returns the plan of [`Case::Holes`].
+fn holes() -> Plan<Op> {
+    plan(
+        [0, 1, 3, 5]
+            .map(|of| Op::Put(of, of + 1, 40))
+            .into_iter()
+            .chain([Op::Reopen { closed: true }])
+            .collect(),
+        // The first write begins the search.
+        [Op::Put(4, 1, 2)]
+            .into_iter()
+            .chain([0, 1, 3, 0, 5, 1].map(|of| Op::Put(of, of + 11, 40)))
+            .chain([Op::Turn(vec![(3, Some((21, 40))), (3, Some((22, 38)))])])
+            .chain([Op::Write(vec![(0, Some((23, 40))), (1, Some((24, 38)))])])
+            .collect(),
+        gets().chain([Op::Reopen { closed: false }]).chain(gets()).collect(),
+    )
+}
+
+/// Returns the plan of [`Case::TombstoneHole`].
+fn tombstone_hole() -> Plan<Op> {
+    plan(
+        // Two full blocks. Nothing is sealed before the run.
+        [(0, 40), (1, 40), (5, 40), (5, 40)]
+            .map(|(of, len)| Op::Put(of, of + 1, len))
+            .into_iter()
+            .chain([Op::Reopen { closed: true }, Op::Remove(0)])
+            .chain([3, 5, 5, 5].map(|of| Op::Put(of, of + 11, 32)))
+            .chain([Op::Reopen { closed: true }])
+            .collect(),
+        vec![
+            Op::Put(4, 1, 2),
+            // Of the length of the old version, and of that of the tombstone.
+            Op::Turn(vec![(3, Some((9, 40))), (4, Some((9, 2)))]),
+            Op::Turn(vec![(3, Some((10, 40))), (4, Some((10, 2)))]),
+            Op::Churn(5, 4),
+        ],
+        later(),
+    )
 }

@@ -41,6 +41,7 @@ impl<M: Medium> Partition<M> {
         if !self.has_room(stream, words) {
             let next = self.next_block(words)?;
             if let Some(full) = self.current(stream).replace(next) {
+                self.unpaid += u64::from(self.blocks.words - self.blocks.at(full).used);
                 self.fill(full);
             }
         }
@@ -150,6 +151,7 @@ impl<M: Medium> Partition<M> {
         if whole > flushed {
             let _ = pm.flush_words(&cells[flushed as usize..whole as usize]);
         }
+        self.turn_appended += (end - begin) as u64;
         let block = self.blocks.at_mut(place);
         block.used = end as u32;
         block.flushed = whole.max(flushed);

@@ -2,7 +2,8 @@
 //!
 //! A block is *free*, *open* (records are appended), *full*, a *victim* (it is being collected), *emptied*
 //! (nothing in it is live), or *void* on the medium. It is a candidate for collection if it is full, its
-//! length is durable, and no other block waits for copies in it to become durable.
+//! length is durable, no other block waits for copies in it to become durable, and no write waits in one of
+//! its holes.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use pmindex_art::{KeyBuf, Leaves};
 use pmindex_core::{Medium, PPtr, PmError, PmU64, Pool};
 
 use crate::Error;
-use crate::layout::{HEADER, begin_sum};
+use crate::layout::{HEADER, begin_sum, seal};
 use crate::record::{Head, Parts};
 
 /// The words that one bit stands for: no two records begin in the same ones.
@@ -79,6 +80,12 @@ pub(crate) struct Block {
     pub(crate) live: u32,
     /// The number of blocks whose records were copied here, and that are not void yet.
     pub(crate) sources: u32,
+    /// The search for holes that visited it last, unless it was given up; 0: none.
+    pub(crate) round: u32,
+    /// The holes that this search found and that no durable record has taken.
+    pub(crate) holes: u32,
+    /// The holes with a record that is not durably open yet.
+    pub(crate) filling: u32,
     /// The list of candidates that has it, and its position there.
     listed: Option<(u32, u32)>,
     /// The bits of live records.
@@ -100,6 +107,9 @@ impl Block {
             durable: 0,
             live: 0,
             sources: 0,
+            round: 0,
+            holes: 0,
+            filling: 0,
             listed: None,
             bits: Box::default(),
             soonest: u64::MAX,
@@ -243,6 +253,9 @@ impl<M: Medium> Blocks<M> {
         }
         let words = &mut words[..cells.len()];
         self.pool.pm().read_words(cells, words);
+        // A staged record in a hole is read, too.
+        words[2] = Head::decode(words[1], words[2]).encode();
+        let head = Head { seal: 0, ..head };
         let generation = self.at(at.place()).generation;
         let mut sum = begin_sum(self.identity, generation, at.word() as usize);
         sum.add(&words[1..]);
@@ -251,6 +264,20 @@ impl<M: Medium> Blocks<M> {
             Some(parts) if sum.finish() == words[0] && parts.head == head => Ok(parts),
             _ => Err(self.damaged(at)),
         }
+    }
+
+    /// Returns `true` if a record, with this head, is a hole.
+    pub(crate) fn is_hole(&self, at: Location, head: Head) -> Result<bool, Error> {
+        match head.seal {
+            0 => Ok(false),
+            found if found == self.seal(at, head) => Ok(true),
+            _ => Err(self.damaged(at)),
+        }
+    }
+
+    /// Returns the seal of a hole with these lengths.
+    pub(crate) fn seal(&self, at: Location, head: Head) -> u8 {
+        seal(self.identity, self.at(at.place()).generation, at.word(), head.encode())
     }
 
     /// Marks a record as live, which was not.
@@ -285,7 +312,10 @@ impl<M: Medium> Blocks<M> {
     /// Returns `true` if a block may be collected.
     fn is_candidate(&self, place: u32) -> bool {
         let block = self.at(place);
-        block.state == State::Full && block.durable == block.used && block.sources == 0
+        block.state == State::Full
+            && block.durable == block.used
+            && block.sources == 0
+            && block.filling == 0
     }
 
     /// Marks everything in a block as dead.
@@ -294,6 +324,7 @@ impl<M: Medium> Blocks<M> {
         let live = std::mem::take(&mut block.live);
         block.bits.fill(0);
         (block.sources, block.soonest, block.uncovered) = (0, u64::MAX, u64::MAX);
+        (block.round, block.holes, block.filling) = (0, 0, 0);
         block.state = State::Emptied;
         self.live -= u64::from(live);
         self.relist(place);
@@ -326,6 +357,11 @@ impl<M: Medium> Blocks<M> {
         let list = self.buckets.iter().find(|list| !list.is_empty())?;
         // The first has been in the list for longest.
         list.first().copied()
+    }
+
+    /// Returns the candidate with the smallest live share that no search for holes has visited lately.
+    pub(crate) fn unsearched(&self) -> Option<u32> {
+        self.buckets.iter().flatten().copied().find(|&place| self.at(place).round == 0)
     }
 
     /// Prefetches the beginning of a record.

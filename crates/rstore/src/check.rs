@@ -30,6 +30,9 @@ impl<M: Medium> Partition<M> {
                 live += u64::from(words);
             }
         }
+        for hash in self.pipeline.sealed.iter().filter_map(|&(_, hash)| hash) {
+            *dead.entry(hash).or_default() += 1;
+        }
         let large = self.large.len() - self.pipeline.replaced.len() - self.pipeline.kept.len();
         let all_dead: u64 = dead.values().map(|&count| u64::from(count)).sum();
         if live != self.blocks.live
@@ -57,6 +60,16 @@ impl<M: Medium> Partition<M> {
         let (mut words, mut key, mut value) = (Vec::new(), Vec::new(), Vec::new());
         while word < block.used {
             let at = Location::new(place, word);
+            let (head, cells) = self.blocks.record(at)?;
+            let is_staged = head.is_sealed() && self.pipeline.filled.iter().any(|one| one.0 == at);
+            if self.blocks.is_hole(at, head)? && !is_staged {
+                if block.is_live(word) {
+                    return Err(self.blocks.damaged(at));
+                }
+                checked.dead += 1;
+                word += cells.len() as u32;
+                continue;
+            }
             let parts = self.blocks.read(at, &mut words)?;
             let length = parts.words.len() as u32 + 1;
             key.clear();

@@ -47,6 +47,8 @@ impl<M: Medium> Partition<M> {
                 _ => {}
             }
         }
+        self.holes.clear();
+        (self.pipeline.sealed, self.pipeline.opened) = (Vec::new(), Vec::new());
         self.pipeline.kept.clear();
         self.pipeline.replaced.sort_unstable();
         self.pipeline.replaced.dedup();

@@ -1,11 +1,15 @@
 //! Collection: copies the live records of a block elsewhere, and frees the block.
 //!
-//! Writes pay for collection in small steps, so none has to wait for a whole block. When fewer than a tenth
-//! of the blocks is free, a write of *n* bytes walks over *n* / (1 - *u*) bytes of a victim of which the
-//! share *u* is live, with at most 16 KiB of copies at a time: so one byte is freed for each byte that is
-//! written. When fewer than half of that are free, a write pays double. Writes are refused before more than
-//! 95 % is live, so *u* is less on average. Two blocks are reserved for collection, which can therefore
-//! always continue.
+//! Writes pay for collection in small steps, so none has to wait for a whole block. When few blocks are
+//! free, the write after one that took *n* bytes of a block walks over *n* / (1 - *u*) bytes of a victim of
+//! which the share *u* is live, with at most 16 KiB of copies at a time: so one byte is freed for each byte
+//! that is taken. When fewer than half of that are free or about to be, a write pays double. Writes are
+//! refused before more than 95 % is live, so *u* is less on average. Two blocks are reserved for collection,
+//! which can therefore always continue. A write that takes a [hole](crate::holes) owes nothing.
+//!
+//! Free blocks have no dead records, so the more blocks are kept free, the more of the others is live, and
+//! the more must be copied. Few are a 64th of all blocks, or those that a few turns fill with writes and
+//! copies, because a victim is free only some commits after it was emptied; at most a tenth.
 //!
 //! The victim is a block with the smallest live share. Copies go to a block of their own and keep their
 //! LSN, so of records with equal LSNs any is valid. A victim becomes void two commits after it was emptied:
@@ -24,6 +28,8 @@ use crate::{Budget, Error, Progress};
 
 /// The maximum number of bytes that one write collects.
 const MOST_PAID: u64 = 16 << 10;
+/// The turns for whose writes and copies blocks are kept free.
+const TURNS: u64 = 6;
 /// Blocks with this live share, in 64ths, are not collected.
 const TOO_FULL: u32 = 64;
 /// The same limit while enough blocks are free.
@@ -55,16 +61,27 @@ impl Victim {
 }
 
 impl<M: Medium> Partition<M> {
-    /// Returns the number of free blocks below which writes pay.
-    pub(crate) fn threshold(&self) -> u64 {
-        let blocks = self.capacity / self.block_bytes();
-        (blocks / 10).clamp(RESERVE + 2, blocks / 2)
+    /// Returns the number of blocks that the capacity has room for.
+    pub(crate) fn most_blocks(&self) -> u64 {
+        self.capacity / self.block_bytes()
     }
 
-    /// Collects as much as a write of this number of bytes owes.
-    pub(crate) fn pay(&mut self, bytes: u64) -> Result<(), Error> {
+    /// Returns the number of free blocks below which writes pay.
+    pub(crate) fn threshold(&self) -> u64 {
+        let blocks = self.most_blocks();
+        let turns = (TURNS * self.peak_appended).div_ceil(self.blocks.words.into());
+        let needed = (blocks / 64).max(RESERVE + 2 + turns);
+        needed.min(blocks / 10).clamp(RESERVE + 2, blocks / 2)
+    }
+
+    /// Collects as much as is owed for the space that the last writes took, and for a large value of this
+    /// number of bytes.
+    pub(crate) fn pay(&mut self, large: u64) -> Result<(), Error> {
+        let bytes = 8 * std::mem::take(&mut self.unpaid) + large;
         let (available, threshold) = (self.available(), self.threshold());
-        if available >= threshold {
+        // Victims are free some commits later.
+        let coming = available + self.pipeline.victims();
+        if coming >= threshold {
             self.debt = 0;
             return Ok(());
         }
@@ -75,10 +92,15 @@ impl<M: Medium> Partition<M> {
             (None, None) => return Ok(()),
         };
         let dead = u64::from(dead).max(all / 64 + 1);
-        let twice = if available < threshold / 2 { 2 } else { 1 };
+        let twice = if coming < threshold / 2 { 2 } else { 1 };
         self.debt += twice * bytes * all / dead;
         let paid = self.debt.min(MOST_PAID * all / (all - dead.min(all)).max(all / 64 + 1));
-        self.collect_bytes((paid, MOST_PAID), TOO_FULL)?;
+        // Their copies must not take the reserve meanwhile.
+        let spare = available.saturating_sub(RESERVE) * self.block_bytes();
+        if spare == 0 && coming > available {
+            return Ok(());
+        }
+        self.collect_bytes((paid, MOST_PAID.min(spare.max(self.block_bytes()))), TOO_FULL)?;
         self.debt = self.debt.saturating_sub(paid);
         Ok(())
     }
@@ -98,11 +120,11 @@ impl<M: Medium> Partition<M> {
             return Ok(Progress { done: true, ..Progress::default() });
         }
         let before = (self.counters.copied_bytes, self.counters.collected_blocks);
-        self.collect_bytes((budget.bytes, budget.bytes), IDLE)?;
+        let done = !self.collect_bytes((budget.bytes, budget.bytes), IDLE)?;
         Ok(Progress {
             copied: self.counters.copied_bytes - before.0,
             emptied: self.counters.collected_blocks - before.1,
-            done: false,
+            done,
         })
     }
 
@@ -113,7 +135,8 @@ impl<M: Medium> Partition<M> {
     }
 
     /// Walks over this number of bytes of victims, or copies as many, from blocks of which fewer than
-    /// `most` 64ths are live. Returns `true` if it did anything.
+    /// `most` 64ths are live. Returns `true` if it did anything. It ends early if no block is free for the
+    /// copies.
     pub(crate) fn collect_bytes(
         &mut self,
         (mut walk, mut copy): (u64, u64),
@@ -122,7 +145,13 @@ impl<M: Medium> Partition<M> {
         let mut done = false;
         while walk > 0 && copy > 0 {
             let Some(mut victim) = self.victim.take().or_else(|| self.choose(most)) else { break };
-            let (words, copied, is_over) = self.collect_record(&mut victim)?;
+            let (words, copied, is_over) = match self.collect_record(&mut victim) {
+                Ok(collected) => collected,
+                Err(error) => {
+                    self.victim = Some(victim);
+                    return if error.is_full() { Ok(done) } else { Err(error) };
+                }
+            };
             done = true;
             walk = walk.saturating_sub(8 * u64::from(words));
             copy = copy.saturating_sub(8 * u64::from(copied));
@@ -141,7 +170,9 @@ impl<M: Medium> Partition<M> {
         if !self.is_worth(place, most) {
             return None;
         }
-        self.blocks.at_mut(place).state = State::Victim;
+        let block = self.blocks.at_mut(place);
+        // The holes in it are no longer known.
+        (block.state, block.round, block.holes) = (State::Victim, 0, 0);
         self.blocks.relist(place);
         let moved = vec![0; self.blocks.at(place).bits().len()];
         let dead = self.blocks.payload().saturating_sub(self.blocks.at(place).live);
@@ -253,16 +284,13 @@ impl<M: Medium> Partition<M> {
             // If a record is damaged, its versions remain counted, which does no harm.
             let Ok((head, cells)) = self.blocks.record(Location::new(place, word)) else { break };
             let words = cells.len() as u32;
-            let counts = !head.has(TOMBSTONE) && head.lsn > self.cleared;
+            let counts = !head.has(TOMBSTONE) && !head.is_sealed() && head.lsn > self.cleared;
             if counts && !is_among(&victim.moved, word) {
                 let cells = &cells[1 + head.key_at()..=head.value_at()];
                 key.resize(cells.len(), 0);
                 self.blocks.pool.pm().read_words(cells, &mut key);
                 let hash = self.hash(&key, head.key_len);
-                if let Some(tombstone) = self.graves.erased(hash) {
-                    let words = self.blocks.record(tombstone)?.1.len() as u32;
-                    self.blocks.kill(tombstone, words);
-                }
+                self.forget_version(hash)?;
             }
             word += words;
         }

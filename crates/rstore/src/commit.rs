@@ -13,6 +13,8 @@
 //! P4    records in blocks that were void at the last commit      their own length
 //! ```
 //!
+//! The steps of holes wait for the same fences: see [`holes`](crate::holes).
+//!
 //! So collection and lengths need no fences of their own: each step waits for the fence of the next commit.
 //! What a length covers is durably in the log. When a victim is made void, a durable length covers the
 //! copies of its live records, and the writes that replaced its other records are durable.
@@ -65,15 +67,20 @@ impl<M: Medium> Partition<M> {
         if self.faults.has(Wrong::LargeFreedEarly) {
             self.free_replaced()?;
         }
+        if self.faults.has(Wrong::SealedEarly) {
+            self.search_holes()?;
+        }
         if thread::current().id() != self.thread {
             self.flush_again()?;
         }
+        self.grow_open_length();
         let grown = std::mem::take(&mut self.pipeline.grown);
         let mut flushed = Flushed::nothing();
         for &place in &grown {
             flushed = flushed.and(self.flush_tail(place)?); // P1
         }
         self.fence(flushed)?; // DUR
+        self.settle_holes()?;
         let settled = std::mem::take(&mut self.pipeline.settled);
         for (place, words, lsn) in std::mem::take(&mut self.pipeline.lengths) {
             self.is_covered(place, words, lsn);
@@ -97,6 +104,7 @@ impl<M: Medium> Partition<M> {
         } else {
             self.pipeline.settled.extend(emptied);
         }
+        self.search_holes()?;
         self.cut_log()?;
         self.free_replaced()
     }
@@ -192,6 +200,7 @@ impl<M: Medium> Partition<M> {
     #[cold]
     fn flush_again(&mut self) -> Result<(), PmError> {
         self.thread = thread::current().id();
+        self.flush_holes_again()?;
         let pm = self.blocks.pool.pm();
         for (place, block) in (0..).zip(&self.blocks.list) {
             let is_data = !matches!(block.state, State::Absent | State::Large | State::Damaged);
@@ -212,7 +221,7 @@ impl<M: Medium> Partition<M> {
         let waiting = self.pipeline.lengths.iter().map(|&(place, ..)| place);
         let open = waiting.chain(self.pipeline.grown.iter().copied()).chain(self.active);
         let first = open.map(|place| self.blocks.at(place).uncovered).min();
-        first.unwrap_or(u64::MAX).min(self.lsn + 1)
+        first.unwrap_or(u64::MAX).min(self.first_in_holes()).min(self.lsn + 1)
     }
 
     /// Frees the part of the log that the blocks durably contain.

@@ -8,7 +8,7 @@
 //! data block  | generation | checksum | length | zeros |   records, one after the other
 //! large value | generation | checksum | pieces | zeros |   then
 //! piece       | next | bytes | checksum | zeros |          bytes of the value
-//! record      | checksum | LSN | lengths, flags | expiry, if it has one | key | value |
+//! record      | checksum | LSN | lengths, flags, seal | expiry, if it has one | key | value |
 //! entry of the log    records without their checksums
 //! ```
 //!
@@ -20,6 +20,9 @@
 //!
 //! The *length* of a data block says how many words of it are durable: 32 bits, and 32 bits of their
 //! checksum above them. Records behind it count as nothing. One store changes it.
+//!
+//! The *seal* of a record is 0; of a *hole* it is a hash of its lengths and of where it is. Holes count as
+//! nothing, and a write of the same length may take their place. Partitions of version 1 have none.
 
 use pmindex_core::{PmPtr, PmU64, pm_struct};
 use pmindex_log::{Checksum, LogRoot};
@@ -27,7 +30,9 @@ use pmindex_log::{Checksum, LogRoot};
 /// The type of a partition in the pool's directory.
 pub(crate) const KIND: [u8; 8] = *b"rstore  ";
 /// Version of the layout on this page.
-pub(crate) const FORMAT: u64 = 1;
+pub(crate) const FORMAT: u64 = 2;
+/// Version without holes; such partitions get none.
+pub(crate) const WITHOUT_HOLES: u64 = 1;
 
 /// Words of the first line of a block.
 pub(crate) const HEADER: usize = 8;
@@ -78,9 +83,9 @@ pub(crate) fn checksum(of: [u8; 4], words: &[u64]) -> u64 {
     sum.finish()
 }
 
-/// Returns the checksum of a root.
-pub(crate) fn root_checksum(words: &[u64; 5]) -> u64 {
-    checksum(*b"root", &[words[0], words[1], words[2], words[3], words[4], FORMAT])
+/// Returns the checksum of a root of this version.
+pub(crate) fn root_checksum(words: &[u64; 5], format: u64) -> u64 {
+    checksum(*b"root", &[words[0], words[1], words[2], words[3], words[4], format])
 }
 
 /// Returns the checksum of a block's generation.
@@ -94,6 +99,12 @@ pub(crate) fn length_word(identity: u64, offset: u64, generation: u64, words: u3
     let generation = if words == 0 { 0 } else { generation };
     let sum = checksum(*b"leng", &[identity, offset, generation, words.into()]);
     (sum >> 32) << 32 | u64::from(words)
+}
+
+/// Returns the seal of a hole at a word of a block, with this word of lengths.
+pub(crate) fn seal(identity: u64, generation: u64, word: u32, lengths: u64) -> u8 {
+    let sum = checksum(*b"hole", &[identity ^ generation, word.into(), lengths]);
+    ((sum >> 56) as u8).max(1)
 }
 
 /// Begins the checksum of a record or a piece at a word of a block.

@@ -53,9 +53,13 @@
 //! | the log entry of what replaces a large value | the release of the value | the entry before refers to nothing |
 //! | the length that covers the copies of a victim's live records, and the log entries of the writes that replaced its other records | length 0 of the victim | the only copy is lost |
 //! | length 0 of a victim | records of its next generation | old records are read as new ones |
-//! | the release of all older versions of a key in blocks | the release of its tombstone | a removed key comes back |
+//! | the log entry of what replaces a record | the seal that makes the record a hole | the only copy is lost |
+//! | that seal | another record in the hole | opening reads a half-written record |
+//! | a record in a hole, and its log entry | the end of the seal | the same, or a crash leaves a part of a batch |
+//! | the end of the seal | the release of the log segment with its entry | both are lost |
+//! | the release or the seals of all older versions of a key in blocks | the release of its tombstone | a removed key comes back |
 //!
-//! The fences of commits serve all of these: collection and lengths need none of their own (see
+//! The fences of commits serve all of these: collection, lengths and holes need none of their own (see
 //! [`commit`]). Allocating a block, a page of the table, a large value or a segment of the log takes 2
 //! fences.
 //!
@@ -63,7 +67,8 @@
 //! valid, wherever it is: position says nothing about time, because collection moves records. Then opening
 //! reads the log, and appends the writes that the blocks lack ([`recover`]).
 //!
-//! Writes pay for **collection** ([`collect`]). A **tombstone** stays while any block has an older version
+//! Writes pay for **collection** ([`collect`]). While few blocks are free, they take the places of dead
+//! records of the same length instead, if there are any ([`holes`]). A **tombstone** stays while any block has an older version
 //! of its key, which is counted ([`graves`]). **Large values** have blocks of their own ([`large`]). Each
 //! record may have an **expiry**, and a sweep removes expired records ([`expire`]). A **backup** is a
 //! consistent view ([`backup`](mod@backup)).
@@ -74,6 +79,8 @@
 //!   of data blocks, 2, 16   or 64 KiB or 2 MiB, and allocates blocks that fit large values, in pieces of
 //!   at most 1 MiB.
 //! * The index is an adaptive radix tree, without a hash table beside it.
+//! * Writes fill **holes**. The thesis copies the live records of each victim; with a device that is 90 %
+//!   full and updates of all records alike, that is at least 4 bytes for each one written.
 //! * A read copies a record once and verifies its checksum. Reads are not zero-copy: a pool is accessed by
 //!   words, and safe code   cannot have a slice of it.
 
@@ -94,6 +101,7 @@ mod commit;
 mod error;
 mod expire;
 mod graves;
+mod holes;
 mod index;
 mod large;
 mod layout;

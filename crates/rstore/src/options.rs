@@ -48,13 +48,21 @@ pub struct Options {
     pub(crate) capacity: Option<u64>,
     pub(crate) records: Option<u64>,
     pub(crate) salvage: bool,
+    pub(crate) fill_below: Option<u64>,
     pub(crate) wrong: Option<Wrong>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let block_bytes = BlockSize::default().bytes();
-        Self { block_bytes, capacity: None, records: None, salvage: false, wrong: None }
+        Self {
+            block_bytes,
+            capacity: None,
+            records: None,
+            salvage: false,
+            fill_below: None,
+            wrong: None,
+        }
     }
 }
 
@@ -94,6 +102,15 @@ impl Options {
     #[must_use]
     pub fn records(mut self, records: u64) -> Self {
         self.records = Some(records);
+        self
+    }
+
+    /// Lets writes fill holes when fewer than this number of blocks is free; the default is a few percent of
+    /// them. For tests with few records.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn fill_below(mut self, blocks: u64) -> Self {
+        self.fill_below = Some(blocks);
         self
     }
 

@@ -9,9 +9,10 @@ use pmindex_core::{Mapped, Medium, OpenIndex, PPtr, Pool};
 use pmindex_log::Log;
 
 use crate::backup::Running;
-use crate::blocks::{Blocks, State};
+use crate::blocks::{Blocks, Location, State};
 use crate::collect::Victim;
 use crate::graves::Graves;
+use crate::holes::{Hole, Holes};
 use crate::index::Index;
 use crate::large::Large;
 use crate::layout::Root;
@@ -67,6 +68,15 @@ pub struct Partition<M: Medium = Mapped> {
     pub(crate) victim: Option<Victim>,
     /// The bytes that writes owe to collection.
     pub(crate) debt: u64,
+    /// The words of blocks that were taken since a write paid.
+    pub(crate) unpaid: u64,
+    pub(crate) holes: Holes,
+    /// The words that writes stored in blocks since the last turn, and the most of recent turns.
+    pub(crate) turn_words: u64,
+    pub(crate) peak_words: u64,
+    /// Those that were appended, copies included.
+    pub(crate) turn_appended: u64,
+    pub(crate) peak_appended: u64,
     /// The blocks with records that expire, by the earliest expiry.
     pub(crate) expiries: BTreeSet<(Millis, u32)>,
     pub(crate) running: Vec<Running>,
@@ -119,6 +129,13 @@ pub(crate) struct Pipeline {
     pub(crate) settled: Vec<Victim>,
     /// Those that are void after the next fence.
     pub(crate) void: Vec<Victim>,
+    /// Holes whose seals are durable after the next fence, and the hashes of their keys if their versions
+    /// are counted.
+    pub(crate) sealed: Vec<(Hole, Option<u64>)>,
+    /// Staged records in holes, and their LSNs.
+    pub(crate) filled: Vec<(Location, u64)>,
+    /// The records that are durably open after the next fence.
+    pub(crate) opened: Vec<(Location, u64)>,
     /// Large values that are not needed once the staged writes are durable.
     pub(crate) replaced: Vec<u32>,
     /// Those that only a backup needs.
@@ -126,12 +143,18 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
+    /// Returns the number of victims that are free after further fences.
+    pub(crate) fn victims(&self) -> u64 {
+        (self.emptied.len() + self.settled.len() + self.void.len()) as u64
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.grown.is_empty()
             && self.lengths.is_empty()
             && self.emptied.is_empty()
             && self.settled.is_empty()
             && self.void.is_empty()
+            && self.opened.is_empty()
             && self.replaced.is_empty()
     }
 }

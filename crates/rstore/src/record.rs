@@ -2,11 +2,15 @@
 //!
 //! ```text
 //! word 0      1     2                                      3 ..
-//! | checksum | LSN | key: 16, flags: 8, zero: 8, value: 32 | expiry | key | value, or place and generation |
+//! | checksum | LSN | key: 16, flags: 8, seal: 8, value: 32 | expiry | key | value, or place and generation |
 //! ```
 //!
 //! The words from 1 on are the *body*, which the log also has. Keys and values begin at a word boundary; a
 //! body has at least 3 words, so no two records of a block begin in the same 32 bytes.
+//!
+//! The *seal* of a record is 0. Otherwise it is a hash of the rest of the word, and the record is a *hole*
+//! (see [`holes`](crate::holes)): only its length counts. A seal that is neither is damaged. The checksum
+//! is that of the words with the seal 0.
 
 use pmindex_core::short_word;
 
@@ -18,6 +22,9 @@ pub(crate) const TOMBSTONE: u8 = 1;
 pub(crate) const LARGE: u8 = 2;
 /// Flag: the record has an expiry.
 pub(crate) const EXPIRES: u8 = 4;
+
+/// The bits of a seal in the word of the lengths.
+const SEAL: u32 = 24;
 
 /// The minimum number of words of a body.
 const LEAST: usize = 3;
@@ -38,18 +45,32 @@ pub(crate) struct Head {
     pub(crate) key_len: usize,
     pub(crate) value_len: usize,
     pub(crate) flags: u8,
+    /// 0, unless the record is a hole.
+    pub(crate) seal: u8,
 }
 
 impl Head {
     #[inline(always)]
     pub(crate) fn decode(lsn: u64, word: u64) -> Self {
         let key_len = (word & 0xffff) as usize;
-        Self { lsn, key_len, value_len: (word >> 32) as usize, flags: (word >> 16) as u8 }
+        let (flags, seal) = ((word >> 16) as u8, (word >> SEAL) as u8);
+        Self { lsn, key_len, value_len: (word >> 32) as usize, flags, seal }
+    }
+
+    /// Returns the word of the lengths, with the seal 0.
+    #[inline(always)]
+    pub(crate) fn encode(self) -> u64 {
+        (self.value_len as u64) << 32 | u64::from(self.flags) << 16 | self.key_len as u64
+    }
+
+    /// Returns the word of the lengths with a seal.
+    pub(crate) fn encode_sealed(self, seal: u8) -> u64 {
+        self.encode() | u64::from(seal) << SEAL
     }
 
     #[inline(always)]
-    fn encode(self) -> u64 {
-        (self.value_len as u64) << 32 | u64::from(self.flags) << 16 | self.key_len as u64
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.seal != 0
     }
 
     #[inline(always)]
@@ -102,7 +123,7 @@ impl Body<'_> {
             Content::Large(_, len) => (len, LARGE),
         };
         let flags = flags | if self.expiry.is_some() { EXPIRES } else { 0 };
-        Head { lsn: self.lsn, key_len: self.key.len(), value_len, flags }
+        Head { lsn: self.lsn, key_len: self.key.len(), value_len, flags, seal: 0 }
     }
 
     /// Appends the words of the body.

@@ -21,10 +21,11 @@ use crate::append::{OF, Stream};
 use crate::blocks::{Block, Blocks, Location, State};
 use crate::commit::WRITES;
 use crate::graves::Graves;
+use crate::holes::Holes;
 use crate::index::Index;
 use crate::layout::{
-    FORMAT, GENERATION, HEADER, HEADER_SUM, KIND, LENGTH, Root, header_checksum, length_word,
-    root_checksum,
+    FORMAT, GENERATION, HEADER, HEADER_SUM, KIND, LENGTH, Root, WITHOUT_HOLES, header_checksum,
+    length_word, root_checksum,
 };
 use crate::options::bad;
 use crate::partition::{Partition, Pipeline};
@@ -83,7 +84,7 @@ impl<M: Medium> Partition<M> {
             let cells =
                 [&root.identity, &root.block_bytes, &root.capacity, &root.page_places, &root.pages];
             cells.iter().zip(words).for_each(|(cell, word)| pm.store(*cell, word));
-            pm.store(&root.checksum, root_checksum(&words));
+            pm.store(&root.checksum, root_checksum(&words, FORMAT));
             pm.store(root.directory.as_word(), 0);
             pm.store(root.log.as_word(), 0);
             pm.store(&root.cleared, 0);
@@ -159,7 +160,7 @@ impl<M: Medium> Partition<M> {
         pool.check_writable()?;
         let (pm, at) = (pool.pm(), open.root::<Root>());
         let corrupt = |what| Error::Pool(PmError::Corrupt { what, offset: at.offset() });
-        if (open.kind, open.layout) != (KIND, FORMAT) {
+        if open.kind != KIND || !(WITHOUT_HOLES..=FORMAT).contains(&open.layout) {
             return Err(corrupt("an index that is no partition of this version"));
         }
         let root = pool.get(at)?;
@@ -167,7 +168,7 @@ impl<M: Medium> Partition<M> {
             [&root.identity, &root.block_bytes, &root.capacity, &root.page_places, &root.pages];
         let words = cells.map(|word| pm.load(word));
         let [identity, bytes, capacity, page_places, pages] = words;
-        let sound = pm.load(&root.checksum) == root_checksum(&words)
+        let sound = pm.load(&root.checksum) == root_checksum(&words, open.layout)
             && BLOCK_BYTES.contains(&bytes)
             && page_places.saturating_mul(pages) <= 1 << 32;
         if !sound {
@@ -210,6 +211,12 @@ impl<M: Medium> Partition<M> {
             segments: VecDeque::new(),
             victim: None,
             debt: 0,
+            unpaid: 0,
+            holes: Holes::new(open.layout > WITHOUT_HOLES, options.fill_below),
+            turn_words: 0,
+            peak_words: 0,
+            turn_appended: 0,
+            peak_appended: 0,
             expiries: BTreeSet::new(),
             running: Vec::new(),
             counters: Stats::default(),
@@ -303,11 +310,17 @@ impl<M: Medium> Partition<M> {
         let mut words = Vec::new();
         while word < used {
             let at = Location::new(place, word);
-            let Ok((_, cells)) = self.blocks.record(at) else {
+            let record = self.blocks.record(at);
+            let Ok((is_hole, length)) = record
+                .and_then(|(head, cells)| Ok((self.blocks.is_hole(at, head)?, cells.len() as u32)))
+            else {
                 found.recovery.damaged += 1;
                 return Ok(()); // where the next one begins is not known
             };
-            word += cells.len() as u32;
+            word += length;
+            if is_hole {
+                continue;
+            }
             match self.blocks.read(at, &mut words) {
                 Ok(parts) => self.find_record(at, parts, found)?,
                 Err(Error::Damaged { .. }) => found.recovery.damaged += 1,

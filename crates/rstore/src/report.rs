@@ -52,8 +52,10 @@ pub struct Stats {
     pub commits: u64,
     /// Writes; each key of a batch counts.
     pub writes: u64,
-    /// Bytes of records that writes appended to data blocks.
+    /// Bytes of records that writes stored in data blocks.
     pub written_bytes: u64,
+    /// Those of them that took the place of dead records of the same length.
+    pub filled_bytes: u64,
     /// Bytes of records that collection copied.
     pub copied_bytes: u64,
     /// Blocks that collection freed.

@@ -5,8 +5,9 @@
 //! step  store                                                   durable before
 //! P1    a large value: its blocks                               P2
 //! P2    the bodies: staged in DRAM, for the log                 the return of commit (DUR)
-//! P3    the records, in the block that is open (LIN, for the    the length of the block
-//!       thread that owns the partition: the index)
+//! P3    the records, in the block that is open or in holes      the length of the block; the end of the
+//!       (LIN, for the thread that owns the partition: the       hole's seal
+//!       index)
 //! ```
 
 use std::collections::HashMap;
@@ -214,7 +215,7 @@ impl<M: Medium> Partition<M> {
             self.check_growth(bodies, grows)?;
         }
         if !self.faults.has(Wrong::Unpaid) {
-            self.pay(8 * words as u64 + large)?;
+            self.pay(large)?;
         }
         self.make_room(words as u32, longest as u32, large)
     }
@@ -282,7 +283,13 @@ impl<M: Medium> Partition<M> {
     /// Appends a body as a record, and updates the index. On failure nothing has changed.
     pub(crate) fn apply(&mut self, parts: Parts<'_>, key: &[u8]) -> Result<(), Error> {
         let words = parts.words.len() as u32 + 1;
-        let at = self.room_in(Stream::Writes, words)?; // P3
+        self.turn_words += u64::from(words);
+        self.holes.want(words);
+        let hole = self.take_hole(words);
+        let at = match hole {
+            Some(hole) => hole,
+            None => self.room_in(Stream::Writes, words)?,
+        };
         let key_words = &parts.words[parts.head.key_at()..parts.head.value_at()];
         let hash = self.hash(key_words, key.len());
         let removes = parts.head.has(crate::record::TOMBSTONE);
@@ -296,10 +303,15 @@ impl<M: Medium> Partition<M> {
         } else {
             self.index.set(&self.blocks, key, at)? // LIN
         };
-        self.append(at, parts.words)?;
+        if hole.is_some() {
+            self.fill_hole(at, parts.words)?; // P3
+        } else {
+            self.append(at, parts.words)?; // P3
+            self.unpaid += u64::from(words);
+            let block = self.blocks.at_mut(at.place());
+            block.uncovered = block.uncovered.min(parts.head.lsn);
+        }
         self.counters.written_bytes += 8 * u64::from(words);
-        let block = self.blocks.at_mut(at.place());
-        block.uncovered = block.uncovered.min(parts.head.lsn);
         self.blocks.enliven(at, words);
         if let Some(expiry) = parts.expiry() {
             self.note_expiry(at.place(), expiry);

@@ -21,8 +21,16 @@ pub(crate) enum Wrong {
     VoidedUncommitted,
     /// Each key of a batch gets a log record of its own.
     BatchInParts,
-    /// Writes do not pay for collection.
+    /// Writes neither pay for collection nor fill holes.
     Unpaid,
+    /// A write takes a hole before the seal of the hole is durable.
+    FilledEarly,
+    /// A record is sealed before the write is durable that replaced it.
+    SealedEarly,
+    /// A record in a hole is opened before its log entry is durable.
+    OpenedEarly,
+    /// A tombstone is dropped before the seals of the older versions of its key are durable.
+    ForgottenEarly,
 }
 
 /// The fault of a partition, if any.

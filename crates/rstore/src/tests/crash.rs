@@ -9,9 +9,9 @@ use crate::wrong::Wrong;
 #[path = "../../../../tests/crash/rstore.rs"]
 mod rstore;
 
-use rstore::{Case, Partitioned, Right, Variant};
+use rstore::{Case, Filling, Partitioned, Right, Variant};
 
-const WRONG: [(Wrong, &str); 9] = [
+const WRONG: [(Wrong, &str); 13] = [
     (Wrong::VoidedEarly, "a block is free before the copies of its records are durable"),
     (Wrong::NewestByPlace, "recovery takes the last version that it reads"),
     (Wrong::NoTombstones, "tombstones are dropped at once"),
@@ -24,14 +24,21 @@ const WRONG: [(Wrong, &str); 9] = [
     (Wrong::LargeFreedEarly, "a large value is freed before what replaces it is durable"),
     (Wrong::VoidedUncommitted, "a block is void before the writes are durable that emptied it"),
     (Wrong::BatchInParts, "each key of a batch has a record of the log"),
+    (Wrong::FilledEarly, "a write takes a hole whose seal is not durable"),
+    (Wrong::SealedEarly, "a record is sealed before the write is durable that replaced it"),
+    (Wrong::OpenedEarly, "a record in a hole is open before its log entry is durable"),
+    (Wrong::ForgottenEarly, "a tombstone goes before the seals of older versions are durable"),
 ];
+/// The first of them about holes.
+const HOLES: usize = 9;
 
 /// One of the [`WRONG`].
 struct Goes<const WRONG_STEP: usize>;
 
 impl<const WRONG_STEP: usize> Variant for Goes<WRONG_STEP> {
     fn vary(options: Options) -> Options {
-        options.go_wrong(WRONG[WRONG_STEP].0)
+        let options = options.go_wrong(WRONG[WRONG_STEP].0);
+        if WRONG_STEP >= HOLES { Filling::vary(options) } else { options }
     }
 }
 
@@ -47,6 +54,9 @@ fn crash<S: CrashSubject>(seed: u64, states: u64) -> Result<u64, String> {
 fn what_was_acknowledged_is_there_after_a_crash() {
     let states =
         crash::<Partitioned<Right>>(3, 5_000).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(states >= 5_000, "{states}");
+    let states =
+        crash::<Partitioned<Filling>>(4, 5_000).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(states >= 5_000, "{states}");
 }
 
@@ -80,6 +90,14 @@ fn wrong_tombstones_are_caught() {
 fn a_wrong_log_is_caught() {
     is_caught::<4>(Case::Large);
     is_caught::<8>(Case::Batch);
+}
+
+#[test]
+fn wrong_holes_are_caught() {
+    is_caught::<9>(Case::Holes);
+    is_caught::<10>(Case::Holes);
+    is_caught::<11>(Case::Holes);
+    is_caught::<12>(Case::TombstoneHole);
 }
 
 #[test]

@@ -15,8 +15,9 @@ fn options() -> PoolOptions {
     options.uuid(0x0123_4567_89ab_cdef_0011_2233_4455_6677).grow(false).write_back(false)
 }
 
-fn image_path(closed: bool) -> PathBuf {
-    let name = if closed { "rstore-v1-closed.txt" } else { "rstore-v1-killed.txt" };
+fn image_path(version: u32, closed: bool) -> PathBuf {
+    let name = if closed { "closed" } else { "killed" };
+    let name = format!("rstore-v{version}-{name}.txt");
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/images").join(name)
 }
 
@@ -67,7 +68,7 @@ fn writes() -> Vec<Write> {
 
 fn make(closed: bool, path: &Path) {
     let pool = Arc::new(Pool::create(path, &options()).expect("created"));
-    let small = Options::new().block_bytes(2048).capacity(80 << 10);
+    let small = Options::new().block_bytes(2048).capacity(80 << 10).fill_below(u64::MAX);
     let mut partition = Partition::create(&pool, "p", &small).expect("room");
     for chunk in writes().chunks(3) {
         let mut batch = Batch::new();
@@ -80,6 +81,7 @@ fn make(closed: bool, path: &Path) {
         partition.write(&batch).expect("room");
         partition.commit().expect("room");
     }
+    assert!(partition.stats().filled_bytes > 0, "no record is in a hole");
     if closed {
         partition.close().expect("room");
         Arc::into_inner(pool).expect("the only one").close().expect("closed");
@@ -90,16 +92,16 @@ fn make(closed: bool, path: &Path) {
     fs::write(path, image).expect("written");
 }
 
-fn opens(closed: bool) {
+fn opens(version: u32, closed: bool) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("pool");
-    if !image_path(closed).exists() {
+    if !image_path(version, closed).exists() {
         make(closed, &path);
-        fs::write(image_path(closed), encode(&fs::read(&path).expect("readable")))
+        fs::write(image_path(version, closed), encode(&fs::read(&path).expect("readable")))
             .expect("written");
         panic!("the image is new: check it in, and run this again");
     }
-    let image = fs::read_to_string(image_path(closed)).expect("an image");
+    let image = fs::read_to_string(image_path(version, closed)).expect("an image");
     fs::write(&path, decode(&image)).expect("written");
     let mut map = Map::new();
     for (key, value, expiry) in writes() {
@@ -132,11 +134,13 @@ fn opens(closed: bool) {
 }
 
 #[test]
-fn a_closed_partition_of_format_1_opens() {
-    opens(true);
+fn a_closed_partition_of_each_format_opens() {
+    opens(1, true);
+    opens(2, true);
 }
 
 #[test]
-fn a_partition_of_format_1_whose_process_was_killed_opens() {
-    opens(false);
+fn a_partition_of_each_format_whose_process_was_killed_opens() {
+    opens(1, false);
+    opens(2, false);
 }

@@ -56,8 +56,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..400)
 }
 
-fn options() -> Options {
-    Options::new().block_bytes(512).capacity(48 << 10)
+/// Options with which writes fill holes always, or when few blocks are free.
+fn options(fill: bool) -> Options {
+    let options = Options::new().block_bytes(512).capacity(48 << 10);
+    if fill { options.fill_below(u64::MAX) } else { options }
 }
 
 fn compare(partition: &Partition, map: &Map) -> Result<(), Error> {
@@ -97,7 +99,12 @@ fn put(partition: &mut Partition, map: &mut Map, k: &[u8], v: &[u8], at: Option<
     }
 }
 
-fn step(mut partition: Partition, map: &mut Map, op: &Op, seed: usize) -> Result<Partition, Error> {
+fn step(
+    mut partition: Partition,
+    map: &mut Map,
+    op: &Op,
+    (seed, options): (usize, &Options),
+) -> Result<Partition, Error> {
     match op {
         Op::Put(k, len, at) => put(&mut partition, map, &key(*k), &value(seed, *len), *at),
         Op::Remove(k) => {
@@ -160,7 +167,7 @@ fn step(mut partition: Partition, map: &mut Map, op: &Op, seed: usize) -> Result
             } else {
                 drop(partition);
             }
-            let (opened, recovery) = Partition::open(&pool, "p", &options())?;
+            let (opened, recovery) = Partition::open(&pool, "p", options)?;
             assert!(!closed || recovery.replayed == 0, "{recovery:?}");
             assert_eq!((recovery.records, recovery.damaged), (map.len() as u64, 0));
             let owned = opened.all_blocks()?.into_iter();
@@ -202,15 +209,17 @@ fn back_up(partition: &mut Partition, map: &mut Map) -> Result<(), Error> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(250))]
 
     #[test]
-    fn as_a_map(ops in ops()) {
+    fn as_a_map(ops in ops(), fill in any::<bool>()) {
         let pool = Arc::new(Pool::emulated(4 << 20).expect("a pool"));
-        let mut partition = Partition::create(&pool, "p", &options()).expect("a partition");
+        let options = options(fill);
+        let mut partition = Partition::create(&pool, "p", &options).expect("a partition");
         let mut map = Map::new();
         for (seed, op) in ops.iter().enumerate() {
-            partition = step(partition, &mut map, op, seed).unwrap_or_else(|e| panic!("{e}: {op:?}"));
+            let stepped = step(partition, &mut map, op, (seed, &options));
+            partition = stepped.unwrap_or_else(|e| panic!("{e}: {op:?}"));
             if seed % 16 == 0 {
                 compare(&partition, &map).unwrap_or_else(|e| panic!("{e}: {op:?}"));
             }
