@@ -154,6 +154,7 @@ impl<M: Medium> Partition<M> {
         self.turn_appended += (end - begin) as u64;
         let block = self.blocks.at_mut(place);
         block.used = end as u32;
+        block.has_record((end - begin) as u32);
         block.flushed = whole.max(flushed);
         Ok(())
     }

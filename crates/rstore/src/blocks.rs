@@ -16,6 +16,8 @@ use crate::record::{Head, Parts};
 
 /// The words that one bit stands for: no two records begin in the same ones.
 const WORDS_PER_BIT: u32 = 4;
+/// The records of a block have different lengths.
+const VARIOUS: u32 = u32::MAX;
 /// The lists of candidates, by the live share of a block.
 const BUCKETS: u32 = 64;
 const WORD_BITS: u32 = 20;
@@ -80,6 +82,8 @@ pub(crate) struct Block {
     pub(crate) live: u32,
     /// The number of blocks whose records were copied here, and that are not void yet.
     pub(crate) sources: u32,
+    /// The words of each record; 0: there is none; [`VARIOUS`]: they differ.
+    pub(crate) each: u32,
     /// The search for holes that visited it last, unless it was given up; 0: none.
     pub(crate) round: u32,
     /// The holes that this search found and that no durable record has taken.
@@ -107,6 +111,7 @@ impl Block {
             durable: 0,
             live: 0,
             sources: 0,
+            each: 0,
             round: 0,
             holes: 0,
             filling: 0,
@@ -135,6 +140,16 @@ impl Block {
         let used = HEADER as u32;
         let (offset, state) = (self.offset, State::Open);
         *self = Self { offset, generation, state, used, bits, ..Self::absent() };
+    }
+
+    /// Notes that the block has a record of this number of words.
+    pub(crate) fn has_record(&mut self, words: u32) {
+        self.each = if self.each == 0 || self.each == words { words } else { VARIOUS };
+    }
+
+    /// Returns the words of the live record at a word, if that is known without reading it.
+    pub(crate) fn known_live(&self, word: u32) -> Option<u32> {
+        (self.each != VARIOUS && self.is_live(word)).then_some(self.each)
     }
 
     fn bit(word: u32) -> (usize, u64) {

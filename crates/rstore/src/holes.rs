@@ -304,6 +304,9 @@ impl<M: Medium> Partition<M> {
         if is_over || self.is_pinned(place) {
             return Ok(None);
         }
+        if let Some(words) = block.known_live(word) {
+            return Ok(Some(words));
+        }
         let at = Location::new(place, word);
         let Ok((head, cells)) = self.blocks.record(at) else { return Ok(None) };
         let words = cells.len() as u32;

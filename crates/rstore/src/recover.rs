@@ -318,6 +318,7 @@ impl<M: Medium> Partition<M> {
                 return Ok(()); // where the next one begins is not known
             };
             word += length;
+            self.blocks.at_mut(place).has_record(length);
             if is_hole {
                 continue;
             }
