@@ -2,7 +2,8 @@
 //!
 //! Live records are never changed in place, so a copy of the bits that mark them is a snapshot. In blocks
 //! that a backup has yet to read no dead record becomes a hole, such blocks are not made void, and large
-//! values are not freed, until the backup has read them or ends. If writes need the space, the partition ends the backup instead of refusing them.
+//! values are not freed, until the backup has read them or ends. If writes need the space, the partition
+//! ends the backup instead of refusing them.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};

@@ -263,12 +263,13 @@ impl<M: Medium> Blocks<M> {
         words: &'w mut Vec<u64>,
     ) -> Result<Parts<'w>, Error> {
         let (head, cells) = self.record(at)?;
+        // A staged record in a hole is read, too.
+        self.is_hole(at, head)?;
         if words.len() < cells.len() {
             words.resize(cells.len(), 0);
         }
         let words = &mut words[..cells.len()];
         self.pool.pm().read_words(cells, words);
-        // A staged record in a hole is read, too.
         words[2] = Head::decode(words[1], words[2]).encode();
         let head = Head { seal: 0, ..head };
         let generation = self.at(at.place()).generation;

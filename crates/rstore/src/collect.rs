@@ -142,6 +142,7 @@ impl<M: Medium> Partition<M> {
         (mut walk, mut copy): (u64, u64),
         most: u32,
     ) -> Result<bool, Error> {
+        self.note_thread();
         let mut done = false;
         while walk > 0 && copy > 0 {
             let Some(mut victim) = self.victim.take().or_else(|| self.choose(most)) else { break };

@@ -70,7 +70,8 @@ impl<M: Medium> Partition<M> {
         if self.faults.has(Wrong::SealedEarly) {
             self.search_holes()?;
         }
-        if thread::current().id() != self.thread {
+        self.note_thread();
+        if self.thread.is_none() {
             self.flush_again()?;
         }
         self.grow_open_length();
@@ -196,21 +197,26 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
+    /// Notes the thread that flushes.
+    pub(crate) fn note_thread(&mut self) {
+        self.thread = self.thread.filter(|&thread| thread == thread::current().id());
+    }
+
     /// Flushes again what another thread flushed: a fence orders only the flushes of its own thread.
     #[cold]
     fn flush_again(&mut self) -> Result<(), PmError> {
-        self.thread = thread::current().id();
+        self.thread = Some(thread::current().id());
         self.flush_holes_again()?;
         let pm = self.blocks.pool.pm();
+        let lengths = self.pipeline.lengths.iter().map(|&(place, ..)| place);
+        for place in lengths.chain(self.pipeline.void.iter().map(|victim| victim.place)) {
+            let _ = pm.flush(&self.blocks.cells(place)?[LENGTH]);
+        }
         for (place, block) in (0..).zip(&self.blocks.list) {
-            let is_data = !matches!(block.state, State::Absent | State::Large | State::Damaged);
-            if is_data {
+            let from = block.durable / 8 * 8;
+            if from < block.flushed && !matches!(block.state, State::Large | State::Damaged) {
                 let cells = self.blocks.cells(place)?;
-                let _ = pm.flush(&cells[LENGTH]);
-                let from = block.durable / 8 * 8;
-                if from < block.flushed {
-                    let _ = pm.flush_words(&cells[from as usize..block.flushed as usize]);
-                }
+                let _ = pm.flush_words(&cells[from as usize..block.flushed as usize]);
             }
         }
         Ok(())

@@ -43,6 +43,8 @@ const LEAST_VISITED: u64 = 256;
 const VISITED: u64 = 16;
 /// The records by which a search prefetches.
 const AHEAD: u32 = 4;
+/// The blocks of backups that a turn passes over.
+const MOST_PASSED: u32 = 16;
 /// The maximum number of searched blocks whose holes are known.
 const MOST_SEARCHED: u64 = 128;
 /// After so many blocks' worth of records in holes, the length of the open block grows, so that the log can
@@ -146,6 +148,15 @@ impl<M: Medium> Partition<M> {
             }
         }
         None
+    }
+
+    /// Gives back a hole that was taken, and to which nothing was written.
+    pub(crate) fn leave_hole(&mut self, at: Location, words: u32) {
+        let block = self.blocks.at_mut(at.place());
+        block.filling -= 1;
+        let round = block.round;
+        self.blocks.relist(at.place());
+        self.make_ready(Hole { at, words, round });
     }
 
     /// Writes a record into a hole.
@@ -259,22 +270,34 @@ impl<M: Medium> Partition<M> {
             self.holes.want_nothing();
             return Ok(());
         }
-        let (mut left, mut key) = (LEAST_VISITED + VISITED * written, Vec::new());
+        let (mut left, mut scratch) = (LEAST_VISITED + VISITED * written, Vec::new());
         while self.holes.wanted > 0 && left > 0 {
             let Some(mut search) = self.holes.search.take().or_else(|| self.begin_search()) else {
                 break;
             };
-            if let Some(words) = self.visit(&search, &mut key)? {
+            let visited = self.visit(&search, &mut scratch)?;
+            left = left.saturating_sub(visited.map_or(HEADER as u64, u64::from));
+            if let Some(words) = visited {
                 search.word += words;
-                left = left.saturating_sub(words.into());
                 self.holes.search = Some(search);
             }
         }
         Ok(())
     }
 
-    /// Begins to search the block with the smallest live share.
+    /// Begins to search the block with the smallest live share, except blocks that a backup has yet to read.
     fn begin_search(&mut self) -> Option<Search> {
+        for _ in 0..MOST_PASSED {
+            let search = self.begin_next()?;
+            if !self.is_pinned(search.place) {
+                return Some(search);
+            }
+        }
+        None
+    }
+
+    /// Begins to search the block with the smallest live share.
+    fn begin_next(&mut self) -> Option<Search> {
         let place = self.blocks.unsearched()?;
         let block = self.blocks.at(place);
         if block.live + HEADER as u32 >= block.used {
@@ -296,7 +319,7 @@ impl<M: Medium> Partition<M> {
     }
 
     /// Visits a record. Returns its words, or `None` at the end of the search.
-    fn visit(&mut self, search: &Search, key: &mut Vec<u64>) -> Result<Option<u32>, Error> {
+    fn visit(&mut self, search: &Search, scratch: &mut Vec<u64>) -> Result<Option<u32>, Error> {
         let &Search { place, round, word } = search;
         let block = self.blocks.at(place);
         let is_over = block.round != round || block.state != State::Full || word >= block.used;
@@ -325,15 +348,14 @@ impl<M: Medium> Partition<M> {
             Err(_) => return Ok(None),
             Ok(true) => {}
             Ok(false) => {
+                // After a damaged length, what looks like a record may be a part of a live one.
+                let Ok(parts) = self.blocks.read(at, scratch) else { return Ok(None) };
+                let key = &parts.words[head.key_at()..head.value_at()];
+                let counts = !head.has(TOMBSTONE) && head.lsn > self.cleared;
+                counted = counts.then(|| self.hash(key, head.key_len));
                 let (pm, lengths) = (self.pool().pm(), &cells[LENGTHS]);
                 pm.store(lengths, head.encode_sealed(self.blocks.seal(at, head))); // P2
                 let _ = pm.flush(lengths);
-                if !head.has(TOMBSTONE) && head.lsn > self.cleared {
-                    let cells = &cells[1 + head.key_at()..=head.value_at()];
-                    key.resize(cells.len(), 0);
-                    pm.read_words(cells, key);
-                    counted = Some(self.hash(key, head.key_len));
-                }
             }
         }
         self.holes.classes[words as usize].wanted -= 1;

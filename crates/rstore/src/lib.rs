@@ -68,21 +68,21 @@
 //! reads the log, and appends the writes that the blocks lack ([`recover`]).
 //!
 //! Writes pay for **collection** ([`collect`]). While few blocks are free, they take the places of dead
-//! records of the same length instead, if there are any ([`holes`]). A **tombstone** stays while any block has an older version
-//! of its key, which is counted ([`graves`]). **Large values** have blocks of their own ([`large`]). Each
-//! record may have an **expiry**, and a sweep removes expired records ([`expire`]). A **backup** is a
-//! consistent view ([`backup`](mod@backup)).
+//! records of the same length instead, if there are any ([`holes`]). A **tombstone** stays while any block
+//! has an older version of its key, which is counted ([`graves`]). **Large values** have blocks of their
+//! own ([`large`]). Each record may have an **expiry**, and a sweep removes expired records ([`expire`]). A
+//! **backup** is a consistent view ([`backup`](mod@backup)).
 //!
 //! # Differences from the thesis
 //!
 //! * The pool's allocator replaces segments of 2 MB, their table and their types. A partition has one size
-//!   of data blocks, 2, 16   or 64 KiB or 2 MiB, and allocates blocks that fit large values, in pieces of
+//!   of data blocks, 2, 16 or 64 KiB or 2 MiB, and allocates blocks that fit large values, in pieces of
 //!   at most 1 MiB.
 //! * The index is an adaptive radix tree, without a hash table beside it.
 //! * Writes fill **holes**. The thesis copies the live records of each victim; with a device that is 90 %
 //!   full and updates of all records alike, that is at least 4 bytes for each one written.
 //! * A read copies a record once and verifies its checksum. Reads are not zero-copy: a pool is accessed by
-//!   words, and safe code   cannot have a slice of it.
+//!   words, and safe code cannot have a slice of it.
 
 #![forbid(unsafe_code)]
 

@@ -84,8 +84,8 @@ pub struct Partition<M: Medium = Mapped> {
     pub(crate) scratch: Scratch,
     /// The seed of the hashes of keys.
     pub(crate) seed: u64,
-    /// The thread that has flushed what was written since the last fence.
-    pub(crate) thread: ThreadId,
+    /// The thread that has flushed what was written since the last fence; `None`: there were several.
+    pub(crate) thread: Option<ThreadId>,
     /// `true` during recovery: blocks may exceed the capacity, because what is read from the log had room
     /// before.
     pub(crate) recovering: bool,

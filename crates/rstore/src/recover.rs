@@ -222,7 +222,7 @@ impl<M: Medium> Partition<M> {
             counters: Stats::default(),
             scratch: crate::partition::Scratch::default(),
             seed: RandomState::new().build_hasher().finish(),
-            thread: thread::current().id(),
+            thread: Some(thread::current().id()),
             recovering: true,
             broken: false,
             faults: Faults::of(options.wrong),

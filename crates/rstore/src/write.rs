@@ -189,6 +189,7 @@ impl<M: Medium> Partition<M> {
 
     /// Makes room for writes, or refuses them before anything is staged.
     fn prepare(&mut self, bodies: &[Body<'_>]) -> Result<(), Error> {
+        self.note_thread();
         let max_inline = self.max_inline();
         let (mut words, mut large, mut log, mut longest) = (0, 0, 0, 0);
         let mut grows = 0;
@@ -285,6 +286,11 @@ impl<M: Medium> Partition<M> {
         let words = parts.words.len() as u32 + 1;
         self.turn_words += u64::from(words);
         self.holes.want(words);
+        let removes = parts.head.has(crate::record::TOMBSTONE);
+        let known = if removes { self.index.get(&self.blocks, key)? } else { None };
+        if removes && known.is_none() {
+            return Ok(()); // nothing to remove
+        }
         let hole = self.take_hole(words);
         let at = match hole {
             Some(hole) => hole,
@@ -292,16 +298,18 @@ impl<M: Medium> Partition<M> {
         };
         let key_words = &parts.words[parts.head.key_at()..parts.head.value_at()];
         let hash = self.hash(key_words, key.len());
-        let removes = parts.head.has(crate::record::TOMBSTONE);
-        let before = if removes {
-            let before = self.index.get(&self.blocks, key)?;
-            match before {
-                Some(before) => drop(self.index.remove(&self.blocks, key, before)?),
-                None => return Ok(()), // nothing to remove
+        let indexed = match known {
+            Some(at) => self.index.remove(&self.blocks, key, at).map(|_| known),
+            None => self.index.set(&self.blocks, key, at), // LIN
+        };
+        let before = match indexed {
+            Ok(before) => before,
+            Err(error) => {
+                if hole.is_some() {
+                    self.leave_hole(at, words);
+                }
+                return Err(error.into());
             }
-            before
-        } else {
-            self.index.set(&self.blocks, key, at)? // LIN
         };
         if hole.is_some() {
             self.fill_hole(at, parts.words)?; // P3

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pmindex_core::{Medium, Pool};
+use pmindex_testkit::golden;
 
 use crate::wrong::Wrong;
 use crate::{Batch, BlockSize, Error, MAX_VALUE, Options, Partition};
@@ -13,58 +14,6 @@ fn pool(bytes: usize) -> Arc<Pool> {
 
 fn key(number: u64) -> Vec<u8> {
     format!("user:{number:019}").into_bytes()
-}
-
-/// Fills a partition up to a share of its capacity, then replaces records, in an order without pattern, whose
-/// lengths this function gives. Returns the bytes that were copied for 100 that were written.
-fn copied(percent: u64, writes: u64, length: impl Fn(u64) -> usize) -> (Partition, u64) {
-    let pool = pool(64 << 20);
-    let options = Options::new().block_size(BlockSize::Kib16).capacity(16 << 20);
-    let mut partition = Partition::create(&pool, "p", &options).expect("room");
-    let mut records = 0;
-    while partition.stats().live_bytes < (16 << 20) / 100 * percent {
-        partition.put(&key(records), &vec![7; length(records)], None).expect("room");
-        records += 1;
-        partition.commit().expect("room");
-    }
-    let (mut number, mut before) = (1_u64, partition.stats());
-    for turn in 0..2 * writes {
-        if turn == writes {
-            before = partition.stats();
-        }
-        number = (number * 1_103_515_245 + 12_345) % (1 << 31);
-        let of = number / 64 % records;
-        partition.put(&key(of), &vec![turn as u8; length(of)], None).expect("room");
-        if turn % 16 == 15 {
-            partition.commit().expect("room");
-        }
-    }
-    let after = partition.stats();
-    let copied = 100 * (after.copied_bytes - before.copied_bytes);
-    let copied = copied / (after.written_bytes - before.written_bytes);
-    assert_eq!(after.stalls, 0, "{after:?}");
-    assert!(after.log_bytes < 8 << 20, "{after:?}");
-    partition.check().expect("sound");
-    (partition, copied)
-}
-
-#[test]
-fn records_of_one_length_take_the_places_of_others_when_nearly_all_is_live() {
-    let (partition, copied) = copied(90, 100_000, |_| 100);
-    assert!(copied < 5, "{copied} {:?}", partition.stats());
-    let pool = Arc::clone(partition.pool());
-    let records = partition.len();
-    drop(partition);
-    let (partition, recovery) = Partition::open(&pool, "p", &Options::new()).expect("sound");
-    assert_eq!((recovery.records, recovery.damaged), (records, 0));
-    partition.check().expect("sound");
-}
-
-#[test]
-fn collection_of_records_of_many_lengths_copies_what_it_must() {
-    // It would be at least 400 if no write found a hole of its length.
-    let (_, copied) = copied(90, 100_000, |number| 40 + (number * 97 % 1000) as usize);
-    assert!(copied < 400, "{copied}");
 }
 
 /// Fills a partition until it refuses, then replaces records for long, in an order without pattern.
@@ -205,6 +154,33 @@ fn a_partition_may_change_its_thread() {
         partition = std::thread::spawn(commit).join().expect("no panic");
     }
     partition.check().expect("sound");
+}
+
+/// Returns the lines that a commit flushes for 100 writes, made by another thread than the commits or by the
+/// same.
+fn lines_of_a_commit(by_another: bool) -> f64 {
+    let pool = Arc::new(Pool::counting(16 << 20).expect("memory"));
+    let options = Options::new().capacity(8 << 20);
+    let mut partition = Partition::create(&pool, "p", &options).expect("room");
+    partition.put(b"k", b"v", None).expect("room");
+    partition.commit().expect("room");
+    let put_all = |partition: &mut Partition| {
+        (0..100).for_each(|number| partition.put(&key(number), &[7; 100], None).expect("room"));
+    };
+    if by_another {
+        std::thread::scope(|scope| scope.spawn(|| put_all(&mut partition)).join())
+            .expect("no panic");
+    } else {
+        put_all(&mut partition);
+    }
+    golden::measure(pool.pm(), "commit", 1, || partition.commit().expect("room")).lines()
+}
+
+#[test]
+fn a_commit_flushes_again_what_another_thread_has_flushed() {
+    let (own, anothers) = (lines_of_a_commit(false), lines_of_a_commit(true));
+    // Each record has at least 2 lines.
+    assert!(anothers >= own + 200.0, "{own} {anothers}");
 }
 
 #[test]

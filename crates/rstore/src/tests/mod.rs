@@ -3,5 +3,6 @@
 mod crash;
 mod fixture;
 mod golden;
+mod holes;
 mod limits;
 mod model;
