@@ -1,20 +1,20 @@
 //! Buffers, and the assignment of keys to them.
 //!
-//! Every buffer has a range of ranks. A range is halved, and never united with another.
+//! Every buffer has a range of ranks. A range is halved, and never united with another. A radix tree in DRAM leads from
+//! a rank to the buffer of its range, without a lock.
 //!
 //! # Lock order
 //!
-//! A buffer's lock, then the table's. To find a buffer, the table's lock is released before the buffer's is
-//! taken; then the buffer's range is checked again.
+//! To find a buffer takes no lock; then the buffer is locked, and its range checked again. A buffer is added under
+//! the lock of that whose range was halved.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pmindex_core::Medium;
+use pmindex_art::{KeyBuf, Leaves, Nodes, Root, Tree};
+use pmindex_core::{Arena, Medium, PmError};
 
-use crate::journal::BufferedEntry;
+use crate::changes::{Change, Changes};
 
 /// Returns the maximum number of records of a buffer: half of those of a component, as the paper has it, but 16 at
 /// least, or all of a component that has fewer.
@@ -26,18 +26,6 @@ pub(crate) const fn capacity(records: u64) -> usize {
     }
 }
 
-/// A write that the index lacks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Change {
-    pub(crate) key: u64,
-    /// `None`: the key is removed.
-    pub(crate) value: Option<u64>,
-    /// `true` if the index has the key.
-    pub(crate) present: bool,
-    /// Its entry in the log, if there is one.
-    pub(crate) kept: Option<BufferedEntry>,
-}
-
 /// The changes of a range of ranks.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
@@ -45,8 +33,7 @@ pub(crate) struct Buffer {
     first: u64,
     /// The greatest rank of the range.
     last: u64,
-    /// By their keys.
-    pub(crate) changes: BTreeMap<u64, Change>,
+    pub(crate) changes: Changes,
     /// The approximate number of records in the range.
     pub(crate) records: u64,
 }
@@ -66,48 +53,99 @@ impl Buffer {
     pub(crate) fn ends(&self) -> (u64, u64) {
         (self.first, self.last)
     }
+}
 
-    /// Returns the number of records that the index lacks; negative if it has too many.
-    pub(crate) fn surplus(&self) -> i64 {
-        let surplus =
-            |change: &Change| i64::from(change.value.is_some()) - i64::from(change.present);
-        self.changes.values().map(surplus).sum()
+/// A buffer, and the least rank of its range, which never changes.
+#[derive(Debug)]
+struct Slot {
+    first: u64,
+    buffer: Mutex<Buffer>,
+}
+
+/// All buffers, in the order in which they were made. They stay where they are.
+#[derive(Debug)]
+struct Slots(boxcar::Vec<Slot>);
+
+/// The least ranks are the keys of the tree.
+impl Leaves for Slots {
+    fn load_key(&self, leaf: u64, key: &mut KeyBuf) -> Result<(), PmError> {
+        key.push(&self.0[leaf as usize].first.to_be_bytes());
+        Ok(())
     }
 }
 
 /// All buffers, by their least ranks.
 #[derive(Debug)]
 pub(crate) struct Buffers {
-    table: Mutex<BTreeMap<u64, Arc<Mutex<Buffer>>>>,
+    slots: Slots,
+    nodes: Nodes,
+    root: Arena<Root>,
 }
 
 impl Buffers {
-    /// Makes buffers for all ranks, over this number of records, and puts changes into them, whose ranks ascend.
-    pub(crate) fn new(records: u64, capacity: usize, changes: Vec<(u64, Change)>) -> Self {
-        let records = records / (changes.len() / capacity.max(1) + 1) as u64;
+    /// Makes buffers for all ranks, over this number of records, and puts changes into them, whose ranks ascend. At most
+    /// about `limit` buffers there will be.
+    ///
+    /// # Errors
+    /// Those of reserving memory.
+    pub(crate) fn new(
+        pm: &impl Medium,
+        limit: u64,
+        records: u64,
+        capacity: usize,
+        changes: Vec<(u64, Change)>,
+    ) -> Result<Self, PmError> {
+        let parts = changes.len() / capacity.max(1) + 1;
+        let root = Arena::new(1)?;
+        root.alloc()?;
+        let nodes = Nodes::new(limit.max(parts as u64))?;
+        let buffers = Self { slots: Slots(boxcar::Vec::new()), nodes, root };
+        let records = records / parts as u64;
         let from = |first| Buffer { first, last: u64::MAX, records, ..Buffer::default() };
-        let (mut table, mut buffer, mut before) = (BTreeMap::new(), from(0), 0);
+        let (mut buffer, mut before) = (from(0), 0);
         for (rank, change) in changes {
             if buffer.changes.len() >= capacity && rank > before {
                 let mut full = std::mem::replace(&mut buffer, from(rank));
                 full.last = rank - 1;
-                table.insert(full.first, Arc::new(Mutex::new(full)));
+                buffers.add(pm, full)?;
             }
-            buffer.changes.insert(change.key, change);
+            buffer.changes.set(change);
             before = rank;
         }
-        table.insert(buffer.first, Arc::new(Mutex::new(buffer)));
-        Self { table: Mutex::new(table) }
+        buffers.add(pm, buffer)?;
+        Ok(buffers)
+    }
+
+    fn tree(&self) -> Tree<'_, Slots> {
+        Tree::new(&self.nodes, self.root.get(0), &self.slots)
+    }
+
+    /// Adds a buffer. After an error no rank leads to it.
+    fn add(&self, pm: &impl Medium, buffer: Buffer) -> Result<(), PmError> {
+        let first = buffer.first;
+        let slot = self.slots.0.push(Slot { first, buffer: Mutex::new(buffer) });
+        self.tree().insert(pm, &first.to_be_bytes(), slot as u64).map(drop)
     }
 
     /// Returns the number of records that the index lacks; negative if it has too many.
     pub(crate) fn surplus(&self, pm: &impl Medium) -> i64 {
         let mut surplus = 0;
         let _: Result<(), Infallible> = self.each(pm, |buffer| {
-            surplus += buffer.surplus();
+            surplus += buffer.changes.surplus();
             Ok(())
         });
         surplus
+    }
+
+    /// Finds the buffer that had a rank at some moment.
+    fn find(&self, pm: &impl Medium, rank: u64) -> Option<&Slot> {
+        let (tree, key) = (self.tree(), rank.to_be_bytes());
+        let near = self.slots.0.get(tree.near(pm, &key)? as usize)?;
+        if near.first <= rank {
+            return Some(near);
+        }
+        let place = tree.floor(pm, &key).ok()??;
+        self.slots.0.get(place.leaf as usize)
     }
 
     /// Calls `body` with the buffer of a rank, which is locked meanwhile.
@@ -118,16 +156,15 @@ impl Buffers {
         body: impl FnOnce(&mut Buffer) -> R,
     ) -> R {
         loop {
-            let found = pm.lock(&self.table).range(..=rank).next_back().map(|(_, b)| Arc::clone(b));
-            let Some(shared) = found else { continue }; // rank 0 has one
-            let mut buffer = pm.lock(&shared);
+            let Some(slot) = self.find(pm, rank) else { continue }; // rank 0 has one
+            let mut buffer = pm.lock(&slot.buffer);
             if buffer.has(rank) {
                 return body(&mut buffer);
             }
         }
     }
 
-    /// Moves the upper half of an empty buffer's range, from `rank` on, to a new buffer.
+    /// Moves the upper half of an empty buffer's range, from `rank` on, to a new buffer, if there is memory for one.
     pub(crate) fn halve(&self, pm: &impl Medium, buffer: &mut Buffer, rank: u64) {
         let upper = Buffer {
             first: rank,
@@ -135,9 +172,11 @@ impl Buffers {
             records: buffer.records / 2,
             ..Buffer::default()
         };
-        buffer.records -= upper.records;
-        buffer.last = rank - 1;
-        pm.lock(&self.table).insert(rank, Arc::new(Mutex::new(upper)));
+        let moved = upper.records;
+        if self.add(pm, upper).is_ok() {
+            buffer.records -= moved;
+            buffer.last = rank - 1;
+        }
     }
 
     /// Calls `body` with every buffer, one after the other, in the order of their ranges.
@@ -157,8 +196,8 @@ impl Buffers {
     }
 
     /// Returns the approximate bytes of DRAM of the buffers.
-    pub(crate) fn bytes(&self, pm: &impl Medium, records: u64) -> usize {
-        let one = size_of::<Mutex<Buffer>>() + capacity(records) * size_of::<(u64, Change)>();
-        pm.lock(&self.table).len() * one
+    pub(crate) fn bytes(&self, records: u64) -> usize {
+        let one = size_of::<Slot>() + capacity(records) * Changes::EACH;
+        self.slots.0.count() * one + self.nodes.bytes()
     }
 }

@@ -13,7 +13,8 @@ use pmindex_index::{
 use pmindex_log::Log;
 
 use crate::base::{Base, ByHash, ByKey, SpotOn};
-use crate::buffer::{Buffer, Buffers, Change, capacity};
+use crate::buffer::{Buffer, Buffers, capacity};
+use crate::changes::Change;
 use crate::journal::Journal;
 use crate::layout::{KIND, LAYOUT, Root};
 use crate::range::Range;
@@ -170,7 +171,9 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
             lacking = Self::lacking(&base, journal)?;
         }
         let (records, replayed) = (base.records()?, lacking.len() as u64);
-        let buffers = Buffers::new(records, capacity(RECORDS), lacking);
+        // A record has 16 bytes at least, and a range is halved when it has more than `RECORDS`.
+        let limit = pool.max_size() / 16 / (RECORDS / 2).max(1);
+        let buffers = Buffers::new(pool.pm(), limit, records, capacity(RECORDS), lacking)?;
         if LOGGED {
             report.records = records.saturating_add_signed(buffers.surplus(pool.pm()));
         }
@@ -191,7 +194,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         for (key, (value, kept)) in journal.last_writes()? {
             let found = base.get(key)?;
             if found != value {
-                journal.keep(kept);
+                journal.keep(key, kept);
                 let change = Change { key, value, present: found.is_some(), kept: Some(kept) };
                 lacking.push((B::rank(key), change));
             }
@@ -223,26 +226,27 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         if buffer.changes.is_empty() {
             return Ok(());
         }
-        let mut changes: Vec<Change> = buffer.changes.values().copied().collect();
+        let mut changes = buffer.changes.all().to_vec();
         changes.sort_unstable_by_key(|change| B::rank(change.key));
         if let Err(error) = self.write_batch(&changes) {
             // A part may have been written.
-            for change in buffer.changes.values_mut() {
+            buffer.changes.update(|change| {
                 change.present = self.base.get(change.key)?.is_some();
-            }
+                Ok::<(), IndexError>(())
+            })?;
             return Err(error);
         }
         let middle = B::rank(changes[changes.len() / 2].key);
         if let Some(journal) = &self.journal {
-            for kept in changes.iter().filter_map(|change| change.kept) {
-                journal.over(kept);
+            for change in &changes {
+                change.kept.inspect(|&kept| journal.over(change.key, kept));
             }
             if self.batches.fetch_add(1, Relaxed).is_multiple_of(batches(RECORDS)) {
                 journal.release()?;
             }
         }
+        buffer.records = buffer.records.saturating_add_signed(buffer.changes.surplus());
         buffer.changes.clear();
-        buffer.records += changes.len() as u64;
         if buffer.records > RECORDS && buffer.has_inside(middle) {
             self.buffers.halve(self.pool.pm(), buffer, middle);
         }
@@ -270,7 +274,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
 
     /// Returns a value.
     pub(crate) fn look_up(&self, key: u64) -> Result<Option<u64>, IndexError> {
-        self.buffers.with(self.pool.pm(), B::rank(key), |buffer| match buffer.changes.get(&key) {
+        self.buffers.with(self.pool.pm(), B::rank(key), |buffer| match buffer.changes.get(key) {
             Some(change) => Ok(change.value),
             None => self.base.get(key),
         })
@@ -313,7 +317,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         key: u64,
         decide: &impl Fn(Option<u64>) -> Option<Option<u64>>,
     ) -> Result<Option<Done>, IndexError> {
-        let found = buffer.changes.get(&key).copied();
+        let found = buffer.changes.get(key).copied();
         let before = match found {
             Some(change) => change.value,
             None => self.base.get(key)?,
@@ -331,9 +335,9 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
             None => None,
         };
         let change = Change { key, value, present, kept };
-        let old = buffer.changes.insert(key, change); // LIN
+        let old = buffer.changes.set(change); // LIN
         if let (Some(journal), Some(kept)) = (&self.journal, old.and_then(|old| old.kept)) {
-            journal.over(kept);
+            journal.over(key, kept);
         }
         Ok(Some(Done { before, wanted: true }))
     }
@@ -346,7 +350,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
     fn sizes(&self) -> Result<Stats, IndexError> {
         let mut stats = self.base.stats()?;
         stats.records = self.count(stats.records);
-        stats.dram_bytes += self.buffers.bytes(self.pool.pm(), RECORDS) as u64;
+        stats.dram_bytes += self.buffers.bytes(RECORDS) as u64;
         if let Some(journal) = &self.journal {
             stats.pm_bytes += journal.bytes() + size_of::<Root>() as u64;
         }

@@ -11,7 +11,8 @@
 //! there, so are all later ones, since all are in one lane, of which only the beginning is ever freed. Opening writes
 //! nothing, so it may be interrupted and repeated.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use parking_lot::Mutex;
 use pmindex_core::{Medium, OpenIndex, PmError};
@@ -21,20 +22,23 @@ use pmindex_log::{LANES, Log, Position};
 const PUT: u64 = 1;
 const REMOVE: u64 = 2;
 
-/// An entry whose write is in a buffer: its lane, and a position that is not behind it.
+/// An entry whose write is in a buffer: the sequence of its segment, or of one before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BufferedEntry {
-    lane: usize,
-    from: Position,
-}
+pub(crate) struct BufferedEntry(u64);
 
 /// The value of a key, `None` if it is removed, and the entry that says so.
 pub(crate) type LastWrite = (Option<u64>, BufferedEntry);
 
+/// Returns the lane of a key's entries.
+fn lane_of(key: u64) -> usize {
+    pmindex_record::hash_words(&[key]) as usize % LANES
+}
+
 /// The log, and its needed entries.
 pub(crate) struct Journal<M: Medium> {
     log: Log<M>,
-    needed: [Mutex<BTreeSet<Position>>; LANES],
+    /// The number of needed entries by the sequence of their segment, for each lane; never 0.
+    needed: [Mutex<BTreeMap<u64, u64>>; LANES],
     /// Dropped last, so that no other thread opens the index before.
     pub(crate) entry: OpenIndex,
 }
@@ -50,16 +54,15 @@ impl<M: Medium> Journal<M> {
     /// Makes a write durable, under the lock of its key's buffer.
     pub(crate) fn append(&self, key: u64, value: Option<u64>) -> Result<BufferedEntry, PmError> {
         let pm = self.log.pool().pm();
-        let number = pmindex_record::hash_words(&[key]) as usize % LANES;
+        let number = lane_of(key);
         let mut lane = self.log.lane_at(number);
-        let from = {
+        let kept = {
             // Under this lock no horizon behind the entry can be taken.
             let mut needed = pm.lock(&self.needed[number]);
-            let from = self.log.tail(number);
-            needed.insert(from);
-            from
+            let sequence = self.log.tail(number).sequence();
+            *needed.entry(sequence).or_default() += 1;
+            BufferedEntry(sequence)
         };
-        let kept = BufferedEntry { lane: number, from };
         let pushed = match value {
             Some(value) => lane.push(PUT, [&[key, value]]),
             None => lane.push(REMOVE, [&[key, 0]]),
@@ -69,15 +72,21 @@ impl<M: Medium> Journal<M> {
         match done {
             Ok(()) => Ok(kept),
             Err(error) => {
-                self.over(kept);
+                self.over(key, kept);
                 Err(error)
             }
         }
     }
 
-    /// Notes that the index has the write, or that a later one of its key is durable.
-    pub(crate) fn over(&self, kept: BufferedEntry) {
-        self.log.pool().pm().lock(&self.needed[kept.lane]).remove(&kept.from);
+    /// Notes that the index has the write of this key's entry, or that a later one of the key is durable.
+    pub(crate) fn over(&self, key: u64, kept: BufferedEntry) {
+        let mut needed = self.log.pool().pm().lock(&self.needed[lane_of(key)]);
+        if let Entry::Occupied(mut count) = needed.entry(kept.0) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 
     /// Frees the segments without needed entries.
@@ -85,14 +94,16 @@ impl<M: Medium> Journal<M> {
         let pm = self.log.pool().pm();
         let horizon = std::array::from_fn(|lane| {
             let needed = pm.lock(&self.needed[lane]);
-            needed.first().copied().unwrap_or_else(|| self.log.tail(lane))
+            let first = needed.first_key_value().map(|(&sequence, _)| Position::new(sequence, 0));
+            first.unwrap_or_else(|| self.log.tail(lane))
         });
         self.log.release(&horizon).map(drop)
     }
 
-    /// Notes that the index lacks the write of this entry, before any thread writes.
-    pub(crate) fn keep(&self, kept: BufferedEntry) {
-        self.log.pool().pm().lock(&self.needed[kept.lane]).insert(kept.from);
+    /// Notes that the index lacks the write of this key's entry, before any thread writes.
+    pub(crate) fn keep(&self, key: u64, kept: BufferedEntry) {
+        let mut needed = self.log.pool().pm().lock(&self.needed[lane_of(key)]);
+        *needed.entry(kept.0).or_default() += 1;
     }
 
     /// Returns what the last entry of each key says, and the entry, of the entries that the index may lack.
@@ -116,7 +127,7 @@ impl<M: Medium> Journal<M> {
                         return Err(PmError::Corrupt { what, offset });
                     }
                 };
-                last.insert(key, (value, BufferedEntry { lane, from: found.position }));
+                last.insert(key, (value, BufferedEntry(found.position.sequence())));
             }
         }
         Ok(last)

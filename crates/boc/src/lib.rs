@@ -24,7 +24,8 @@
 //! What differs from the paper:
 //!
 //! * **A buffer belongs to a range, not to a node.** So it needs nothing of the index, and stays right
-//!   when nodes split or merge; a range is halved when as many records were added to it as a component has.
+//!   when nodes split or merge; a range is halved when it has more records than a component, and found by a radix
+//!   tree.
 //! * **A write says what was there**, so it reads the index; the paper's does not.
 //! * **A range reads the index** after the buffers that it passes were written to it.
 //! * **A batch is the work of the write that fills a buffer**, which holds the buffer's lock; the paper's is in the
@@ -42,6 +43,7 @@
 
 mod base;
 mod buffer;
+mod changes;
 mod index;
 mod journal;
 mod layout;

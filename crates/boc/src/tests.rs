@@ -216,6 +216,23 @@ fn the_log_gives_back_its_space() {
     assert!((0..1000).all(|n| index.get(&scattered(n)).expect("sound") == Some(n + 39)));
 }
 
+/// A range is halved for new records, and not for new values of records that it has.
+#[test]
+fn updates_make_no_new_buffers() {
+    let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+    let index = Tree::<true>::create(&pool, "i").expect("room");
+    let write = |round: u64| {
+        for n in 0..1000 {
+            index.put(&scattered(n), &(n + round)).expect("room");
+        }
+        index.stats().expect("sound").dram_bytes
+    };
+    write(0);
+    let made = write(1);
+    let later = (2..40).map(write).max();
+    assert_eq!(later, Some(made));
+}
+
 /// Returns the bytes that the medium writes for each of many inserts in random order, after the same number
 /// of inserts.
 fn media_bytes<I: PmIndex<u64, u64, Mapped>>() -> f64 {
