@@ -63,7 +63,7 @@ struct Args {
     #[arg(long)]
     index: Option<String>,
     /// The number of distinct crash states to check, per structure
-    #[arg(long, default_value_t = 30_000)]
+    #[arg(long, default_value_t = 16_000)]
     states: u64,
     /// Where all choices come from; a failure prints the seed that replays it
     #[arg(long, default_value_t = 1)]
