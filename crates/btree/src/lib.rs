@@ -49,6 +49,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod expected;
 mod index;
 mod map;
 mod meta;

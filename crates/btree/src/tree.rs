@@ -6,6 +6,7 @@ use pmindex_buffer::{Buffer, Page, Tx};
 use pmindex_core::Medium;
 
 use crate::error::PagedError;
+use crate::expected::Expected;
 use crate::meta;
 use crate::node::{Content, Node, Packed, Record, Step, StepBack, most_words, put, remove};
 
@@ -243,31 +244,30 @@ impl Tree {
         Ok(Some(value))
     }
 
-    /// Verifies every page, and the path to it.
+    /// Verifies every page, and that it has what its parent says of it.
     pub(crate) fn check<M: Medium>(self, buffer: &Buffer<M>) -> Result<Counts, PagedError> {
         let mut counts = Counts::default();
-        let mut left = vec![(self.root, None::<usize>)];
+        let mut left = vec![Expected::root(self.root)];
         let mut seen = 0;
-        while let Some((page, level)) = left.pop() {
+        while let Some(expected) = left.pop() {
+            let page = expected.page;
             seen += 1;
             if seen > buffer.pages() {
                 return Err(PagedError::Corrupt { page, what: "a page has two parents" });
             }
             let (sound, own, count, children) = buffer.read(page, |view| {
                 let node = Node(&view);
-                (node.check(), node.level(), node.count() as u64, node.children())
+                let sound = node.check().and_then(|()| expected.check(&node));
+                (sound, node.level(), node.count() as u64, expected.children(&node))
             })?;
             sound.map_err(damaged(page))?;
-            if level.is_some_and(|level| level != own + 1) {
-                return Err(PagedError::Corrupt { page, what: "it is of another level" });
-            }
             counts.height = counts.height.max(own as u64 + 1);
             if own == 0 {
                 counts.records += count;
                 counts.leaves += 1;
             } else {
                 counts.inners += 1;
-                left.extend(children.into_iter().map(|child| (child, Some(own))));
+                left.extend(children);
             }
         }
         Ok(counts)
