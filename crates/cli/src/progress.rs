@@ -24,6 +24,14 @@ pub(crate) fn spinner(message: &'static str) -> ProgressBar {
     bar
 }
 
+/// Returns a spinner for the next stage of long work. Where no spinner is seen, prints the stage's name.
+pub(crate) fn stage(message: &'static str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        eprintln!("{message}");
+    }
+    spinner(message)
+}
+
 /// The time before the first line: short work prints none.
 const FIRST: Duration = Duration::from_secs(3);
 /// The time between two lines.

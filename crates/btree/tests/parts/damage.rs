@@ -89,8 +89,8 @@ fn a_check_finds_every_fault_of_a_page() {
     let count = (word(leaf, 0) >> 16 & 0xffff) as usize;
     assert!(count > 2, "hardly any records");
     // The key of a page's first slot.
-    let least = |page: u64| (word(page, 4) & 0xffff) as usize;
-    let later = pages().find(|page| level(page) == 0 && word(*page, least(*page)) > 0);
+    let front = |page: u64| (word(page, 4) & 0xffff) as usize;
+    let later = pages().find(|page| level(page) == 0 && word(*page, front(*page)) > 0);
     let later = later.expect("a leaf that is not the first");
     let (first, last) = (word(leaf, 4) & 0xffff, word(leaf, 3 + count) & 0xffff);
     let cases: [Case; 11] = [
@@ -103,8 +103,8 @@ fn a_check_finds_every_fault_of_a_page() {
         (inner, 2, |_| 0, "no leftmost page"),
         (inner, 2, |_| 2, "it is of another level"),
         (leaf, 1, |right| right + 1, "its neighbour is not its parent's next page"),
-        (inner, least(inner), |key| key - 1, "its fence is not the key of its parent's next page"),
-        (later, least(later), |_| 0, "a key is less than the parent's key of the page"),
+        (inner, front(inner), |key| key - 1, "its fence is not the key of its parent's next page"),
+        (later, front(later), |_| 0, "a key is less than the parent's key of the page"),
     ];
     for (page, at, change, what) in cases {
         let found = fault(&map, page, at, change);

@@ -127,12 +127,13 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
     loading.end();
     let load_time = started.elapsed();
 
-    let bar = progress::spinner("timing every operation");
+    let bar = progress::stage("timing every operation");
     let limit = OpLimit { ops: 200_000, time: Duration::from_millis(400) };
     let speeds = exercise::both(&store, &universes, &mut model, limit, &|| (0, 0))?;
     let (promise, pool_bytes) = (store.promise(), store.pool().used_bytes());
     store.close()?;
-    bar.set_message("counting flushes and fences");
+    bar.finish_and_clear();
+    let bar = progress::stage("counting flushes and fences");
     let costs = count_costs(&universes, args.kind)?;
     bar.finish_and_clear();
 
