@@ -6,8 +6,9 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 // What the program has compiled of the indexes, these tests share.
 use pmindex_cli as _;
@@ -265,6 +266,75 @@ fn compact_rewrites_a_pool_into_a_small_file() {
     let again = works("compact", &path, &["--rewrite"]);
     assert!(again.contains("already"), "{again}");
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing is left behind");
+}
+
+/// A killed rewrite leaves the pool as it was, or the new one. When what is left of the attempt is removed, the
+/// command works again.
+#[test]
+fn a_killed_rewrite_leaves_one_of_the_two_pools() {
+    const ROUNDS: u32 = 12;
+    let folder = tempfile::tempdir().expect("a folder");
+    let [sparse, path, partial] =
+        ["sparse.pm", "a.pm", "a.pm.partial"].map(|name| folder.path().join(name));
+    let pool = Arc::new(Pool::create(&sparse, &quick(16 << 20)).expect("created"));
+    let words = AnyIndex::<u64, u64>::create(&pool, "words", Kind::FpTree).expect("created");
+    words.bulk_load(&mut (0..40_000).map(|key| (key, !key))).expect("room");
+    words.remove_range(5000..).expect("removed");
+    words.close().expect("closed");
+    let old = pool.uuid();
+    Arc::into_inner(pool).expect("closed").close().expect("closed");
+
+    let rewrite = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pmindex"));
+        command.arg("compact").arg(&path).arg("--rewrite");
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("it starts")
+    };
+    let mut seen = [0; 2];
+    // From the new pool's appearance to its name, in a round that is not killed.
+    let mut whole = Duration::ZERO;
+    for round in 0..=ROUNDS {
+        fs::copy(&sparse, &path).expect("copied");
+        let mut child = rewrite();
+        let mut ended = || child.try_wait().expect("a child").is_some();
+        while !partial.exists() && !ended() {}
+        let begun = Instant::now();
+        while partial.exists()
+            && !ended()
+            && (round == 0 || begun.elapsed() < whole * round / ROUNDS)
+        {}
+        if round == 0 {
+            whole = begun.elapsed();
+        } else if round == ROUNDS {
+            while partial.exists() && !ended() {} // until it has the name
+        }
+        child.kill().expect("killed");
+        child.wait().expect("a child");
+
+        let pool = Arc::new(Pool::open(&path, &PoolOptions::new()).expect("a pool"));
+        let anew = pool.uuid() != old;
+        seen[usize::from(anew)] += 1;
+        assert!(!(anew && partial.exists()), "a rewritten pool, and what is not one yet");
+        let words = AnyIndex::<u64, u64>::open(&pool, "words").expect("there");
+        assert_eq!(words.check(), Ok(5000));
+        let all = (0..5000).map(|key| (key, !key));
+        assert!(words.range(..).map(|item| item.expect("whole")).eq(all));
+        words.put(&5000, &1).expect("room");
+        words.close().expect("closed");
+        Arc::into_inner(pool).expect("closed").close().expect("closed");
+
+        if partial.exists() {
+            let error = fails(1, "compact", &path, &["--rewrite"]);
+            assert!(error.contains("a.pm.partial"), "{error}");
+            fs::remove_file(&partial).expect("there");
+        }
+        works("compact", &path, &["--rewrite"]);
+        let pool = Arc::new(Pool::open(&path, &PoolOptions::new()).expect("a pool"));
+        let words = AnyIndex::<u64, u64>::open(&pool, "words").expect("there");
+        assert_eq!(words.check(), Ok(5001));
+    }
+    println!("killed {} times before the new pool had its name, {} times after", seen[0], seen[1]);
+    assert!(seen.iter().all(|&times| times > 0), "{seen:?}");
 }
 
 #[test]
