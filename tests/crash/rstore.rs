@@ -419,10 +419,12 @@ pub(crate) enum Case {
     Holes,
     /// A version lies in a block that is searched for holes, its tombstone in the next one.
     TombstoneHole,
+    /// The last write before closing is in a hole, and nothing else waits for a fence.
+    HoleClosed,
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Moved,
         Self::Tombstone,
         Self::Newer,
@@ -437,6 +439,7 @@ impl Case {
         Self::Batch,
         Self::Holes,
         Self::TombstoneHole,
+        Self::HoleClosed,
     ];
 
     pub(crate) fn plan(self) -> Plan<Op> {
@@ -509,6 +512,12 @@ impl Case {
             Self::Batch => batch(),
             Self::Holes => holes(),
             Self::TombstoneHole => tombstone_hole(),
+            Self::HoleClosed => plan(
+                // The length of the open block has grown, because writes have filled holes for long.
+                fill(1).chain((0..90).map(|seed| Op::Put(5, seed, 40))).collect(),
+                vec![Op::Put(5, 99, 40), Op::Reopen { closed: true }],
+                later(),
+            ),
             Self::Closed => plan(
                 fill(1).chain([Op::Expire]).collect(),
                 vec![Op::Reopen { closed: true }, Op::Put(0, 2, 41), Op::Churn(5, 6), Op::Expire],
