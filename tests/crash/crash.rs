@@ -13,6 +13,8 @@ mod boc;
 mod btree;
 #[path = "../../crates/buffer/tests/subject/pages.rs"]
 mod buffer;
+#[path = "../../crates/buffer/tests/subject/warm.rs"]
+mod buffer_warm;
 mod cceh;
 mod dropped;
 mod expiring;

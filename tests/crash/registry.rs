@@ -10,6 +10,7 @@ use super::block_cache::BlockCached;
 use super::boc::{AnewCceh, AnewFastFair, BufferedCceh, BufferedFastFair};
 use super::btree::Tree as PagedTree;
 use super::buffer::{self, Pages};
+use super::buffer_warm::Warm;
 use super::dropped::Dropped;
 use super::files::Files;
 use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
@@ -78,6 +79,8 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Pages<{ buffer::NONE }, 0>>(),
         entry::<Pages<{ buffer::NONE }, 4>>(),
         entry::<Pages<{ buffer::NONE }, { buffer::HOT }>>(),
+        entry::<Pages<{ buffer::NONE }, { buffer::MANY }>>(),
+        entry::<Warm>(),
         entry::<PagedTree>(),
         entry::<Files>(),
         entry::<Partitioned>(),

@@ -11,7 +11,7 @@ use pmindex_core::{Flushed, Mapped, Medium, OpenIndex, PPtr, PmError, Pool};
 use pmindex_log::Log;
 
 use crate::active::Active;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::Checkpoints;
 use crate::device::Device;
 use crate::error::BufferError;
 use crate::frames::{FrameState, Frames, NOBODY, PageState, Place};
@@ -65,7 +65,8 @@ pub struct Buffer<M: Medium = Mapped> {
     pub(crate) active: Mutex<Active>,
     /// The groups of commits that began to change their pages.
     pub(crate) changes: AtomicU64,
-    pub(crate) checkpoint: Mutex<Option<Checkpoint>>,
+    pub(crate) checkpoints: Mutex<Checkpoints>,
+    /// The log may lack records up to this LSN.
     pub(crate) horizon: AtomicU64,
     pub(crate) verify_reads: bool,
     pub(crate) mutant: Mutant,
@@ -112,7 +113,7 @@ impl<M: Medium> Buffer<M> {
             pending: Mutex::new(HashMap::new()),
             active: Mutex::new(parts.active),
             changes: AtomicU64::new(0),
-            checkpoint: Mutex::new(None),
+            checkpoints: Mutex::new(Checkpoints::after(parts.horizon)),
             horizon: AtomicU64::new(parts.horizon),
             verify_reads: parts.verify_reads,
             mutant: parts.mutant,

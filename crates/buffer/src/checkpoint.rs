@@ -5,11 +5,11 @@
 //!
 //! ```text
 //! step  action                                                   durable before
-//! P1    the frame, flushed (rule H); a copy in the staging area  P2
-//! P2    the number of copies                                     P3
-//! P3    the pages on the disk, synchronised                      P4, the next P1 of the staging area
-//! P4    the horizon = c                                          P5
-//! P5    segments of the log are freed
+//! P1    the frame, flushed (rule H); a copy in the staging area, P2
+//!       and the number of copies
+//! P2    the pages on the disk, synchronised                      P3, the next P1 of the staging area
+//! P3    the horizon = c                                          P4
+//! P4    segments of the log are freed
 //! ```
 //!
 //! * **Rule H**: after a crash, a frame whose lines were not written back may have its contents of any
@@ -17,11 +17,11 @@
 //!   horizon passes an update only when the frame has it durably, or durably belongs to no page.
 //! * **Staging**: the frame of a page may change while the page is written to the disk, so a crash may tear
 //!   both. The copy in the staging area does not change until the disk is synchronised; opening writes it
-//!   again.
+//!   again, if its LSN is after the horizon.
 //!
-//! Steps P2 and P3, and the copy of P1, precede the reuse of a frame whose page the disk lacks. A checkpoint
-//! does not repeat them for a page that another thread is writing; before P4 it waits until that thread's frame
-//! durably belongs to no page.
+//! P2, and the copy of P1, precede the reuse of a frame whose page the disk lacks. A checkpoint does not repeat
+//! them for a page that another thread is writing; before P3 it waits until that thread's frame durably belongs
+//! to no page.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -37,9 +37,23 @@ use crate::metrics::{add, count};
 use crate::options::Mutant;
 use crate::page::LSN;
 
+/// The checkpoints of a buffer.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    current: Option<Checkpoint>,
+    /// The horizon that is durable. [`Buffer::horizon`] may be a later one while segments are freed.
+    durable: u64,
+}
+
+impl Checkpoints {
+    pub(crate) fn after(horizon: u64) -> Self {
+        Self { current: None, durable: horizon }
+    }
+}
+
 /// A checkpoint in progress.
 #[derive(Debug)]
-pub(crate) struct Checkpoint {
+struct Checkpoint {
     upto: u64,
     tails: Positions,
     /// The frames that are still to be examined; `None` while commits up to `upto` are in progress, or
@@ -69,8 +83,8 @@ impl<M: Medium> Buffer<M> {
     ///
     /// # Cost
     /// For each page that has changed since the last checkpoint: its lines, twice, and a write to the disk.
-    /// For each slice: two fences and a synchronisation of the disk. At the end: a fence, and those of
-    /// [`Log::release`](pmindex_log::Log::release).
+    /// For each slice: a fence and a synchronisation of the disk. At the end: a fence, or those of
+    /// [`Log::release`](pmindex_log::Log::release), and two for frames that get their entries.
     pub fn checkpoint(&self) -> Result<(), BufferError> {
         while self.checkpoint_step()? == Progress::More {}
         Ok(())
@@ -83,11 +97,9 @@ impl<M: Medium> Buffer<M> {
     /// Those of [`checkpoint`](Self::checkpoint).
     pub fn checkpoint_step(&self) -> Result<Progress, BufferError> {
         let pm = self.pool.pm();
-        let mut current = pm.lock(&self.checkpoint);
-        let checkpoint = match &mut *current {
-            Some(checkpoint) => checkpoint,
-            None => current.insert(self.begin_checkpoint()),
-        };
+        let mut checkpoints = pm.lock(&self.checkpoints);
+        let Checkpoints { current, durable } = &mut *checkpoints;
+        let checkpoint = current.get_or_insert_with(|| self.begin_checkpoint());
         let Some(queue) = &mut checkpoint.queue else {
             if !pm.lock(&self.active).is_over(checkpoint.upto) {
                 pm.spin();
@@ -111,17 +123,19 @@ impl<M: Medium> Buffer<M> {
             return Ok(Progress::More);
         }
         let (upto, tails) = (checkpoint.upto, checkpoint.tails);
-        if upto > self.horizon.load(Acquire) {
+        if upto > *durable {
             // A page that a thread is writing to the disk, to reuse its frame, was not in the queue. The thread
             // has the staging area until the frame belongs to no page.
             drop(pm.lock(&self.staging));
             self.device.check()?; // what was in progress when it failed counts as written
-            pm.handover_point(); // pages are written and frames emptied before and after P4
-            self.set_horizon(upto)?; // P4, durable before: P5
-            self.log.release(&tails)?; // P5
+            pm.handover_point(); // pages are written and frames emptied before and after P3
+            let noted = self.note_horizon(*durable, upto)?; // P3, durable before: P4
+            self.horizon.store(upto, Release); // before P4: from then on the log may lack records up to it
+            self.log.release_after(&tails, noted)?; // P4
+            *durable = upto;
         }
         *current = None;
-        drop(current);
+        drop(checkpoints);
         self.list(true)?;
         self.list(true)?; // those whose images the first one has made durable
         Ok(Progress::Done)
@@ -237,19 +251,17 @@ impl<M: Medium> Buffer<M> {
                 let words = self.frames.words(&self.pool, slot);
                 flushed = flushed.and(pm.stream_words(words, image)); // P1
             }
-            pm.fence(flushed)?; // durable before: P2
             let root = self.pool.get(self.root)?;
-            pm.store(&root.staged, staged_word(self.shape.identity, outgoing.len())); // P2
-            let flushed = pm.flush(&root.staged);
-            pm.fence(flushed)?; // durable before: P3
+            pm.store(&root.staged, staged_word(self.shape.identity, outgoing.len())); // P1
+            pm.fence(flushed.and(pm.flush(&root.staged)))?; // durable before: P2
         }
         let mut images: Vec<(u64, &[u64])> =
             outgoing.iter().map(|(page, image, ..)| (*page, &image[..])).collect();
         images.sort_unstable_by_key(|(page, _)| *page);
         for neighbours in images.chunk_by(|one, other| one.0 + 1 == other.0) {
-            self.device.write_all(neighbours)?; // P3
+            self.device.write_all(neighbours)?; // P2
         }
-        self.device.sync()?; // durable before: P4, and before another page is staged
+        self.device.sync()?; // durable before: P3, and before another page is staged
         for (.., state, word) in outgoing {
             state.written(*word);
         }
@@ -258,16 +270,13 @@ impl<M: Medium> Buffer<M> {
         Ok(())
     }
 
-    /// Records that log records up to this LSN are no longer needed.
-    fn set_horizon(&self, upto: u64) -> Result<(), BufferError> {
+    /// Stores that log records up to this LSN are no longer needed, in the place that does not have the durable
+    /// horizon.
+    fn note_horizon(&self, durable: u64, upto: u64) -> Result<Flushed, BufferError> {
         let (pm, root) = (self.pool.pm(), self.pool.get(self.root)?);
-        // The one of the two that is not valid.
-        let slot = if pm.load(&root.horizon[0]) == self.horizon.load(Acquire) { 2 } else { 0 };
+        let slot = if pm.load(&root.horizon[0]) == durable { 2 } else { 0 };
         pm.store(&root.horizon[slot], upto);
         pm.store(&root.horizon[slot + 1], checksum(*b"hrzn", &[self.shape.identity, upto]));
-        let flushed = pm.flush_words(&root.horizon[slot..slot + 2]);
-        pm.fence(flushed)?;
-        self.horizon.store(upto, Release);
-        Ok(())
+        Ok(pm.flush_words(&root.horizon[slot..slot + 2]))
     }
 }

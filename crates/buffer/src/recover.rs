@@ -217,8 +217,13 @@ impl<M: Medium> Buffer<M> {
     }
 
     /// Writes the pages again that were on their way to the disk.
+    ///
+    /// The number of copies may be durable without the copies. Then the staging area has older ones, of pages that
+    /// the disk has. A copy from after the horizon may be written over a newer one: the log has the updates between
+    /// them. One from before it was on the disk when the horizon passed it, and may be older than what is there.
     fn finish_writes(&self) -> Result<(), BufferError> {
         let root = self.pool.get(self.root)?;
+        let horizon = self.horizon.load(Acquire);
         let word = self.pool.pm().load(&root.staged);
         let count_of = word as u16 as usize;
         // The word is damaged: then no page is known to have been on its way.
@@ -230,9 +235,9 @@ impl<M: Medium> Buffer<M> {
             let mut image = vec![0; words.len()];
             self.pool.pm().read_words(words, &mut image);
             let page = image[1];
-            let whole = self.layout.verify(&image, page).is_some();
+            let needed = self.layout.verify(&image, page).is_some_and(|lsn| lsn > horizon);
             let same = || self.device.read(page).is_ok_and(|found| found == image);
-            if whole && self.state(page).is_ok() && !same() {
+            if needed && self.state(page).is_ok() && !same() {
                 images.push((page, image));
             }
         }

@@ -1,4 +1,4 @@
-//! Tests of steps that no crash shows: of rot in an eviction.
+//! Tests of steps that no crash shows: of rot, and of states between two steps.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use pmindex_core::{Medium, Pool};
 use pmindex_wal::Disk;
 use pmindex_wal::sim::SimDisk;
 
+use crate::layout::staged_word;
 use crate::{Buffer, BufferError, BufferOptions};
 
 const PAGE: u64 = 4096;
@@ -54,4 +55,28 @@ fn a_damaged_page_ends_an_eviction_before_any_page_counts_as_written() {
     assert!(matches!(written, Err(BufferError::Damaged { page: 2, .. })), "{written:?}");
     drop(written);
     assert_eq!(buffer.states[frame(1) as usize].dirty(), dirty, "page 1 counts as written");
+}
+
+/// The staging area may have an older copy of a page, which counts if a crash left the number of copies and not
+/// the copies. The disk has a newer one, and the log no longer has what lies between the two.
+#[test]
+fn an_older_copy_in_the_staging_area_is_not_written_again() {
+    let options = BufferOptions::new(4).staging(2);
+    let (pool, disk, buffer) = made(&options);
+    set(&buffer, &[1, 2], 10);
+    buffer.checkpoint().unwrap(); // the second place has page 1
+    set(&buffer, &[1], 20);
+    buffer.checkpoint().unwrap(); // and now the first place too
+    let root = pool.get(buffer.root).unwrap();
+    pool.pm().store(&root.staged, staged_word(buffer.identity(), 2));
+    drop(buffer);
+    let read = || {
+        let opened =
+            Buffer::open(&pool, "pages", Arc::new(disk.clone()), &options.clone().cold(true));
+        opened.unwrap().unwrap().read(1, |view| view.word(9))
+    };
+    assert_eq!(read().unwrap(), 20);
+    rot(&disk, 1);
+    let found = read();
+    assert!(matches!(found, Err(BufferError::Damaged { page: 1, .. })), "rot is hidden: {found:?}");
 }

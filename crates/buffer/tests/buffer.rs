@@ -11,11 +11,14 @@ mod pages;
 mod pool_disk;
 #[path = "parts/repair.rs"]
 mod repair;
+#[path = "subject/warm.rs"]
+mod warm;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pages::{FOUND, HOT, NONE, Pages};
+use pages::{FOUND, HOT, MANY, NONE, Pages};
 use pmindex_testkit::crash::{Config, Persistency, explore};
+use warm::Warm;
 
 #[track_caller]
 fn passes<const PARTITIONS: u32>(config: &Config) {
@@ -56,6 +59,19 @@ fn copies_in_dram() {
     passes::<HOT>(&Config::new().states(3000));
     passes::<HOT>(&Config::new().states(2000).threads(2).ops(4).setup(12));
     assert!(FOUND[NONE].promoted.load(Relaxed) > 0, "no page got a copy");
+}
+
+#[test]
+fn frames_that_are_emptied_together() {
+    passes::<MANY>(&Config::new().states(3000));
+}
+
+#[test]
+fn a_page_with_an_entry_is_in_its_frame_after_a_power_failure() {
+    match explore::<Warm>(&Config::new().states(3000)) {
+        Ok(report) => assert!(report.states > 100, "hardly anything explored:\n{report}"),
+        Err(failure) => panic!("{failure}"),
+    }
 }
 
 #[test]

@@ -16,11 +16,6 @@ use proptest::prelude::*;
 use super::pool_disk::{self, PoolDisk};
 
 const PAGE_WORDS: usize = 32;
-/// Bytes of the disk.
-const DISK: u64 = 6 * 8 * PAGE_WORDS as u64;
-/// Pages that are used.
-const USED: u64 = 4;
-const FRAMES: u64 = 3;
 /// The user's words that are used, each in a line of its own.
 const CELLS: [usize; 3] = [0, 8, 16];
 
@@ -108,6 +103,24 @@ pub(crate) enum Ret {
 
 /// In the place of a number of partitions: one sum, and a page may have a copy in DRAM.
 pub(crate) const HOT: u32 = 1;
+/// In the place of a number of partitions: one sum, and so many frames that several are emptied, or get their
+/// entries, together.
+pub(crate) const MANY: u32 = 2;
+
+/// The number of frames.
+const fn frames(partitions: u32) -> u64 {
+    if partitions == MANY { 16 } else { 3 }
+}
+
+/// The number of pages that are used.
+const fn used(partitions: u32) -> u64 {
+    frames(partitions) + 1
+}
+
+/// The bytes of the disk.
+const fn disk_bytes(partitions: u32) -> u64 {
+    (used(partitions) + 2) * 8 * PAGE_WORDS as u64
+}
 
 /// Pages over which transactions work. `PARTITIONS` is 0 for one sum.
 pub(crate) struct Pages<const MUTANT: usize, const PARTITIONS: u32> {
@@ -179,12 +192,12 @@ fn get(buffer: &Buffer<Traced>, page: u64) -> Result<Option<Cells>, Fault> {
 
 impl<const MUTANT: usize, const PARTITIONS: u32> Pages<MUTANT, PARTITIONS> {
     fn options() -> BufferOptions {
-        let sums = if matches!(PARTITIONS, 0 | HOT) {
+        let sums = if matches!(PARTITIONS, 0 | HOT | MANY) {
             Sums::Incremental
         } else {
             Sums::Partitioned(PARTITIONS)
         };
-        BufferOptions::new(FRAMES)
+        BufferOptions::new(frames(PARTITIONS))
             .page_bytes(8 * PAGE_WORDS as u64)
             .sums(sums)
             .staging(2)
@@ -206,7 +219,7 @@ impl<const MUTANT: usize, const PARTITIONS: u32> Pages<MUTANT, PARTITIONS> {
 
     fn opened(space: &Space) -> Result<Option<Buffer<Traced>>, Fault> {
         let Some(pool) = open_pool(space, &pool_options())? else { return Ok(None) };
-        let Some(disk) = PoolDisk::open(&pool, DISK)? else { return Ok(None) };
+        let Some(disk) = PoolDisk::open(&pool, disk_bytes(PARTITIONS))? else { return Ok(None) };
         Ok(Buffer::open(&pool, "pages", Arc::new(disk), &Self::options())?)
     }
 
@@ -300,6 +313,7 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
     const NAME: &'static str = match PARTITIONS {
         0 => "buffer",
         HOT => "buffer-dram",
+        MANY => "buffer-many",
         _ => "buffer-partitioned",
     };
 
@@ -310,7 +324,7 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
 
     fn create(space: &Space) -> Result<Self, Fault> {
         let pool = create_used_pool(space, &pool_options())?;
-        let disk = PoolDisk::create(&pool, DISK)?;
+        let disk = PoolDisk::create(&pool, disk_bytes(PARTITIONS))?;
         let buffer = Buffer::create(&pool, "pages", Arc::new(disk), &Self::options())?;
         Ok(Self::over(space, buffer))
     }
@@ -330,7 +344,10 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
     fn observe(&self) -> Result<Self::Model, Fault> {
         self.with(|buffer| {
             let mut found = BTreeMap::new();
-            for page in 1..=USED {
+            // First those that the opening found in frames: the others take their frames away.
+            let mut pages: Vec<u64> = (1..=used(PARTITIONS)).collect();
+            pages.sort_by_key(|&page| buffer.frame_offset(page).is_none());
+            for page in pages {
                 if let Some(cells) = get(buffer, page)? {
                     found.insert(page, cells);
                 }
@@ -390,15 +407,15 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
     }
 
     fn ops() -> BoxedStrategy<Op> {
-        ops_for(1)
+        ops_for(1, used(PARTITIONS))
     }
 
     fn ops_for(threads: usize) -> BoxedStrategy<Op> {
-        ops_for(threads)
+        ops_for(threads, used(PARTITIONS))
     }
 
     fn directed() -> Vec<Plan<Op>> {
-        directed()
+        if PARTITIONS == MANY { directed_many() } else { [directed_one(), directed_two()].concat() }
     }
 
     fn concurrent() -> bool {
@@ -418,8 +435,8 @@ impl<const MUTANT: usize, const PARTITIONS: u32> Drop for Pages<MUTANT, PARTITIO
     }
 }
 
-fn ops_for(threads: usize) -> BoxedStrategy<Op> {
-    let page = || 1..=USED;
+fn ops_for(threads: usize, used: u64) -> BoxedStrategy<Op> {
+    let page = move || 1..=used;
     let changes = prop::collection::vec((page(), 0..3usize, 1..200u64), 1..4);
     let one = prop_oneof![
         10 => changes.clone().prop_map(Op::Change),
@@ -443,16 +460,13 @@ fn ops_for(threads: usize) -> BoxedStrategy<Op> {
     prop_oneof![14 => one, 2 => group, 1 => Just(Op::Reopen)].boxed()
 }
 
-fn directed() -> Vec<Plan<Op>> {
-    [directed_one(), directed_two()].concat()
-}
-
+/// Changes as many pages as there are frames.
 fn all(value: u64) -> Op {
-    Op::Change((1..=3).map(|page| (page, 1, value)).collect())
+    Op::Change((1..=frames(0)).map(|page| (page, 1, value)).collect())
 }
 
 fn gets() -> Vec<Op> {
-    (1..=USED).map(Op::Get).collect()
+    (1..=used(0)).map(Op::Get).collect()
 }
 
 /// The plans of one thread.
@@ -497,6 +511,54 @@ fn directed_one() -> Vec<Plan<Op>> {
         Plan {
             setup: vec![all(1), Op::Checkpoint],
             threads: vec![vec![Op::Renew(1, 57), Op::Renew(2, 58), Op::Change(vec![(1, 1, 3)])]],
+            tail: gets(),
+        },
+        // The second place of the staging area has an old copy of page 1, which was written since from the first
+        // place. Then it gets the copy of another page.
+        Plan {
+            setup: vec![
+                Op::Change(vec![(1, 0, 10), (2, 0, 20)]),
+                Op::Checkpoint,
+                Op::Change(vec![(1, 0, 11)]),
+                Op::Checkpoint,
+            ],
+            threads: vec![vec![Op::Change(vec![(3, 0, 30), (4, 0, 40)]), Op::Checkpoint]],
+            tail: [gets(), gets()].concat(),
+        },
+        // The last step of a checkpoint, which moves the horizon: the frames are durable before.
+        Plan {
+            setup: vec![all(1), Op::Checkpoint, all(2), Op::Slice, Op::Slice, Op::Slice],
+            threads: vec![vec![Op::Slice]],
+            tail: gets(),
+        },
+        // A checkpoint that frees the segment of the log with the last updates of pages 2 and 3.
+        Plan {
+            setup: vec![all(1), Op::Checkpoint, all(2), Op::Change(vec![(1, 0, 5)])],
+            threads: vec![vec![Op::Checkpoint]],
+            tail: gets(),
+        },
+    ]
+}
+
+/// The plans for many frames.
+fn directed_many() -> Vec<Plan<Op>> {
+    let all = |value| Op::Change((1..=frames(MANY)).map(|page| (page, 1, value)).collect());
+    let gets = || (1..=used(MANY)).map(Op::Get).collect::<Vec<_>>();
+    vec![
+        // Two frames are emptied for page 17: those of pages 16 and 1. Page 17 gets the frame of page 1, so the
+        // other one durably has an image of page 16 from before the horizon. Then it gets page 16 again, and its
+        // entry must not be durable before the present image is.
+        Plan {
+            setup: vec![
+                Op::Change(vec![(17, 0, 1)]),
+                all(1),
+                Op::Checkpoint,
+                all(2),
+                Op::Get(17),
+                Op::Checkpoint,
+                Op::Get(16),
+            ],
+            threads: vec![vec![Op::Checkpoint]],
             tail: gets(),
         },
     ]
