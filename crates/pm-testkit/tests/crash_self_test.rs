@@ -8,6 +8,7 @@ mod broken {
     pub(crate) mod redo;
     pub(crate) mod registers;
     pub(crate) mod stream;
+    pub(crate) mod window;
 }
 
 use pmindex_testkit::crash::{
@@ -19,6 +20,7 @@ use broken::log::{self, Log};
 use broken::redo::{self, Counter};
 use broken::registers::{self, Pair, Registers};
 use broken::stream::{self, Stream};
+use broken::window::{self, Window};
 
 fn small() -> Config {
     Config::new().states(3000).ops(4).setup(4)
@@ -178,6 +180,18 @@ fn acting_on_what_a_dead_process_left_in_the_caches_is_caught() {
     }
     // Persistent caches keep the stores of the dead process.
     passes::<Counter<{ redo::ACTS_ON_CACHES }>>(&small().persistency(Persistency::Eadr));
+}
+
+/// The last of many directed plans shows the fault only if one thread is preempted at one place, and only if it
+/// crashes there. The states would not suffice for seeded schedules of all plans before it.
+#[test]
+fn every_directed_plan_is_preempted_before_the_states_are_used_up() {
+    let two = Config::new().states(8000).threads(2);
+    let failure = caught::<Window<{ window::STALE_READ }>>(&two);
+    assert!(failure.plan.iter().any(|line| line.contains("Set(7)")), "{failure}");
+    let report = explore::<Window<{ window::CORRECT }>>(&two).unwrap_or_else(|f| panic!("{f}"));
+    assert_eq!(report.preempted, window::PREEMPTED, "{report}");
+    assert!(report.summary().contains("539 with at most one preemption"), "{report}");
 }
 
 #[test]

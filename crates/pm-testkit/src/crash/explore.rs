@@ -85,7 +85,8 @@ struct RunPosition<'a> {
 /// A run of a directed plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Directed {
-    /// The number of such runs whose schedules are seeded.
+    /// The number of such runs whose schedules are seeded; or, if this schedule is not, the largest number of
+    /// those that are left.
     pub(crate) runs: u64,
     /// The schedule, if the seed does not decide it.
     pub(crate) turns: Option<Turns>,
@@ -292,6 +293,7 @@ impl AnyExplorer {
         directed: Directed,
     ) -> Result<Vec<u64>, Box<Failure>> {
         self.directed = Some(directed);
+        self.report.preempted += u64::from(directed.turns.is_some());
         let result = self.explore(plan, seed);
         self.directed = None;
         result
@@ -303,7 +305,9 @@ impl AnyExplorer {
         let (done, wanted) = (self.report.states, self.config.states);
         let share = done
             + match (self.directed, self.config.mutation) {
-                (Some(Directed { turns: Some(_), .. }), None) => 64, // there are fewer
+                (Some(Directed { runs, turns: Some(_) }), _) => {
+                    ((wanted / 2).saturating_sub(done) / runs).clamp(8, 64) // there are fewer
+                }
                 (Some(Directed { runs, .. }), None) => wanted / (2 * runs).max(64),
                 (Some(_), Some(_)) => wanted / 20, // directed plans are there for the mutants
                 (None, _) => (wanted / 12).max(400),

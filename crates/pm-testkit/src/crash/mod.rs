@@ -32,7 +32,7 @@ pub use memory::Persistency;
 pub use mutate::{Change, Mutation};
 pub use oracle::Allowed;
 pub(crate) use panics::{last_message, quietly};
-pub use pools::{create_pool, create_used_pool, open_pool};
+pub use pools::{create_pool, create_used_pool, open_pool, use_memory};
 pub use report::{Covered, Report};
 pub use rng::Rng;
 pub use run::Plan;

@@ -24,6 +24,16 @@ pub fn create_pool(space: &Space, options: &PoolOptions) -> Result<Arc<Pool<Trac
 /// The errors of creating it.
 pub fn create_used_pool(space: &Space, options: &PoolOptions) -> Result<Arc<Pool<Traced>>, Fault> {
     let pool = create_pool(space, options)?;
+    use_memory(space, &pool)?;
+    Ok(pool)
+}
+
+/// Fills a part of the free memory of a pool with garbage, as in [`create_used_pool`]. A subject that needs other
+/// blocks than those of the structure allocates them before.
+///
+/// # Errors
+/// The errors of allocating it.
+pub fn use_memory(space: &Space, pool: &Pool<Traced>) -> Result<(), Fault> {
     space.note(PAUSE);
     let mut op = pool.op()?;
     let mut bytes = 16 << 10;
@@ -41,7 +51,7 @@ pub fn create_used_pool(space: &Space, options: &PoolOptions) -> Result<Arc<Pool
     }
     drop(op); // gives all of it back
     space.note(RESUME);
-    Ok(pool)
+    Ok(())
 }
 
 /// Opens the pool in the space; `None` if there is none, because a crash interrupted its creation.

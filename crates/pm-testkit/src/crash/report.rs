@@ -32,6 +32,8 @@ pub struct Report {
     pub slots: Option<u64>,
     /// Runs.
     pub trials: u64,
+    /// Of these, runs of directed plans in which at most one thread was preempted, once.
+    pub preempted: u64,
     /// Different crash states checked: distinct image and history.
     pub states: u64,
     /// Of these, states of a structure whose creation had not returned.
@@ -63,6 +65,7 @@ impl Report {
             threads: config.threads,
             slots: config.slots,
             trials: 0,
+            preempted: 0,
             states: 0,
             in_creation: 0,
             nested: 0,
@@ -129,7 +132,8 @@ impl Report {
     pub fn summary(&self) -> String {
         format!(
             "{}: {:?}, {} thread(s){}: {} states ({} in creation, {} in recovery or after it), \
-             {} kills, {} duplicates, {} points exhaustive, {} sampled, {} runs, {:.1} s, {:.0} states/s",
+             {} kills, {} duplicates, {} points exhaustive, {} sampled, \
+             {} runs ({} with at most one preemption), {:.1} s, {:.0} states/s",
             self.subject,
             self.persistency,
             self.threads,
@@ -142,6 +146,7 @@ impl Report {
             self.exhaustive_points,
             self.sampled_points,
             self.trials,
+            self.preempted,
             self.elapsed.as_secs_f64(),
             self.rate(),
         )

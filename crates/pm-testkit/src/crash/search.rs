@@ -39,36 +39,8 @@ const SHRINKS: usize = 400;
 /// The first failure, reduced to a minimal sequence of operations if `config.shrink`.
 pub(crate) fn explore(subject: AnySubject, config: &Config) -> Result<Report, Box<Failure>> {
     let mut explorer = AnyExplorer::new(subject, config.clone());
+    explore_directed(&mut explorer, subject, config)?;
     let (mut trial, mut idle) = (0, 0);
-    let concurrent = config.threads > 1;
-    let least = if concurrent { DIRECTED_STATES_CONCURRENT } else { DIRECTED_STATES };
-    let directed = if config.mutation.is_some() || config.states >= least {
-        subject.directed()
-    } else {
-        Vec::new() // they would take too much of so few
-    };
-    let schedules = concurrent && config.mutation.is_none();
-    let runs = match config.mutation {
-        None if concurrent => DIRECTED_SCHEDULES,
-        _ if concurrent => 4 * DIRECTED_RUNS,
-        _ => DIRECTED_RUNS,
-    };
-    let fits = |plan: &Plan<AnyOp>| plan.threads.len() == config.threads;
-    let all = runs * directed.iter().filter(|plan| fits(plan)).count() as u64;
-    for (i, plan) in directed.iter().enumerate().filter(|(_, plan)| fits(plan)) {
-        let mut handovers = vec![0; config.threads];
-        for run in 0..runs {
-            let seed = directed_seed(config, i, if schedules { 3 * run + 2 } else { run });
-            let directed = Directed { runs: all, turns: None };
-            let passed = explorer.explore_directed(plan, seed, directed)?;
-            handovers.iter_mut().zip(passed).for_each(|(most, passed)| *most = passed.max(*most));
-        }
-        let preempted = if schedules { preemptions(&handovers, config.seed) } else { Vec::new() };
-        for (run, turns) in (0..).zip(preempted) {
-            let directed = Directed { runs: all, turns: Some(turns) };
-            explorer.explore_directed(plan, directed_seed(config, i, 3 * run), directed)?;
-        }
-    }
     let unfinished = |report: &Report| report.states < config.states || report.trials < MIN_TRIALS;
     while unfinished(explorer.report()) && idle < IDLE_TRIALS {
         let seed = config.seed.wrapping_add(trial);
@@ -87,22 +59,67 @@ pub(crate) fn explore(subject: AnySubject, config: &Config) -> Result<Report, Bo
     Ok(explorer.into_report())
 }
 
-/// Returns the schedules that preempt each thread once: at each of its handover points, or at some of them,
-/// evenly spaced, if there are many.
-fn preemptions(handovers: &[u64], seed: u64) -> Vec<Turns> {
-    let of_thread = |(thread, &points): (usize, &u64)| {
-        let stride = points.div_ceil(PREEMPTIONS).max(1);
-        let places = (1 + seed % stride..=points).step_by(stride as usize);
-        places.map(move |at| Turns::HandOver { thread, at })
+/// Explores the directed plans: of several threads first with one preemption each, so that no plan comes after the
+/// states are used up, then with schedules by seeds.
+fn explore_directed(
+    explorer: &mut AnyExplorer,
+    subject: AnySubject,
+    config: &Config,
+) -> Result<(), Box<Failure>> {
+    let concurrent = config.threads > 1;
+    let least = if concurrent { DIRECTED_STATES_CONCURRENT } else { DIRECTED_STATES };
+    if config.mutation.is_none() && config.states < least {
+        return Ok(()); // they would take too much of so few
+    }
+    let all = subject.directed();
+    let fits = |plan: &&Plan<AnyOp>| plan.threads.len() == config.threads;
+    let plans: Vec<_> = (0..).zip(&all).filter(|(_, plan)| fits(plan)).collect();
+    let schedules = concurrent && config.mutation.is_none();
+    let runs_of_plan = match config.mutation {
+        None if concurrent => DIRECTED_SCHEDULES,
+        _ if concurrent => 4 * DIRECTED_RUNS,
+        _ => DIRECTED_RUNS,
     };
-    handovers.iter().enumerate().flat_map(of_thread).collect()
+    let runs = runs_of_plan * plans.len() as u64;
+    if concurrent {
+        for (nth, &(i, plan)) in plans.iter().enumerate() {
+            let mut seeds = (0..).map(|run| directed_seed(config, i, 3 * run));
+            for thread in 0..config.threads {
+                let threads = (plans.len() - nth) * config.threads - thread;
+                let mut runs = threads as u64 * (1 + PREEMPTIONS);
+                let mut explore = |at| {
+                    let directed = Directed { runs, turns: Some(Turns::HandOver { thread, at }) };
+                    runs -= 1;
+                    explorer.explore_directed(plan, seeds.next().unwrap_or_default(), directed)
+                };
+                let points = explore(u64::MAX)?[thread]; // without preemption
+                for at in preemptions(points, config.seed) {
+                    explore(at)?;
+                }
+            }
+        }
+    }
+    for &(i, plan) in &plans {
+        for run in 0..runs_of_plan {
+            let seed = directed_seed(config, i, if schedules { 3 * run + 2 } else { run });
+            explorer.explore_directed(plan, seed, Directed { runs, turns: None })?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns at which of its handover points a thread is preempted, of each in a run of its own: at all, or at some of
+/// them, evenly spaced, if there are many.
+fn preemptions(points: u64, seed: u64) -> impl Iterator<Item = u64> {
+    let stride = points.div_ceil(PREEMPTIONS).max(1);
+    (1 + seed % stride..=points).step_by(stride as usize)
 }
 
 /// Returns the seed of a run of the directed plan `i`. It avoids crashes in creation and, with one thread, a
 /// late start: modulo 4 it is 1 or 2; with several threads, every third run starts late.
-fn directed_seed(config: &Config, i: usize, run: u64) -> u64 {
+fn directed_seed(config: &Config, i: u64, run: u64) -> u64 {
     let kinds = if config.threads > 1 { 3 } else { 2 };
-    4 * (config.seed.wrapping_add((i as u64) << 8 | run)) + 1 + run % kinds
+    4 * (config.seed.wrapping_add(i << 8 | run)) + 1 + run % kinds
 }
 
 /// The plans that execute each step, which are tried first on a mutant of it.
@@ -141,7 +158,7 @@ pub(crate) fn scout(subject: AnySubject, config: &Config) -> Scouted {
     let mut directed: BTreeMap<Site, Vec<usize>> = BTreeMap::new();
     for (i, plan) in subject.directed().iter().enumerate() {
         if plan.threads.len() == config.threads {
-            for site in explorer.scout_after_setup(plan, directed_seed(config, i, 0)) {
+            for site in explorer.scout_after_setup(plan, directed_seed(config, i as u64, 0)) {
                 directed.entry(site).or_default().push(i);
             }
         }
@@ -162,7 +179,7 @@ pub(crate) fn explore_mutant(
         let plans = subject.directed();
         for run in 0..DIRECTED_RUNS {
             for &i in executing {
-                let seed = directed_seed(config, i, run);
+                let seed = directed_seed(config, i as u64, run);
                 explorer.explore_mutant(&plans[i], seed, FOCUSED_STATES, false)?;
             }
         }

@@ -35,16 +35,17 @@ pub fn run_as<R>(thread: u16, control: Arc<dyn ThreadControl>, body: impl FnOnce
     body()
 }
 
-/// Runs `body` as logical thread `thread`, without any other beside it: the fence of one thread does not make
-/// another's flushes durable.
+/// Runs `body` as logical thread `thread`, without any other beside it, also within [`run_as`]: the fence of one
+/// thread does not make another's flushes durable.
 pub fn alone_as<R>(thread: u16, body: impl FnOnce() -> R) -> R {
-    struct Leave(u16);
+    struct Leave(u16, Option<Arc<dyn ThreadControl>>);
     impl Drop for Leave {
         fn drop(&mut self) {
             THREAD.set(self.0);
+            CONTROL.set(self.1.take());
         }
     }
-    let _leave = Leave(THREAD.replace(thread));
+    let _leave = Leave(THREAD.replace(thread), CONTROL.take());
     body()
 }
 
