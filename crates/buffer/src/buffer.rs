@@ -427,6 +427,7 @@ impl<M: Medium> Buffer<M> {
             pm.fence(flushed)?;
         }
         drop(staging); // from now on the horizon may pass the updates of these pages
+        pm.handover_point(); // checkpoints may end, while the frames are not free yet
         let mut emptied = Vec::new();
         for (page, frame, guard) in victims {
             count(&self.counters.evicted);

@@ -10,7 +10,9 @@ use parking_lot::RwLock;
 use pmindex_buffer::{Buffer, BufferError, BufferOptions, Metrics, Mutant, Sums, Tx};
 use pmindex_core::trace::Space;
 use pmindex_core::{Medium, PmError, PoolOptions, Traced};
-use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
+use pmindex_testkit::crash::{
+    CrashSubject, Fault, Geometry, Plan, create_pool, open_pool, use_memory,
+};
 use proptest::prelude::*;
 
 use super::pool_disk::{self, PoolDisk};
@@ -323,8 +325,9 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
     }
 
     fn create(space: &Space) -> Result<Self, Fault> {
-        let pool = create_used_pool(space, &pool_options())?;
+        let pool = create_pool(space, &pool_options())?;
         let disk = PoolDisk::create(&pool, disk_bytes(PARTITIONS))?;
+        use_memory(space, &pool)?;
         let buffer = Buffer::create(&pool, "pages", Arc::new(disk), &Self::options())?;
         Ok(Self::over(space, buffer))
     }

@@ -1,12 +1,14 @@
 //! A disk that is a block of a pool, so that a crash is of both.
 //!
 //! What is written to it is a copy, of which a crash leaves any words, until a sync flushes and fences it: it
-//! tears in more ways than a real one.
+//! tears in more ways than a real one. The disk is a logical thread of its own: its sync is no fence of the thread
+//! that calls it.
 
 use std::sync::Arc;
 use std::{fmt, io};
 
 use parking_lot::Mutex;
+use pmindex_core::trace::alone_as;
 use pmindex_core::{Flushed, Medium, OpenIndex, PmError, PmU64, Pool, Traced, pm_struct};
 use pmindex_wal::Disk;
 
@@ -17,6 +19,9 @@ pm_struct! {
         words: [PmU64; 1024],
     }
 }
+
+/// The logical thread of the disk.
+const DEVICE: u16 = 9;
 
 /// A disk in a pool.
 pub(crate) struct PoolDisk<M: Medium = Traced> {
@@ -74,19 +79,25 @@ impl<M: Medium> Disk for PoolDisk<M> {
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let (words, _) = bytes.as_chunks::<8>();
         let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let first = at as usize / 8;
-        self.pool.pm().write_words(&self.words()?[first..first + words.len()], &words);
-        self.pool.pm().lock(&self.written).push((first, words.len()));
+        let (first, pm) = (at as usize / 8, self.pool.pm());
+        let cells = &self.words()?[first..first + words.len()];
+        pm.yield_point();
+        alone_as(DEVICE, || pm.write_words(cells, &words));
+        pm.lock(&self.written).push((first, words.len()));
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        let (pm, mut flushed) = (self.pool.pm(), Flushed::nothing());
+        let pm = self.pool.pm();
         let written = std::mem::take(&mut *pm.lock(&self.written));
-        for (first, count) in written {
-            flushed = flushed.and(pm.flush_words(&self.words()?[first..first + count]));
-        }
-        pm.fence(flushed).map(|_| ()).map_err(io::Error::other)
+        pm.handover_point();
+        alone_as(DEVICE, || {
+            let mut flushed = Flushed::nothing();
+            for (first, count) in written {
+                flushed = flushed.and(pm.flush_words(&self.words()?[first..first + count]));
+            }
+            pm.fence(flushed).map(|_| ()).map_err(io::Error::other)
+        })
     }
 }
 

@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use pmindex_buffer::{Buffer, BufferError, BufferOptions};
 use pmindex_core::trace::Space;
 use pmindex_core::{PoolOptions, Traced};
-use pmindex_testkit::crash::{CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool};
+use pmindex_testkit::crash::{
+    CrashSubject, Fault, Geometry, Plan, create_pool, open_pool, use_memory,
+};
 use proptest::prelude::*;
 
 use super::pool_disk::{self, PoolDisk};
@@ -104,8 +106,9 @@ impl CrashSubject for Warm {
     }
 
     fn create(space: &Space) -> Result<Self, Fault> {
-        let pool = create_used_pool(space, &pool_options())?;
+        let pool = create_pool(space, &pool_options())?;
         let disk = PoolDisk::create(&pool, DISK)?;
+        use_memory(space, &pool)?;
         let buffer = Buffer::create(&pool, "pages", Arc::new(disk), &options())?;
         Ok(Self::over(space, buffer))
     }
