@@ -45,7 +45,8 @@ const LIBPMEM: &[&str] =
     &["test", "--package", "pmindex-core", "--features", "libpmem", "--test", "libpmem"];
 /// Builds each package from the files that would be published.
 const PACKAGES: &[&str] = &["publish", "--workspace", "--dry-run"];
-const QUICKSTART: &[&str] = &["run", "--release", "-p", "pmindex-cli", "--", "quickstart"];
+const QUICKSTART: &[&str] =
+    &["run", "--release", "-p", "pmindex-cli", "--no-default-features", "--", "quickstart"];
 
 /// Runs every step and prints its duration.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
@@ -83,8 +84,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks each index alone, as a program with few features builds it, and the features that are off by
-/// default.
+/// Checks each index alone, as a program with few features builds it, the program with `quickstart` alone, and the
+/// features that are off by default.
 fn features() -> Result<Duration, String> {
     let started = Instant::now();
     for index in [
@@ -107,6 +108,8 @@ fn features() -> Result<Duration, String> {
         let arguments = [&facade[..], &["--features", index, "--", "-D", "warnings"]].concat();
         run_cargo(&arguments, &[])?;
     }
+    let quickstart = ["clippy", "--package", "pmindex-cli", "--no-default-features"];
+    run_cargo(&[&quickstart[..], &["--", "-D", "warnings"]].concat(), &[])?;
     let types = ["clippy", "--package", "pmindex-index", "--all-features", "--all-targets"];
     run_cargo(&[&types[..], &["--", "-D", "warnings"]].concat(), &[])?;
     Ok(started.elapsed())

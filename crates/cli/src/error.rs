@@ -1,11 +1,14 @@
 //! Errors of the commands, each with a hint about what to do next.
 
 use std::io;
-use std::path::{Path, PathBuf};
+#[cfg(feature = "tools")]
+use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use pmindex::IndexError;
 use pmindex::core::{OpenError, PmError};
+#[cfg(feature = "tools")]
 use pmindex_named::NamedError;
 use pmindex_pibench::{BenchError, Fault, Phase};
 
@@ -13,6 +16,7 @@ use pmindex_pibench::{BenchError, Fault, Phase};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// No index has this name.
+    #[cfg(feature = "tools")]
     #[error("there is no index called {name:?}")]
     UnknownIndex {
         /// The name that was given.
@@ -22,6 +26,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The store failed.
+    #[cfg(feature = "tools")]
     #[error(transparent)]
     Store(#[from] pmindex::StoreError),
     /// The pool failed.
@@ -85,6 +90,7 @@ pub(crate) enum CliError {
         there: Vec<String>,
     },
     /// An index that is known by name failed.
+    #[cfg(feature = "tools")]
     #[error(transparent)]
     Named(#[from] NamedError),
     /// A store has transactions that a crash interrupted; finishing them would undo other writes.
@@ -205,10 +211,14 @@ pub(crate) enum CliError {
     Json(#[from] serde_json::Error),
 }
 
+/// What to do if a pool is full.
+const NO_ROOM: &str = "remove records, or free space on the file system of the pool";
+
 impl CliError {
     /// Returns what to do next, if anything can be done.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
+            #[cfg(feature = "tools")]
             Self::UnknownIndex { .. } => {
                 Some(format!("choose from: {}", crate::registry::names().join(", ")))
             }
@@ -230,15 +240,18 @@ impl CliError {
             Self::Open(OpenError::NoDirectory { directory, .. }) => {
                 Some(format!("mkdir -p {}", directory.display()))
             }
-            Self::Pool(PmError::Full { .. })
-            | Self::Index(IndexError::Pool(PmError::Full { .. }))
-            | Self::Named(NamedError::Index(IndexError::Pool(PmError::Full { .. }))) => {
-                Some("remove records, or free space on the file system of the pool".into())
+            Self::Pool(PmError::Full { .. }) | Self::Index(IndexError::Pool(PmError::Full { .. })) => {
+                Some(NO_ROOM.into())
+            }
+            #[cfg(feature = "tools")]
+            Self::Named(NamedError::Index(IndexError::Pool(PmError::Full { .. }))) => {
+                Some(NO_ROOM.into())
             }
             Self::NoIndex { there, .. } | Self::WhichIndex { there } if !there.is_empty() => {
                 Some(format!("name one of its indexes with --index: {}", there.join(", ")))
             }
             Self::NoIndex { .. } => Some("`pmindex put POOL KEY VALUE` creates an index".into()),
+            #[cfg(feature = "tools")]
             Self::Named(NamedError::UnknownTypes { .. }) => {
                 Some("`pmindex info POOL` lists the indexes and their types".into())
             }
@@ -248,6 +261,7 @@ impl CliError {
             Self::Exists { .. } => {
                 Some("name another file, or add --replace if the command has it".into())
             }
+            #[cfg(feature = "tools")]
             Self::Open(OpenError::Locked { path }) => Some(locked(path)),
             Self::WriterBusy { .. } => Some(
                 "a service can back up its own pool without being stopped: call `pmindex::Backup` in it"
@@ -277,6 +291,7 @@ impl CliError {
 }
 
 /// Returns what can be done while a process writes to the pool, and names that process.
+#[cfg(feature = "tools")]
 fn locked(path: &Path) -> String {
     let who = crate::pool::writer_of(path)
         .map_or_else(String::new, |who| format!("{who} writes to it; "));

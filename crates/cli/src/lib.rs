@@ -1,34 +1,44 @@
 //! The program `pmindex`: persistent indexes from the command line.
 //!
 //! The code is a library, so that its tests share the compiled code; the program is `main.rs`. Each command
-//! has a file. They share `registry` (indexes by name), `trial` (kills a writing process and verifies its
+//! has a file; without the feature `tools` there is only `quickstart`, with FPTree alone. They share `registry` (indexes by name), `trial` (kills a writing process and verifies its
 //! pool), `table` and `progress` (output for people), and `memory` (figures of the operating system).
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "tools"), allow(dead_code, reason = "what only other commands use"))]
 
+#[cfg(feature = "tools")]
 mod bench;
+#[cfg(feature = "tools")]
 mod completions;
 mod error;
 mod interrupt;
 mod kinds;
 mod medium;
+#[cfg(feature = "tools")]
 mod memory;
 mod output;
+#[cfg(feature = "tools")]
 mod pool;
 mod progress;
 mod quickstart;
+#[cfg(feature = "tools")]
 mod registry;
 mod style;
 mod table;
 mod temp_file;
+#[cfg(feature = "tools")]
+mod tools;
+#[cfg(feature = "tools")]
 mod torture;
 mod trial;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use pmindex_pibench::Peer;
 
 use crate::error::CliError;
+#[cfg(feature = "tools")]
+pub use crate::tools::run_with;
 
 /// Crash-consistent ordered indexes in persistent memory, or in any file that can be mapped
 #[derive(Parser)]
@@ -38,6 +48,12 @@ struct Cli {
     command: Command,
 }
 
+#[cfg(not(feature = "tools"))]
+const EXAMPLES: &str =
+    "This program was built without its feature `tools`. With it, it has all commands and kinds
+of index: cargo build --release -p pmindex-cli";
+
+#[cfg(feature = "tools")]
 const EXAMPLES: &str = "Examples:
   pmindex quickstart                    load, kill, recover, verify: see it work
   pmindex put my.pool apple red         create a pool with one record
@@ -56,78 +72,22 @@ enum Command {
     Quickstart(quickstart::Args),
     #[command(name = trial::WRITER, hide = true)]
     TrialWriter(trial::writer::Args),
-    /// Kill a writing process many times, and verify after each kill that nothing was lost
-    Torture(torture::Args),
-    #[command(name = torture::bank::TELLER, hide = true)]
-    TrialTeller(torture::bank::Args),
     #[command(name = trial::VERIFIER, hide = true)]
     TrialVerifier(trial::verifier::Args),
-    #[command(name = bench::victim::NAME, hide = true)]
-    BenchVictim(bench::victim::Args),
-    #[command(name = bench::opener::NAME, hide = true)]
-    BenchOpener(bench::opener::Args),
-    #[command(name = pool::CONTINUER, hide = true)]
-    Continuer(pool::ContinuerArgs),
-    /// Measure indexes beside each other and beside std's volatile `BTreeMap`
-    Bench(Box<bench::Args>),
-    /// Draw the output of `bench --json` as one page of charts
-    Report(bench::ReportArgs),
-    /// Show what a pool is, what it survives, and what it contains
-    Info(pool::InfoArgs),
-    /// Verify every index of a pool
-    Check(pool::CheckArgs),
-    /// Print the value of a key
-    Get(pool::GetArgs),
-    /// Add or replace a record
-    Put(pool::PutArgs),
-    /// Remove a record
-    Del(pool::DelArgs),
-    /// List records in key order
-    Scan(pool::ScanArgs),
-    /// Copy a pool, and verify the copy
-    Backup(pool::BackupArgs),
-    /// Return the unused space of a pool to the file system
-    Compact(pool::CompactArgs),
-    /// Write a pool as text, one JSON value per line
-    Dump(pool::DumpArgs),
-    /// Create a new pool from the output of `dump`
-    Restore(pool::RestoreArgs),
-    /// Print completions for a shell
-    Completions(completions::Args),
+    #[cfg(feature = "tools")]
+    #[command(flatten)]
+    Tool(tools::Command),
 }
 
 /// Runs the command that the process was given, and returns its exit code.
 #[must_use]
 pub fn run() -> ExitCode {
-    run_with(&[])
-}
-
-/// Does the same, and lets `bench` measure these other stores too.
-#[must_use]
-pub fn run_with(peers: &'static [Peer]) -> ExitCode {
-    bench::peer::set(peers);
     let outcome = match Cli::parse().command {
         Command::Quickstart(args) => quickstart::run(&args),
         Command::TrialWriter(args) => trial::writer::run(&args),
         Command::TrialVerifier(args) => trial::verifier::run(&args),
-        Command::TrialTeller(args) => torture::bank::run(&args),
-        Command::Torture(args) => torture::run(&args),
-        Command::BenchVictim(args) => bench::victim::run(&args),
-        Command::BenchOpener(args) => bench::opener::run(&args),
-        Command::Continuer(args) => pool::continue_later(&args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Report(args) => bench::report(&args),
-        Command::Info(args) => pool::info(&args),
-        Command::Check(args) => pool::check(&args),
-        Command::Get(args) => pool::get(&args),
-        Command::Put(args) => pool::put(&args),
-        Command::Del(args) => pool::del(&args),
-        Command::Scan(args) => pool::scan(&args),
-        Command::Backup(args) => pool::backup(&args),
-        Command::Compact(args) => pool::compact(&args),
-        Command::Dump(args) => pool::dump(&args),
-        Command::Restore(args) => pool::restore(&args),
-        Command::Completions(args) => completions::run(&args),
+        #[cfg(feature = "tools")]
+        Command::Tool(command) => tools::run(command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
