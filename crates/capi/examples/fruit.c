@@ -1,7 +1,7 @@
 /* A durable ordered map in C. Run it twice: the second run finds what the first one stored.
  *
  *   cargo build --release -p pmindex-capi
- *   cc fruit.c -I crates/capi/include -L target/release -lpmindex -Wl,-rpath,target/release -o fruit
+ *   cc crates/capi/examples/fruit.c -I crates/capi/include -L target/release -lpmindex -Wl,-rpath,target/release -o fruit
  *   ./fruit fruit.pool
  */
 #include <pmindex.h>
