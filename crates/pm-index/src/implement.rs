@@ -19,7 +19,7 @@ macro_rules! impl_index {
         $index:ident<$key:ident, $value:ident, $medium:ident $(, $number:ident: $type:ty)*>,
         $name:expr $(, { $($more:item)* })?
     ) => {
-        /// The operations that are made of others: see [`Index`]($crate::Index).
+        /// The operations that are made of others: see [`Index`](pmindex_index::Index).
         impl<$key, $value, $medium $(, const $number: $type)*>
             $index<$key, $value, $medium $(, $number)*>
         where
@@ -27,18 +27,18 @@ macro_rules! impl_index {
             $value: $crate::Value,
             $medium: $crate::Medium,
         {
-            /// Removes the least record and returns it: [`Index::pop_first`]($crate::Index::pop_first).
+            /// Removes the least record and returns it: [`Index::pop_first`](pmindex_index::Index::pop_first).
             pub fn pop_first(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
                 $crate::Index::pop_first(self)
             }
 
-            /// Removes the greatest record and returns it: [`Index::pop_last`]($crate::Index::pop_last).
+            /// Removes the greatest record and returns it: [`Index::pop_last`](pmindex_index::Index::pop_last).
             pub fn pop_last(&self) -> Result<Option<($key, $value)>, $crate::IndexError> {
                 $crate::Index::pop_last(self)
             }
 
             /// Removes a record if `condition` says so of its value:
-            /// [`Index::remove_if`]($crate::Index::remove_if).
+            /// [`Index::remove_if`](pmindex_index::Index::remove_if).
             pub fn remove_if(
                 &self,
                 key: &$key::Ref,
@@ -48,7 +48,7 @@ macro_rules! impl_index {
             }
 
             /// Removes the records of which `keep` says `false`; returns how many:
-            /// [`Index::retain`]($crate::Index::retain).
+            /// [`Index::retain`](pmindex_index::Index::retain).
             pub fn retain(
                 &self,
                 mut keep: impl FnMut(&$key, &$value) -> bool,
@@ -57,7 +57,7 @@ macro_rules! impl_index {
             }
 
             /// Removes the records with keys in `range`; returns how many:
-            /// [`Index::remove_range`]($crate::Index::remove_range).
+            /// [`Index::remove_range`](pmindex_index::Index::remove_range).
             pub fn remove_range(
                 &self,
                 range: impl $crate::KeyRange<$key>,
@@ -65,12 +65,12 @@ macro_rules! impl_index {
                 $crate::Index::remove_range(self, range)
             }
 
-            /// Removes all records: [`Index::clear`]($crate::Index::clear).
+            /// Removes all records: [`Index::clear`](pmindex_index::Index::clear).
             pub fn clear(&self) -> Result<(), $crate::IndexError> {
                 $crate::Index::clear(self)
             }
 
-            /// Returns the records whose keys begin with `prefix`: [`Index::prefix`]($crate::Index::prefix).
+            /// Returns the records whose keys begin with `prefix`: [`Index::prefix`](pmindex_index::Index::prefix).
             pub fn prefix(&self, prefix: &$key::Ref) -> $crate::RangeIter<'_, $key, $value>
             where
                 $key: $crate::PrefixKey,

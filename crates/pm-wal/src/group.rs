@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 /// The threads of a round that is over usually come back soon. Without them threads would split into two halves
 /// that wait for each other's rounds. So a round begins only when it has as many requests as there were threads in
 /// the round before and waiting behind it: the last of them leads, at once. The first one waits for them no longer
-/// than a [part](PATIENCE) of the time that the last round took, and leads then. A thread that is alone waits for
+/// than a part (`PATIENCE`) of the time that the last round took, and leads then. A thread that is alone waits for
 /// no other.
 ///
 /// A round's end wakes its threads with one call of the system, and none of them takes a lock for it.

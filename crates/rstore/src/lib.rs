@@ -71,7 +71,7 @@
 //! records of the same length instead, if there are any ([`holes`]). A **tombstone** stays while any block
 //! has an older version of its key, which is counted ([`graves`]). **Large values** have blocks of their
 //! own ([`large`]). Each record may have an **expiry**, and a sweep removes expired records ([`expire`]). A
-//! **backup** is a consistent view ([`backup`](mod@backup)).
+//! **backup** is a consistent view (`backup.rs`).
 //!
 //! # Differences from the thesis
 //!

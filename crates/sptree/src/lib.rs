@@ -18,18 +18,18 @@
 //!
 //! | | file | what happens |
 //! |-|------|--------------|
-//! | 1 | [`write`](mod@write) | key and value are encoded |
-//! | 2 | [`lock`](mod@lock) | the leaf is found and locked, its lines are fetched |
-//! | 3 | [`access`](mod@access) | the search: guide, radix tree, list of Mnodes |
-//! | 4 | [`guide`](mod@guide) | a hint of the Mnode |
-//! | 5 | [`middle`](mod@middle) | the Mnode's range, version and tags |
-//! | 6 | [`leaf`](mod@leaf) | the Bnode is searched where a tag matches; in place: record, tag and bit, one fence |
-//! | 7 | [`buffer`](mod@buffer), `buffer/write.rs` | buffered, in place of the end of 6: stage, fence, publish |
+//! | 1 | `write.rs` | key and value are encoded |
+//! | 2 | `lock.rs` | the leaf is found and locked, its lines are fetched |
+//! | 3 | `access.rs` | the search: guide, radix tree, list of Mnodes |
+//! | 4 | `guide.rs` | a hint of the Mnode |
+//! | 5 | `middle.rs` | the Mnode's range, version and tags |
+//! | 6 | `leaf.rs` | the Bnode is searched where a tag matches; in place: record, tag and bit, one fence |
+//! | 7 | `buffer/mod.rs`, `buffer/write.rs` | buffered, in place of the end of 6: stage, fence, publish |
 //! | 8 | `buffer/table.rs` | the buffer's words in DRAM |
 //! | 9 | `log/lane.rs` | the entry, in a lane of `pmindex-log` |
 //!
-//! A full Bnode goes to [`split`](mod@split), a full buffer to `buffer/absorb.rs`. The state that these share is
-//! [`leaves`](mod@leaves); the write buffers are a component over it that knows nothing of the tree above.
+//! A full Bnode goes to `split.rs`, a full buffer to `buffer/absorb.rs`. The state that these share is
+//! `leaves.rs`; the write buffers are a component over it that knows nothing of the tree above.
 //!
 //! # What differs from the paper
 //!

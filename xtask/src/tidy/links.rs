@@ -1,6 +1,7 @@
 //! Rules: relative links of Markdown files have targets, including headings. A Markdown file that is part of
 //! a crate's documentation has no relative links, because rustdoc's pages are elsewhere, except for those
-//! that are defined at its end (`[label]: target`) and, before it, by the crate.
+//! that are defined at its end (`[label]: target`) and, before it, by the crate. A macro's docs have no links to
+//! `$crate`, because comments are not expanded.
 
 use super::File;
 use crate::shell;
@@ -31,7 +32,17 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
         }
     }
     complaints.extend(included(files));
+    complaints.extend(files.iter().filter(|file| file.is_rust()).flat_map(unexpanded));
     complaints
+}
+
+/// Returns the links of doc comments that begin with a macro's `$crate`.
+fn unexpanded(file: &File) -> impl Iterator<Item = String> {
+    let dead = |(_, line): &(usize, &str)| line.starts_with("///") && line.contains("]($crate");
+    let lines = (1..).zip(file.text.lines().map(str::trim_start)).filter(dead);
+    lines.map(|(line, _)| {
+        format!("{}:{line}: comments do not expand $crate: name the crate in the link", file.path)
+    })
 }
 
 /// Returns the relative links of the files that `#[doc = include_str!("...")]` makes pages of rustdoc.
@@ -186,6 +197,14 @@ mod tests {
         let readme = file("README.md", "[x](docs/a.md)\n");
         let complaints = check(&[&[page, source, readme][..], &others].concat());
         assert_eq!(complaints, ["docs/a.md:4: c.md is dead on rustdoc's page (src/lib.rs)"]);
+    }
+
+    #[test]
+    fn a_macros_docs_name_the_crate() {
+        let source = file("src/a.rs", "m! {\n    /// [x](pmindex::x)\n    /// [x]($crate::x)\n}\n");
+        let complaints = check(&[source]);
+        assert_eq!(complaints.len(), 1);
+        assert!(complaints[0].starts_with("src/a.rs:3: "), "{}", complaints[0]);
     }
 
     #[test]

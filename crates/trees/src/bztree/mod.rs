@@ -3,7 +3,7 @@
 //! After Arulraj, Levandoski, Minhas, Larson: *BzTree: A High-Performance Latch-free Range Index
 //! for Non-Volatile Memory* (PVLDB 11, 2018). Its ideas are here: slotted leaves with a sorted part
 //! and a buffer for later records ([`layout`]), one status word per node that is part of every
-//! operation on it, records written first and shown by one entry ([`mod@write`]), inner nodes that are
+//! operation on it, records written first and shown by one entry (`write.rs`), inner nodes that are
 //! copied on write, structure changes that anyone can finish ([`split`], [`merge`]), and no recovery
 //! but the descriptors' and an index epoch ([`recover`]). The operations are those of
 //! [`pmindex_pmwcas`].
