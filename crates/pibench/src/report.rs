@@ -201,6 +201,15 @@ impl Run {
         }
     }
 
+    /// Returns the bytes per record in PM and in DRAM. `None` if they are unknown, or less than the record itself
+    /// has: then loading used memory that the process had already.
+    #[must_use]
+    pub fn memory(&self) -> Option<(f64, f64)> {
+        let (pm, dram) = (self.pm_bytes_per_record?, self.dram_bytes_per_record?);
+        let least = u32::try_from(self.key.min_bytes + self.value.min_bytes).unwrap_or(u32::MAX);
+        (pm + dram >= f64::from(least)).then_some((pm, dram))
+    }
+
     /// Returns the row of a phase.
     #[must_use]
     pub fn phase(&self, phase: Phase) -> Option<&PhaseRow> {
@@ -253,5 +262,20 @@ mod tests {
         let lengths: Vec<usize> = series(&runs).iter().map(|runs| runs.len()).collect();
         assert_eq!(lengths, [2, 2, 1]);
         assert!(series(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_record_takes_no_less_than_its_bytes() {
+        let run = |pm, dram| Run {
+            key: Field::integer(),
+            value: Field::integer(),
+            pm_bytes_per_record: Some(pm),
+            dram_bytes_per_record: dram,
+            ..Run::default()
+        };
+        assert_eq!(run(25.0, Some(0.5)).memory(), Some((25.0, 0.5)));
+        assert_eq!(run(0.0, Some(29.0)).memory(), Some((0.0, 29.0)));
+        assert_eq!(run(0.0, Some(0.03)).memory(), None);
+        assert_eq!(run(25.0, None).memory(), None);
     }
 }

@@ -81,13 +81,25 @@ impl Chapter<'_> {
         };
         let latency = match run.write_latency_ns {
             0 => String::new(),
-            ns => format!(", {ns} ns a flushed line"),
+            ns => format!(", {ns} ns added to each flushed line"),
         };
         let mode = match run.durability.as_str() {
             "process" => ", without flushes",
             _ => "",
         };
-        format!("{} {what}{latency}{mode}", thousands(run.records))
+        // The last digit only keeps chapters of other indexes apart.
+        format!("{} {what}{latency}{mode}", thousands(run.records / 10 * 10))
+    }
+
+    /// Returns the names of its indexes, each once.
+    pub(super) fn indexes(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for run in self.series.iter().flat_map(|series| &series.runs) {
+            if !names.contains(&run.index.as_str()) {
+                names.push(&run.index);
+            }
+        }
+        names
     }
 
     /// Describes its medium.
@@ -100,7 +112,11 @@ impl Chapter<'_> {
             let bytes = run.value.bytes();
             note = format!("Keys from {file}, values of {bytes} bytes. {note}");
         }
-        note + &self.others()
+        note += &self.others();
+        if self.series.iter().flat_map(|series| &series.runs).any(|run| run.peer) {
+            note += " Dashed curves are other libraries.";
+        }
+        note
     }
 
     /// Describes the promises of peers, and of indexes in volatile memory.

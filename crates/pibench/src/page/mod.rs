@@ -34,12 +34,13 @@ pub fn page(report: &Report) -> String {
     let _ = write!(body, "<main>{}", highlights(report, &chapters));
     for (number, chapter) in chapters.iter().enumerate() {
         let (title, note) = (escape(&chapter.title()), escape(&chapter.note()));
+        let indexes = escape(&chapter.indexes().join(", "));
         let sections = sections::all(chapter, &palette, number == 0);
         // The other chapters are folded.
         let open = if number == 0 { " open" } else { "" };
         let _ = write!(
             body,
-            r#"<details id="c{number}"{open}><summary><h2>{title}</h2></summary><p class="note">{note}</p>{sections}</details>"#,
+            r#"<details id="c{number}"{open}><summary><div><h2>{title}</h2><small>{indexes}</small></div></summary><p class="note">{note}</p>{sections}</details>"#,
         );
     }
     body += "</main>";
@@ -146,13 +147,16 @@ fn is_persistent(run: &Run) -> bool {
 fn footer(report: &Report) -> String {
     let runs = report.runs.len();
     let counters = &report.environment.hardware_counters;
-    let counters = if counters == "granted" { "" } else { counters.as_str() };
+    let counters = match counters.strip_prefix("not counted: ") {
+        Some(why) => format!("Hardware events are not counted: {why}."),
+        None => String::new(),
+    };
     format!(
         "<footer><p>{runs} runs. Indexes take turns, chunk by chunk; a bar is the median of its \
          chunks, its whisker the standard deviation between windows of 100 ms. Keys are made \
          outside the timing. Latencies are taken in a round of their own. Lines, fences and media \
          bytes are counted on a medium that counts, not while the clock runs. {}</p></footer>",
-        escape(counters)
+        escape(&counters)
     )
 }
 
@@ -195,6 +199,31 @@ mod tests {
         assert!(!html.contains("durable inserts") && html.contains("which is volatile"));
         assert_eq!(html.matches("<svg").count(), html.matches("</svg>").count());
         assert!(!html.contains("NaN") && !html.contains("inf"));
+    }
+
+    #[test]
+    fn folded_chapters_say_what_they_compare() {
+        let of = |index: &str, records| Run { records, ..run(index, 1, "uniform", 2.0) };
+        let (first, second) = (1_000_000, 1_000_004);
+        let runs = [("fptree", first), ("btreemap", first), ("fptree", second), ("woart", second)];
+        let runs = runs.map(|(index, records)| of(index, records)).to_vec();
+        let html = page(&Report { runs, ..Report::default() });
+        let heading = |indexes| {
+            format!(
+                "1\u{202f}000\u{202f}000 records of 0-byte keys and values</h2><small>{indexes}<"
+            )
+        };
+        assert!(html.contains(&heading("fptree, btreemap")), "{html}");
+        assert!(html.contains(&heading("fptree, woart")), "{html}");
+        let second = html.rsplit("<details").next().unwrap_or_default();
+        assert!(!second.contains("BTreeMap"), "there is none in this chapter");
+    }
+
+    #[test]
+    fn the_chart_of_distributions_names_no_single_one() {
+        let of = |chosen: &str| run("fptree", 1, chosen, 2.0);
+        let html = page(&Report { runs: vec![of("uniform"), of("zipfian")], ..Report::default() });
+        assert!(html.contains("<h3>Skew</h3><p class=\"hint\">One thread; how records are chosen"));
     }
 
     #[test]

@@ -29,19 +29,19 @@ pub(super) fn all(chapter: &Chapter<'_>, palette: &Palette, first: bool) -> Stri
     let main: Vec<&str> = phases.iter().copied().filter(|op| place(op) < MAIN).collect();
     let main = if main.is_empty() { phases.clone() } else { main };
     let drawn = if first { &phases } else { &main };
-    let mut html = section(
-        "Throughput",
-        &format!(
-            "{}. The dotted line and the last column compare with BTreeMap, which is volatile. Whiskers: \
-             deviation between 100 ms windows.",
-            about(base)
-        ),
-        drawn.iter().filter_map(|op| throughput(base, op, palette)),
-    );
+    let compared = if base.runs.iter().any(|run| run.index == Yardstick::NAME) {
+        " The dotted line and the last column compare with BTreeMap, which is volatile."
+    } else {
+        ""
+    };
+    let hint = format!("{}.{compared} Whiskers: deviation between 100 ms windows.", about(base));
+    let mut html =
+        section("Throughput", &hint, drawn.iter().filter_map(|op| throughput(base, op, palette)));
     html += &section(
         "Memory and recovery",
         "What a record takes after loading, key and value included: in persistent memory or files (full \
-         colour) and in DRAM (pale). How long it takes from SIGKILL of a writing process to a usable \
+         colour) and in DRAM (pale). A missing bar: loading used memory that another index had freed, so its \
+         size is unknown. How long it takes from SIGKILL of a writing process to a usable \
          index, on a logarithmic axis.",
         [memory(base, palette), recovery(base, palette)].into_iter().flatten(),
     );
@@ -76,11 +76,14 @@ fn figure(caption: &str, small: &str, chart: &str) -> String {
 
 /// Describes the conditions of a series.
 fn about(series: &Series<'_>) -> String {
-    let threads = match series.threads {
+    format!("{}, {}", threads_of(series), distribution(series))
+}
+
+fn threads_of(series: &Series<'_>) -> String {
+    match series.threads {
         1 => "One thread".to_owned(),
         n => format!("{n} threads"),
-    };
-    format!("{threads}, {}", distribution(series))
+    }
 }
 
 fn distribution(series: &Series<'_>) -> String {
@@ -201,8 +204,8 @@ fn distributions(chapter: &Chapter<'_>, ops: &[&str], palette: &Palette) -> Stri
         }
         let places: Vec<String> = same.iter().map(|series| distribution(series)).collect();
         let figures = lines((&same, ops), &places, "distribution", palette, &|_, _| true);
-        let hint =
-            format!("{}; how records are chosen changes what is in the caches.", about(first));
+        let threads = threads_of(first);
+        let hint = format!("{threads}; how records are chosen changes what is in the caches.");
         html += &section("Skew", &hint, figures.into_iter());
     }
     html
@@ -280,7 +283,7 @@ fn latencies(series: &Series<'_>, op: &str, palette: &Palette) -> Option<String>
 
 fn memory(series: &Series<'_>, palette: &Palette) -> Option<String> {
     let bar = |run: &&Run| {
-        let (pm, dram) = (run.pm_bytes_per_record?, run.dram_bytes_per_record?);
+        let (pm, dram) = run.memory()?;
         let colour = palette.of(&run.index);
         let value = match (pm >= 0.05, dram >= 0.05) {
             (true, true) => format!("{} + {} B", three(pm), three(dram)),
