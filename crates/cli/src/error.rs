@@ -157,6 +157,12 @@ pub(crate) enum CliError {
         /// The file.
         path: PathBuf,
     },
+    /// The pool to create exists, and the command replaces none.
+    #[error("{}: already exists", path.display())]
+    PoolExists {
+        /// The pool.
+        path: PathBuf,
+    },
     /// Standard output failed.
     #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
@@ -258,8 +264,9 @@ impl CliError {
             Self::UnfinishedTransactions { .. } => {
                 Some("open the store once with the program that created it: opening finishes them".into())
             }
-            Self::Exists { .. } => {
-                Some("name another file, or add --replace if the command has it".into())
+            Self::Exists { .. } => Some("name another file, or add --replace".into()),
+            Self::PoolExists { .. } => {
+                Some("name another file, or remove this one first: the command replaces no pool".into())
             }
             #[cfg(feature = "tools")]
             Self::Open(OpenError::Locked { path }) => Some(locked(path)),

@@ -174,7 +174,8 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), CliError> {
             all.runs.extend(measured.runs);
         }
     }
-    write(&all, &args.out)
+    write(&all, &args.out)?;
+    output::print(&format!("{}\n", args.out.join("index.html").display()))
 }
 
 /// Writes the page and the JSON behind it.

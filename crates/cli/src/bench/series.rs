@@ -72,6 +72,7 @@ fn of<K: Generated, V: Generated>(
         let mut run = describe(plan, &settings, bench.as_ref(), measured, &work);
         run.pm_bytes_per_record = size.pm;
         run.dram_bytes_per_record = size.dram;
+        run.dram_bytes_per_record = run.memory().map(|(_, dram)| dram);
         if costs::copy(earlier, &mut run) {
             // Costs do not depend on the number of threads.
         } else if let Some(counting) = makers(types, entry)?.counting {

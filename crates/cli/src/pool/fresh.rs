@@ -26,7 +26,7 @@ impl FreshPool {
     /// Starts a pool that will be named `target`.
     pub(crate) fn create(target: &Path) -> Result<Self, CliError> {
         if target.exists() {
-            return Err(CliError::Exists { path: target.into() });
+            return Err(CliError::PoolExists { path: target.into() });
         }
         // An existing file of the temporary name is an error: another process may be filling it.
         let pool = core::FreshPool::create(target)?;
@@ -44,7 +44,7 @@ impl FreshPool {
     pub(crate) fn finish(self) -> Result<(), CliError> {
         let path = self.target;
         self.pool.finish().map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => CliError::Exists { path },
+            io::ErrorKind::AlreadyExists => CliError::PoolExists { path },
             _ => CliError::File { path, error },
         })
     }

@@ -110,7 +110,9 @@ pub(crate) struct Exercise<'a, I, K, V> {
     numbers: u64,
 }
 
-/// Operations between two readings of the clock.
+/// Operations before the first reading of the clock: on a disk each write may take milliseconds.
+const FIRST: usize = 2 * BATCH;
+/// Operations between two later readings.
 const CHUNK: usize = 8 * BATCH;
 
 impl<'a, K: Key, V: Value, I: Index<K, V>> Exercise<'a, I, K, V> {
@@ -151,6 +153,7 @@ impl<'a, K: Key, V: Value, I: Index<K, V>> Exercise<'a, I, K, V> {
 
     /// Returns the places of the next operations: of present records, or of those removed before.
     fn places(&mut self, op: Op, totals: &OpTotals) -> Vec<usize> {
+        let chunk = if totals.ops == 0 { FIRST } else { CHUNK };
         match op {
             // The rest is for the batches; on a slow medium few records have been removed.
             Op::Insert if self.removed.len() < 2 * CHUNK => {
@@ -160,8 +163,8 @@ impl<'a, K: Key, V: Value, I: Index<K, V>> Exercise<'a, I, K, V> {
             Op::Insert | Op::InsertMany => {
                 self.removed.split_off(self.removed.len().saturating_sub(CHUNK))
             }
-            Op::Scan => (0..CHUNK / 16).filter_map(|_| self.present()).collect(),
-            Op::Remove => (0..CHUNK)
+            Op::Scan => (0..chunk / 16).filter_map(|_| self.present()).collect(),
+            Op::Remove => (0..chunk)
                 .map_while(|_| {
                     let at = self.present()?;
                     self.expected.set(at, None);
@@ -170,7 +173,7 @@ impl<'a, K: Key, V: Value, I: Index<K, V>> Exercise<'a, I, K, V> {
                 })
                 .collect(),
             Op::Get | Op::GetMany | Op::Update => {
-                (0..CHUNK).filter_map(|_| self.present()).collect()
+                (0..chunk).filter_map(|_| self.present()).collect()
             }
         }
     }

@@ -19,7 +19,7 @@ mod show;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use pmindex::Kind;
+use pmindex::{Kind, UnknownKind};
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
@@ -87,9 +87,10 @@ fn selection(name: &str) -> Result<Selection, String> {
             bank = true;
             continue;
         }
-        let kind = name
-            .parse()
-            .map_err(|e| format!("{e}; choose from: all, {}, {}", names(), bank::NAME))?;
+        let kind = name.parse().map_err(|_: UnknownKind| {
+            let names = names();
+            format!("{name:?} is no kind of index; choose from: all, {names}, {}", bank::NAME)
+        })?;
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }
