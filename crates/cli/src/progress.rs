@@ -26,10 +26,15 @@ pub(crate) fn spinner(message: &'static str) -> ProgressBar {
 
 /// Returns a spinner for the next stage of long work. Where no spinner is seen, prints the stage's name.
 pub(crate) fn stage(message: &'static str) -> ProgressBar {
+    announce(message);
+    spinner(message)
+}
+
+/// Prints the name of the next stage where no bar is seen.
+pub(crate) fn announce(message: &str) {
     if !std::io::stderr().is_terminal() {
         eprintln!("{message}");
     }
-    spinner(message)
 }
 
 /// The time before the first line: short work prints none.

@@ -141,6 +141,7 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
     let mut trial = Trial { path, source, universes: &universes, medium, model };
     let mut random = KeySpace::new(seed);
     let (mut rounds, mut tally) = (Vec::new(), Tally::default());
+    progress::announce("killing a writing process, recovering, and verifying");
     let bar = progress::bar(args.rounds);
     while tally.kills < args.rounds && tally.verdict.holds() {
         bar.set_message(format!("round {}", tally.kills + 1));
