@@ -157,13 +157,15 @@ pub struct PhaseRow {
 }
 
 /// Groups runs that differ only in the index. They are adjacent; a new series begins where an index occurs
-/// again.
+/// again, or where the records, their choice or the medium change.
 #[must_use]
 pub fn series(runs: &[Run]) -> Vec<&[Run]> {
     let mut series = Vec::new();
     let mut start = 0;
     for at in 1..=runs.len() {
-        let again = |run: &Run| runs[start..at].iter().any(|other| other.index == run.index);
+        let again = |run: &Run| {
+            runs[start..at].iter().any(|other| other.index == run.index || !other.is_beside(run))
+        };
         if runs.get(at).is_none_or(again) {
             series.push(&runs[start..at]);
             start = at;
@@ -199,6 +201,14 @@ impl Run {
             phases: measured.steps.iter().map(PhaseRow::new).collect(),
             ..Self::default()
         }
+    }
+
+    /// Returns `true` if the run of another index has the same records, chosen alike, on the same medium.
+    fn is_beside(&self, other: &Self) -> bool {
+        let same = |run: &Self| (run.records, run.write_latency_ns);
+        same(self) == same(other)
+            && (&self.key, &self.value) == (&other.key, &other.value)
+            && self.distribution == other.distribution
     }
 
     /// Returns the bytes per record in PM and in DRAM. `None` if they are unknown, or less than the record itself
@@ -261,6 +271,8 @@ mod tests {
         let runs = [run("a"), run("b"), run("a"), run("b"), run("a")];
         let lengths: Vec<usize> = series(&runs).iter().map(|runs| runs.len()).collect();
         assert_eq!(lengths, [2, 2, 1]);
+        let slower = |index: &str| Run { write_latency_ns: 300, ..run(index) };
+        assert_eq!(series(&[run("a"), slower("b"), slower("c")]).len(), 2);
         assert!(series(&[]).is_empty());
     }
 
