@@ -158,6 +158,30 @@ fn a_kill_before_a_batch_loses_nothing_of_a_segment_that_would_be_freed_after_it
     assert_eq!(index.look_up(1).expect("sound"), Some(39));
 }
 
+/// The batch of one buffer frees no segment with an entry that another buffer needs.
+#[test]
+fn the_log_keeps_the_entries_of_other_buffers() {
+    type Small = Buffered<ByKey<FastFair<u64, u64, Mapped, 4, 4>>, Mapped, true, 2>;
+    let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
+    let index = Small::create_new(&pool, "i").expect("room");
+    let write = |key| {
+        let _ = index.write(key, |_| Some(Some(key + 7))).expect("room");
+    };
+    let buffered = |key| index.base.get(key).expect("sound").is_none();
+    // Neighbours on both sides, so that later keys have buffers of their own.
+    (0..200).filter(|key| key % 10 != 0).for_each(write);
+    (0..200).filter(|key| key % 10 == 0).for_each(write);
+    let alone: Vec<u64> = (0..150).filter(|&key| buffered(key)).collect();
+    assert!(!alone.is_empty(), "no buffer has a record");
+    (1000..20_000).for_each(write);
+    assert!(alone.iter().all(|&key| buffered(key)), "a buffer of few records was written");
+    drop(index);
+    let index = Small::open_old(&pool, "i").expect("sound");
+    for key in alone {
+        assert_eq!(index.look_up(key).expect("sound"), Some(key + 7), "{key}");
+    }
+}
+
 fn scattered(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
