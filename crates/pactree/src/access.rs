@@ -2,8 +2,9 @@
 //!
 //! A reader asks the trie for the greatest low key that is not greater than its key, takes the version of that
 //! node's lock, and sees that the trie still leads there. If the trie knew all changes of the list before, and
-//! none was made since, the node is the key's. Else it walks: to the left from a node that has left the list,
-//! to the right while the next node's low key is not greater than its own.
+//! none was made since, the trie has not changed and the node is the key's. Else it walks: to the left from a node
+//! that has left the list or whose low key is greater than its own, which a trie that changes may lead to; to the
+//! right while the next node's low key is not greater than its own.
 //!
 //! A node is freed under its lock, when neither the trie nor a node that is not free leads to it, in the order
 //! in which nodes leave the list. So what was read of a node whose version is still the same was read of a
@@ -68,7 +69,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
 
     /// Walks from a node to that of a key; `None` if something has changed.
     #[inline(never)]
-    fn walk_to<'t>(
+    pub(crate) fn walk_to<'t>(
         &'t self,
         mut at: At<'t>,
         key: &[u8],
@@ -78,7 +79,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         for _ in 0..2 * self.limit() {
             let node = self.node(at.node)?;
             let next = node.next(pm);
-            if next.is_gone() || (below && self.starts_at(&at, key)?) {
+            if next.is_gone() || self.starts_behind(&at, key, below)? {
                 let before = node.prev(pm);
                 let there = self.version_of(before);
                 // While it is still the one before, it is not free: see the module's text.
@@ -105,15 +106,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         Err(PmError::Corrupt { what: "the list of nodes has no end", offset: at.node })
     }
 
-    /// Returns `true` if a node is not the first and its low key is not less than a key. Racing: validate.
-    fn starts_at(&self, at: &At<'_>, key: &[u8]) -> Result<bool, PmError> {
+    /// Returns `true` if a node is not the first and its low key is greater than a key; `below`: or equal. Racing:
+    /// validate.
+    fn starts_behind(&self, at: &At<'_>, key: &[u8], below: bool) -> Result<bool, PmError> {
         if at.node == self.head {
             return Ok(false);
         }
         let order = self.node(at.node)?.cmp_low(&self.pool, key);
         match order {
             Err(_) if !at.validate(self.pm()) => Ok(false), // the caller finds that out
-            order => Ok(order?.is_ge()),
+            order => order.map(|order| order.is_gt() || (below && order.is_eq())),
         }
     }
 

@@ -129,8 +129,10 @@ impl<M: Medium> Behind<M> {
 
     /// Notes a change that is decided. The left node is locked.
     fn note(&self, pm: &M, change: Change) {
-        pm.lock(&self.queue).push_back(change);
+        let mut queue = pm.lock(&self.queue);
+        // First: as long as `made` has not changed, the trie has not.
         self.made.fetch_add(1, AcqRel);
+        queue.push_back(change);
     }
 
     /// Returns the anchor's cell.

@@ -66,6 +66,22 @@ fn lookups_are_right_while_the_trie_is_behind() {
     agrees(&index, &keys);
 }
 
+/// Beside a change of the trie a lookup may begin at any node, even behind its key.
+#[test]
+fn a_walk_from_any_node_ends_at_that_of_the_key() {
+    let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+    let index = tree(&pool);
+    (0..100).for_each(|n| index.try_insert(&n, &n).expect("room").expect("new"));
+    for key in (0..100u64).map(u64::to_be_bytes) {
+        let wanted = index.locate(&key, false).expect("sound").node;
+        for from in (0..100u64).map(u64::to_be_bytes) {
+            let at = index.locate(&from, false).expect("sound");
+            let found = index.walk_to(at, &key, false).expect("sound").expect("nothing changes");
+            assert_eq!(found.node, wanted, "{key:?} from {from:?}");
+        }
+    }
+}
+
 /// The log takes no more room the more changes there were, and nodes that are gone are free.
 #[test]
 fn the_log_does_not_run_over_and_space_comes_back() {

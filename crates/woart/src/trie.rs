@@ -82,7 +82,7 @@ impl<M: Medium> Trie<M> {
     }
 
     /// Applies `take` to the word of the greatest key that is not greater than `key`. If the trie changes
-    /// meanwhile, it may be the word of another key that is not greater, or the result may be `None`. The key
+    /// meanwhile, it may be the word of another key, even of a greater one, or the result may be `None`. The key
     /// and its word still exist after the last call of `take`, which may therefore read the version of a lock
     /// of the word's target.
     ///
