@@ -93,7 +93,7 @@ fn rows(kind: Kind, mode: &str) -> Result<Vec<Row>, Box<dyn std::error::Error>> 
     let options = if mode == "journal" {
         sizes.as_on_disk(true).journal(true)
     } else {
-        sizes.twin(folder.path().join("twin")).twin_every(Duration::from_hours(1))
+        sizes.twin(folder.path().join("twin")).twin_every(Duration::from_secs(3_600))
     };
     let pool = Arc::new(Pool::create(&path, &options)?);
     let index = AnyIndex::<u64, u64>::create(&pool, "index", kind)?;

@@ -181,7 +181,7 @@ impl Image {
 
 /// Options for a twin that is written only when a call waits for it.
 fn options(twin: &Path) -> PoolOptions {
-    let options = sizes().twin(twin).twin_every(Duration::from_hours(1));
+    let options = sizes().twin(twin).twin_every(Duration::from_secs(3_600));
     options.journal_bytes(LOG as u64).require(Durability::Periodic)
 }
 

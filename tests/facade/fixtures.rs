@@ -127,7 +127,7 @@ struct Stored {
 }
 
 /// A hundred years.
-const LIVES: Duration = Duration::from_hours(100 * 365 * 24);
+const LIVES: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// A value of which no line is written to an image.
 const ZEROS: [u8; 9000] = [0; 9000];
 

@@ -30,8 +30,19 @@ pub(crate) const TEST: &[&str] = &["test", "--workspace"];
 const FMT: &[&str] = &["fmt", "--all", "--check"];
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
 const DOC: &[&str] = &["doc", "--workspace", "--no-deps"];
-const CRASH_LONG: &[&str] =
-    &["test", "--workspace", "--bin", "crash", "--", "--states", "10000000", "--mutate"];
+/// So many states take longer than compiling the explorer at the level that runs faster.
+const CRASH_LONG: &[&str] = &[
+    "test",
+    "--workspace",
+    "--config",
+    "profile.dev.package.pmindex-crash.opt-level=1",
+    "--bin",
+    "crash",
+    "--",
+    "--states",
+    "10000000",
+    "--mutate",
+];
 const DISKS_LONG: &[&str] =
     &["test", "--workspace", "--bin", "disks", "--", "--states", "1000000", "--mutate"];
 /// Runs each benchmark once, to see that it works. Uses the whole workspace like the tests, since a package

@@ -53,7 +53,7 @@ fn maps(store: &Store, task: &Task) -> Result<(), StoreError> {
     map(store, task, "numbers", &numbers)?;
     let sessions = store.expiring_map::<String, String>("sessions")?;
     if let Task::Write = task {
-        sessions.put("a", "Ada", Duration::from_hours(1))?;
+        sessions.put("a", "Ada", Duration::from_secs(3_600))?;
         sessions.put("b", "over", Duration::ZERO)?;
     }
     assert_eq!(sessions.get("a")?.as_deref(), Some("Ada"));

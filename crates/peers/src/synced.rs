@@ -33,7 +33,7 @@ impl Sqlite {
 
     fn connect(&self) -> rusqlite::Result<Connection> {
         let connection = Connection::open(&self.0)?;
-        connection.busy_timeout(Duration::from_mins(10))?;
+        connection.busy_timeout(Duration::from_secs(600))?;
         connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")?;
         Ok(connection)
     }

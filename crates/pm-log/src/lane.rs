@@ -18,7 +18,6 @@
 
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::hint::cold_path;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -353,7 +352,6 @@ impl<M: Medium> Drop for Lane<'_, M> {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(flushed) = self.flushed.take() {
-            cold_path();
             let _ = self.abandon(flushed);
         }
         self.state.taken.store(false, Release);

@@ -108,7 +108,7 @@ fn a_full_log_is_an_error_after_a_wait_and_takes_more_when_its_horizon_moves() {
 #[test]
 fn a_writer_waits_for_room() {
     let disk = SimDisk::new(BLOCK, 12 * BLOCK);
-    let options = LogOptions::new().wait(Duration::from_mins(10));
+    let options = LogOptions::new().wait(Duration::from_secs(600));
     let log = Log::format(Box::new(disk), ID, options).unwrap();
     (0..8).for_each(|_| _ = log.append(&[1]).unwrap());
     std::thread::scope(|scope| {

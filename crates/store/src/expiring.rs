@@ -349,7 +349,8 @@ mod tests {
         assert_eq!(live(&map), [5, 100]);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let sweeping = scope.spawn(|| sweeper.run(100, Duration::from_mins(1), &stop).unwrap());
+            let sweeping =
+                scope.spawn(|| sweeper.run(100, Duration::from_secs(60), &stop).unwrap());
             while map.map().len().unwrap() > 2 {
                 std::thread::yield_now();
             }

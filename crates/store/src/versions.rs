@@ -341,8 +341,9 @@ impl<K: Key, V: Value> Past for Versions<K, V> {
             let mut order = self.order.lock();
             // A few at a time: commits need the lock.
             for _ in 0..64 {
-                let Some((_, key)) = order.by_number.pop_front_if(|(number, _)| *number <= oldest)
-                else {
+                let first = order.by_number.front();
+                let is_old = first.is_some_and(|(number, _)| *number <= oldest);
+                let Some((_, key)) = is_old.then(|| order.by_number.pop_front()).flatten() else {
                     is_done = true;
                     break;
                 };

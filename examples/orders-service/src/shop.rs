@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::refusal::Refusal;
 
 /// The time for which a request with an `Idempotency-Key` is remembered.
-const REMEMBERED: Duration = Duration::from_hours(24);
+const REMEMBERED: Duration = Duration::from_secs(86_400);
 
 #[derive(Clone, Debug, PartialEq, Eq, Storable, Serialize)]
 pub(crate) struct Customer {

@@ -52,7 +52,7 @@ impl Server {
 
     fn stream(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address("ready on ")).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a timeout");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         stream
     }
 
@@ -171,7 +171,7 @@ fn what_was_acknowledged_is_there_after_a_kill() {
                         let value = format!("{number}.").repeat(1 + number as usize % 700);
                         // Also write a hash, so that the kill hits collections too.
                         let hash = [&b"HSET"[..], b"h", key.as_bytes(), b"x"];
-                        let sent = client.call(&[b"SET", key.as_bytes(), value.as_bytes()]);
+                        let sent = client.call(&[&b"SET"[..], key.as_bytes(), value.as_bytes()]);
                         match sent.and_then(|reply| Ok((reply, client.call(&hash)?))) {
                             Ok((reply, Reply::Integer(_))) if reply == ok() => {
                                 count.fetch_add(1, SeqCst)

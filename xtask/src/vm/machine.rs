@@ -9,7 +9,7 @@ use super::debian::Parts;
 use super::initramfs::{self, Contents};
 
 /// A boot that takes longer has hung.
-const PATIENCE: Duration = Duration::from_mins(5);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How a boot ended.
 #[derive(Debug, PartialEq, Eq)]

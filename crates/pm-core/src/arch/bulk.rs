@@ -21,7 +21,7 @@ macro_rules! dispatch {
         let result = if $level == Level::Avx512 {
             avx512::$function($($arg),*)
         } else {
-            core::hint::cold_path(); // so that their registers are no matter of the first
+            crate::arch::cold_path(); // so that their registers are no matter of the first
             if $level == Level::Avx2 {
                 avx2::$function($($arg),*)
             } else {

@@ -49,3 +49,8 @@ pub(crate) use stream::{
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("pmindex maps pools into a 64-bit address space");
+
+/// Tells the compiler that this branch is rarely taken: `core::hint::cold_path` of Rust 1.95.
+#[cold]
+#[inline(always)]
+pub(crate) const fn cold_path() {}

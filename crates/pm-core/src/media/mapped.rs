@@ -219,7 +219,7 @@ impl Mapped {
         if self.strategy != FlushStrategy::Slow {
             return None;
         }
-        core::hint::cold_path();
+        crate::arch::cold_path();
         self.slow.as_deref()
     }
 
@@ -313,7 +313,7 @@ impl Medium for Mapped {
             arch::flush_words(FlushInstruction::Clwb, words);
             return Flushed::new();
         }
-        core::hint::cold_path(); // one comparison before the usual instruction
+        crate::arch::cold_path(); // one comparison before the usual instruction
         if self.strategy != FlushStrategy::NoOp {
             self.flush_otherwise(words);
         }
@@ -326,7 +326,7 @@ impl Medium for Mapped {
             arch::flush(FlushInstruction::Clwb, target); // knows the alignment: no loop
             return Flushed::new();
         }
-        core::hint::cold_path();
+        crate::arch::cold_path();
         if self.strategy != FlushStrategy::NoOp {
             self.flush_otherwise(words_of(target));
         }
@@ -339,7 +339,7 @@ impl Medium for Mapped {
             arch::store_fence();
             return Ok(Durable::new());
         }
-        core::hint::cold_path();
+        crate::arch::cold_path();
         if self.strategy != FlushStrategy::NoOp {
             return self.slow_fence();
         }
@@ -356,7 +356,7 @@ impl Medium for Mapped {
         if self.strategy != FlushStrategy::Slow {
             return true;
         }
-        core::hint::cold_path();
+        crate::arch::cold_path();
         self.slow.as_deref().is_none_or(Slow::may_write)
     }
 
@@ -365,7 +365,7 @@ impl Medium for Mapped {
         if self.strategy != FlushStrategy::Slow {
             return core::hint::spin_loop();
         }
-        core::hint::cold_path();
+        crate::arch::cold_path();
         self.slow.as_deref().map_or_else(core::hint::spin_loop, Slow::spin);
     }
 

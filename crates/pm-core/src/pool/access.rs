@@ -105,7 +105,7 @@ impl<M: Medium> Pool<M> {
     /// Inlined, so that the compiler sees that it does not return to the fast path.
     #[inline(always)]
     fn bad_pointer<T>(&self, offset: u64) -> Result<T, PmError> {
-        core::hint::cold_path();
+        crate::arch::cold_path();
         if self.is_forked() {
             return Err(PmError::Forked);
         }

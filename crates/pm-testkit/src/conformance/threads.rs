@@ -28,7 +28,7 @@ pub(super) struct Watchdog {
 impl Watchdog {
     pub(super) fn new(what: &'static str) -> Self {
         let (alive, ended) = channel();
-        let limit = Duration::from_mins(4) * scaled(1);
+        let limit = Duration::from_secs(240) * scaled(1);
         std::thread::spawn(move || {
             if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("{what}: the threads hang; giving up");

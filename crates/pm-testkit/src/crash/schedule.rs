@@ -57,7 +57,7 @@ struct Baton {
 
 /// How long a run may make no progress before it is given up: then a thread waits for a lock without
 /// [`Medium::lock`](pmindex_core::Medium::lock), which the scheduler cannot see.
-const WATCHDOG: Duration = Duration::from_mins(1);
+const WATCHDOG: Duration = Duration::from_secs(60);
 
 impl State {
     fn choose(&mut self, me: usize, must: bool) -> Option<usize> {

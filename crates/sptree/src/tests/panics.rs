@@ -18,8 +18,7 @@ fn be_quiet() {
     ONCE.call_once(|| {
         let print = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let message = info.payload_as_str().unwrap_or_default();
-            if !message.contains("step limit") {
+            if !info.to_string().contains("step limit") {
                 print(info);
             }
         }));

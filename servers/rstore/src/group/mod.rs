@@ -489,8 +489,8 @@ impl Group {
     /// Drops applied entries from the pending ones.
     fn forget_applied(&mut self, applied: u64) {
         let pending = &mut self.pending;
-        while let Some(batch) =
-            pending.batches.pop_front_if(|batch| batch.proposal.index <= applied)
+        while pending.batches.front().is_some_and(|batch| batch.proposal.index <= applied)
+            && let Some(batch) = pending.batches.pop_front()
         {
             pending.bytes -= batch.bytes;
             for key in &batch.keys {

@@ -21,7 +21,7 @@ const NODES: &str = "nodes";
 /// The distance of the ports between nodes from those for clients.
 const PEERS_ABOVE: u32 = 1000;
 /// The maximum time until a group has a leader, or a node answers.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A command for a group of nodes on this machine.
 #[derive(clap::Subcommand, Clone, Debug)]

@@ -103,7 +103,7 @@ fn connection(args: &LoadArgs, first: u64, set: bool) -> Result<Histogram<u64>, 
         for number in batch {
             if set {
                 let (key, value) = (key(*number), value(*number, args.value_size));
-                client.send(&[b"SET", key.as_bytes(), &value])?;
+                client.send(&[&b"SET"[..], key.as_bytes(), &value])?;
             } else {
                 client.send(&["GET", &key(*number)])?;
             }

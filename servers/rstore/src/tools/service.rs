@@ -49,7 +49,7 @@ pub enum Service {
 pub const AOF: [&str; 3] = ["--appendonly", "yes", "--appendfsync"];
 
 /// The maximum time until a server has read its state.
-const PATIENCE: Duration = Duration::from_mins(10);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A server process, killed when this is dropped.
 #[derive(Debug)]

@@ -110,7 +110,7 @@ fn write(address: &str, first: u64, step: u64, acknowledged: &AtomicU64) -> Resu
     for batch in 0.. {
         for i in 0..IN_FLIGHT {
             let number = first + (batch * IN_FLIGHT + i) * step;
-            client.send(&[b"SET", key(number).as_bytes(), &value(number, VALUE_SIZE)])?;
+            client.send(&[&b"SET"[..], key(number).as_bytes(), &value(number, VALUE_SIZE)])?;
         }
         client.flush()?;
         for _ in 0..IN_FLIGHT {

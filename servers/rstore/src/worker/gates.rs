@@ -43,7 +43,9 @@ impl Gates {
 
     /// Opens the gates that a round allows.
     pub(super) fn let_go(&mut self, round: &Round) {
-        while let Some((_, end)) = self.closed.pop_front_if(|(gate, _)| round.opens(*gate)) {
+        while self.closed.front().is_some_and(|(gate, _)| round.opens(*gate))
+            && let Some((_, end)) = self.closed.pop_front()
+        {
             self.free = end;
         }
     }

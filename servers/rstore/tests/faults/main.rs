@@ -24,7 +24,7 @@ use nodes::{NODES, Nodes};
 
 const CLIENTS: u32 = 4;
 /// A group that answers nothing for so long after all faults are repaired does not recover.
-const PATIENCE: Duration = Duration::from_mins(3);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)

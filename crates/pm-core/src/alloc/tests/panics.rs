@@ -124,8 +124,7 @@ fn a_panic_in_any_access_leaves_nothing_behind() {
     // The panics are expected: print no message for each.
     let shown = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        let expected = info.payload_as_str().is_some_and(|text| text.contains("step limit"));
-        if !expected {
+        if !info.to_string().contains("step limit") {
             shown(info);
         }
     }));

@@ -14,7 +14,7 @@ pub(in crate::arch) fn flush_line(instruction: FlushInstruction, words: &[PmU64]
         // the stores before it.
         return unsafe { asm!("clwb [{0}]", in(reg) address, options(nostack, preserves_flags)) };
     }
-    core::hint::cold_path();
+    crate::arch::cold_path();
     if instruction == FlushInstruction::ClflushOpt {
         // SAFETY: as above; CLFLUSHOPT also evicts the line.
         unsafe { asm!("clflushopt [{0}]", in(reg) address, options(nostack, preserves_flags)) }
@@ -41,7 +41,9 @@ pub(in crate::arch) fn best_flush() -> FlushInstruction {
 }
 
 pub(in crate::arch) fn has_flush(instruction: FlushInstruction) -> bool {
-    let leaf7 = core::arch::x86_64::__cpuid_count(7, 0);
+    #[allow(unused_unsafe, reason = "unsafe before Rust 1.94")]
+    // SAFETY: every x86-64 has CPUID.
+    let leaf7 = unsafe { core::arch::x86_64::__cpuid_count(7, 0) };
     match instruction {
         FlushInstruction::Clwb => leaf7.ebx & (1 << 24) != 0,
         FlushInstruction::ClflushOpt => leaf7.ebx & (1 << 23) != 0,

@@ -18,7 +18,7 @@ pub(super) fn twin_at(place: &Place) -> PathBuf {
 
 /// Options for a twin that is written only when a call waits for it.
 pub(super) fn options(place: &Place) -> PoolOptions {
-    let seldom = Duration::from_hours(1);
+    let seldom = Duration::from_secs(3_600);
     tiny().uuid(7).journal_bytes(1 << 20).twin(twin_at(place)).twin_every(seldom)
 }
 

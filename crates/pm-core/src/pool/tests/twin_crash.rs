@@ -108,7 +108,7 @@ struct Done {
 
 pub(super) fn options(twin: PathBuf) -> PoolOptions {
     let opts = tiny().huge_pages(false).journal_bytes(1 << 20).twin(twin);
-    opts.twin_every(Duration::from_hours(1)).journal_wait(Duration::from_secs(20))
+    opts.twin_every(Duration::from_secs(3_600)).journal_wait(Duration::from_secs(20))
 }
 
 pub(super) fn twin_of(place: &Place) -> PathBuf {
