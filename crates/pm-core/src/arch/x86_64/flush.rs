@@ -41,7 +41,7 @@ pub(in crate::arch) fn best_flush() -> FlushInstruction {
 }
 
 pub(in crate::arch) fn has_flush(instruction: FlushInstruction) -> bool {
-    #[allow(unused_unsafe, reason = "unsafe before Rust 1.94")]
+    #[allow(unused_unsafe, reason = "a safe function in newer Rust")]
     // SAFETY: every x86-64 has CPUID.
     let leaf7 = unsafe { core::arch::x86_64::__cpuid_count(7, 0) };
     match instruction {

@@ -32,7 +32,7 @@ pub(in crate::arch) fn store_line(cells: &[PmU64; 8], words: &[u64; 8]) {
 
 /// AMD combines a non-temporal word into memory faster than it flushes a line; Intel does not.
 pub(in crate::arch) fn streams_words() -> bool {
-    #[allow(unused_unsafe, reason = "unsafe before Rust 1.94")]
+    #[allow(unused_unsafe, reason = "a safe function in newer Rust")]
     // SAFETY: every x86-64 has CPUID.
     let vendor = unsafe { __cpuid(0) };
     [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD"
