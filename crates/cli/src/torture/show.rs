@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::style;
-use crate::table::{Table, millis, thousands};
+use crate::table::{Table, counted, millis, thousands};
 
 use super::KindReport;
 use super::bank;
@@ -29,11 +29,11 @@ fn of_bank(bank: &bank::Results) -> String {
         Some(wrong) => (style::bad("BROKEN"), wrong.as_str()),
     };
     format!(
-        "  {}: {verdict}: {what}\n  {} kills ({} while opening), {} proper ends, {} transfers acknowledged, {} more were durable\n",
+        "  {}: {verdict}: {what}\n  {} ({} while opening), {}, {} transfers acknowledged, {} more were durable\n",
         bank::NAME,
-        thousands(bank.kills),
+        counted(bank.kills, "kill", "kills"),
         thousands(bank.while_opening),
-        thousands(bank.closed),
+        counted(bank.closed, "proper end", "proper ends"),
         thousands(bank.transfers),
         thousands(bank.in_flight),
     )

@@ -66,7 +66,7 @@ pub use operation::{Model, Operation, operation};
 pub use panics::{panics_at_any_access, panics_in_conversions};
 pub use ranges::{all_bounds, changes_during_iteration, panicking_bounds};
 pub use sample::{SampleKey, SampleValue};
-pub use schedules::{replay_schedule, scheduled, scheduled_index, schedules};
+pub use schedules::{preempted, replay_schedule, scheduled, scheduled_index, schedules};
 pub use sequences::{checked_sequences, random_sequences, scaled};
 pub use space::{churn_reaches_a_plateau, deletes_give_back};
 pub use subject::{IndexOf, Maker, MediumOf, Opened, Subject, Types, TypesOf, maker};

@@ -1,4 +1,5 @@
-//! Many short histories under the deterministic scheduler, each interleaved by its seed.
+//! Many short histories under the deterministic scheduler: interleaved by a seed, or with one operation preempted
+//! before each of its steps, while others change the structure around its key.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -13,11 +14,14 @@ use super::sample::{SampleKey, SampleValue};
 use super::sequences::scaled;
 use super::subject::{IndexOf, Maker, Rig, Subject, Types, maker};
 use super::verdict::{Failure, Verdict, Within, ensure_eq};
-use crate::crash::{CrashIndex, Rng, interleave};
+use crate::crash::{CrashIndex, Rng, interleave, preempt_once};
 use crate::history::{Call, Clock, History, Log, Outcome, Tag};
 
 /// Accesses after which a schedule counts as endless.
 const STEPS: u64 = 3_000_000;
+
+/// Operations that are preempted at each of their steps.
+const PREEMPTED: u32 = 100;
 
 /// A short program: the records before, and the calls of each thread.
 struct Program {
@@ -50,6 +54,43 @@ impl Program {
             })
             .collect();
         Self { keys, before, threads }
+    }
+
+    /// One operation, and a thread that fills or empties the leaves around its key.
+    fn beside(rng: &mut Rng) -> Self {
+        let records = [3, 6, 9, 15, 31][rng.below(5)];
+        // Keys that lie close together, and keys that differ in several bytes.
+        let (stride, least) = ([1, 3, 11, 37][rng.below(4)], rng.below(20) as u64);
+        let key_of = |i: u64| least + stride * i;
+        let hot = 2 * (rng.next_u64() % records) + 1;
+        let act = match rng.below(8) {
+            0..3 => Act::One(key_of(hot), Call::Get),
+            3 => Act::GetMany([hot, hot + 2, hot - 1].map(key_of).to_vec()),
+            4 => Act::One(key_of(hot), Call::Update(1000)),
+            5 => Act::One(key_of(hot), Call::Remove),
+            6 => Act::One(key_of(hot - 1), Call::TryInsert(1000)),
+            _ => Act::Scan {
+                from: key_of(hot),
+                limit: 1 + rng.below(8),
+                downwards: rng.one_in(2),
+            },
+        };
+        let (inserts, removes, upwards) = (rng.one_in(2), rng.one_in(2), rng.one_in(2));
+        let mut near: Vec<u64> = (hot.saturating_sub(8)..hot + 12).collect();
+        if !upwards {
+            near.reverse();
+        }
+        let mut acts = Vec::new();
+        for i in near {
+            let is_new = i % 2 == 0 || i > 2 * records;
+            if is_new && (inserts || !removes) {
+                acts.push(Act::One(key_of(i), Call::TryInsert(2000 + i)));
+            } else if !is_new && removes && i != hot {
+                acts.push(Act::One(key_of(i), Call::Remove));
+            }
+        }
+        let before = (0..records).map(|i| key_of(2 * i + 1)).map(|key| (key, key)).collect();
+        Self { keys: key_of(2 * records + 12), before, threads: vec![vec![act], acts] }
     }
 }
 
@@ -91,8 +132,12 @@ impl Act {
     }
 }
 
-fn run<S: Types<Bed = Simulated>>(of: Maker<S>, seed: u64) -> Verdict {
-    let program = Program::random(&mut Rng::new(seed));
+/// Runs a program; `interleaved` runs its threads, and returns the message of each that panicked.
+fn run<S: Types<Bed = Simulated>>(
+    of: Maker<S>,
+    program: &Program,
+    interleaved: impl FnOnce(&(dyn Fn(usize) + Sync)) -> Vec<Option<String>>,
+) -> Verdict {
     let rig = Rig::with_pool(of, of.simulated_bytes())?;
     for &key in program.before.keys() {
         let done = perform::<S>(rig.index(), key, Call::TryInsert(key))?;
@@ -101,7 +146,7 @@ fn run<S: Types<Bed = Simulated>>(of: Maker<S>, seed: u64) -> Verdict {
     let clock = Clock::default();
     let done = Mutex::new((Vec::new(), None));
     rig.bed.space().limit_steps(STEPS);
-    let panics = interleave(program.threads.len(), seed, |thread| {
+    let panics = interleaved(&|thread| {
         let mut log = Log::new(&clock, u32::try_from(thread).unwrap_or(u32::MAX));
         let acts = &program.threads[thread];
         let result =
@@ -118,7 +163,7 @@ fn run<S: Types<Bed = Simulated>>(of: Maker<S>, seed: u64) -> Verdict {
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let mut history = History::new(program.before);
+    let mut history = History::new(program.before.clone());
     history.add(events);
     let left = everything::<S>(rig.index(), program.keys)?;
     ensure_eq!(rig.index().check().within("check")?, left.len() as u64, "check");
@@ -130,18 +175,45 @@ fn run<S: Types<Bed = Simulated>>(of: Maker<S>, seed: u64) -> Verdict {
 /// `count` short programs of two or three threads, each interleaved in one way; each history must
 /// be linearizable. The failure names the seed, which replays it.
 pub fn schedules<S: Types<Bed = Simulated>>(of: Maker<S>, count: u32) -> Verdict {
-    (0..u64::from(count)).try_for_each(|seed| run(of, seed).within(format_args!("schedule {seed}")))
+    (0..u64::from(count)).try_for_each(|seed| replay_schedule(of, seed))
 }
 
 /// Runs the schedule of one seed.
 pub fn replay_schedule<S: Types<Bed = Simulated>>(of: Maker<S>, seed: u64) -> Verdict {
-    run(of, seed).within(format_args!("schedule {seed}"))
+    let program = Program::random(&mut Rng::new(seed));
+    let threads = program.threads.len();
+    run(of, &program, |body| interleave(threads, seed, body))
+        .within(format_args!("schedule {seed}"))
+}
+
+/// `count` operations, each preempted before each of its steps in turn: there another thread fills or empties the
+/// leaves around its key, and ends. Each history must be linearizable. What a seeded schedule meets by chance, a
+/// change of the whole structure between two steps of a lookup, happens here at every one.
+pub fn preempted<S: Types<Bed = Simulated>>(of: Maker<S>, count: u32) -> Verdict {
+    (0..u64::from(count)).try_for_each(|seed| {
+        let program = Program::beside(&mut Rng::new(seed));
+        for step in 1.. {
+            let mut reached = false;
+            let once = |body: &(dyn Fn(usize) + Sync)| {
+                let (panics, ended) = preempt_once(2, step, body);
+                reached = ended;
+                panics
+            };
+            run(of, &program, once)
+                .within(format_args!("program {seed}, preempted before step {step}"))?;
+            if !reached {
+                break;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Runs all tests of an index under the scheduler: histories, panics in the middle of an operation, panics
 /// while opening.
 pub fn scheduled<S: Types<Bed = Simulated>>(of: Maker<S>) -> Verdict {
     schedules(of, scaled(400))?;
+    preempted(of, scaled(PREEMPTED))?;
     panics_at_any_access(of, 1)?;
     panics_while_opening(of)
 }

@@ -230,6 +230,7 @@ fn persistence(opened: &[Summary]) -> String {
     )
 }
 
+/// Prints that the server serves: where, after what time, and what it opened.
 fn greet(
     doors: &Doors,
     opened: &[Summary],
@@ -253,12 +254,18 @@ fn greet(
     let partitions = opened.len();
     let slots = slot::SLOTS / u16::try_from(partitions).unwrap_or(1);
     println!(
-        "ready on {address} after {:.1} ms: {}, {durability} durability, {records} records, \
-         {partitions} partition(s) of {slots} slots{rest}",
+        "ready on {address} after {:.1} ms: {}, {durability} durability, {}, {} of {slots} slots{rest}",
         started.elapsed().as_secs_f64() * 1e3,
         if clean { "clean" } else { "recovered" },
+        counted(records, "record"),
+        counted(partitions as u64, "partition"),
     );
     io::stdout().flush().map_err(Error::io("standard output"))
+}
+
+/// Returns a number and what it counts: "1 record", "2 records".
+fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 fn accept_until_stopped(

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -206,7 +207,13 @@ impl Group {
 
     fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(NODES);
-        let text = fs::read_to_string(&path).map_err(Error::io(path.display()))?;
+        let text = fs::read_to_string(&path).map_err(|source| match source.kind() {
+            ErrorKind::NotFound => Error::Folder {
+                path: dir.into(),
+                what: "no group is in this folder; create one with `rstore cluster create`".into(),
+            },
+            _ => Error::io(path.display())(source),
+        })?;
         let wrong = || Error::Folder {
             path: path.clone(),
             what: "this is not a list of nodes as `rstore cluster create` writes it".into(),
@@ -253,7 +260,7 @@ impl Group {
     }
 
     /// Starts a node in the background.
-    fn spawn(&self, node: &Node) -> Result<(), Error> {
+    fn spawn(&self, node: &Node) -> Result<Child, Error> {
         let dir = self.dir.join(format!("node-{}", node.id));
         fs::create_dir_all(&dir).map_err(Error::io(dir.display()))?;
         let log = fs::File::options().append(true).create(true).open(dir.join("log"));
@@ -275,16 +282,38 @@ impl Group {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
         let child = command.spawn().map_err(Error::io("starting a node"))?;
         let pid = dir.join("pid");
-        fs::write(&pid, child.id().to_string()).map_err(Error::io(pid.display()))
+        fs::write(&pid, child.id().to_string()).map_err(Error::io(pid.display()))?;
+        Ok(child)
     }
 
+    /// Starts the nodes that are not running; waits until they serve and each partition has a leader.
     fn start(&self) -> Result<(), Error> {
+        let mut started = Vec::new();
         for node in self.members() {
             if node.client(0).is_err() {
-                self.spawn(node)?;
+                started.push((node, self.spawn(node)?));
             }
         }
+        started.into_iter().try_for_each(|(node, process)| self.serves(node, process))?;
         (0..self.partitions).try_for_each(|partition| self.leader(partition).map(drop))
+    }
+
+    /// Waits until a node that was started serves clients.
+    fn serves(&self, node: &Node, mut process: Child) -> Result<(), Error> {
+        let started = Instant::now();
+        while node.client(0).is_err() {
+            let ended = process.try_wait().map_err(Error::io("a node"))?;
+            if ended.is_some() || started.elapsed() > PATIENCE {
+                return Err(Error::Server(format!(
+                    "of node {} {}: see {}",
+                    node.id,
+                    if ended.is_some() { "has ended" } else { "does not serve yet" },
+                    self.dir.join(format!("node-{}", node.id)).join("log").display()
+                )));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// Returns the members of a partition's group as its leader sees them: lines of `CLUSTER NODES`.
@@ -310,9 +339,8 @@ impl Group {
                 return Ok(text);
             }
             if started.elapsed() > PATIENCE {
-                return Err(Error::Server(format!(
-                    "has no leader of partition {partition}: see the file `log` of each node in {}",
-                    self.dir.display()
+                return Err(self.refuses(format!(
+                    "partition {partition} has no leader; see the file `log` of each node"
                 )));
             }
             thread::sleep(Duration::from_millis(20));
@@ -361,11 +389,16 @@ impl Group {
             } else {
                 String::new()
             };
-            return Err(Error::Server(format!(
-                "has no leader{of}: more than half of the nodes must run (rstore cluster start)"
+            return Err(self.refuses(format!(
+                "the group has no leader{of}: more than half of the nodes must run (rstore cluster start)"
             )));
         }
         Ok(())
+    }
+
+    /// Returns an error that names the folder.
+    fn refuses(&self, what: String) -> Error {
+        Error::Folder { path: self.dir.clone(), what }
     }
 
     fn stop(&self) -> Result<(), Error> {
@@ -393,7 +426,8 @@ impl Group {
         let node = Node { id, place, is: "joined".into() };
         self.nodes.push(node.clone());
         self.write()?;
-        self.spawn(&node)?;
+        let process = self.spawn(&node)?;
+        self.serves(&node, process)?;
         (0..self.partitions).try_for_each(|partition| self.join(&node, partition))?;
         self.show()
     }
@@ -412,8 +446,8 @@ impl Group {
                 _ => {}
             }
             if started.elapsed() > PATIENCE {
-                return Err(Error::Server(format!(
-                    "{number} has not caught up with the leader yet: see `rstore cluster status`"
+                return Err(self.refuses(format!(
+                    "node {number} has not caught up with the leader yet: see `rstore cluster status`"
                 )));
             }
             thread::sleep(Duration::from_millis(200));
@@ -430,8 +464,8 @@ impl Group {
                 return Ok(());
             }
             if started.elapsed() > PATIENCE {
-                return Err(Error::Server(format!(
-                    "still has node {number} as a member of partition {partition}: do most nodes run? \
+                return Err(self.refuses(format!(
+                    "node {number} is still a member of partition {partition}: do most nodes run? \
                      (rstore cluster status)"
                 )));
             }

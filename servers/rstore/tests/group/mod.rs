@@ -118,6 +118,15 @@ fn ok() -> Reply {
 }
 
 #[test]
+fn a_folder_without_a_group_is_said_to_have_none() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let output = Group(dir.path()).rstore(&["status"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("no group is in this folder"), "{error}");
+    assert!(!output.status.success());
+}
+
+#[test]
 fn a_group_goes_on_without_its_leader() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
     let group = Group(dir.path());
@@ -146,7 +155,8 @@ fn a_group_goes_on_without_its_leader() {
     group.kill(first);
     more(&mut client, 60);
     assert_ne!(group.leader(), first);
-    group.done(&["start"]);
+    let text = group.done(&["start"]); // which returns when the node serves
+    assert_eq!(text.matches(" runs ").count(), 3, "{text}");
     // A node joins, by a snapshot; another one leaves.
     let text = group.done(&["add"]);
     assert_eq!(text.matches(" runs ").count(), 4, "{text}");
