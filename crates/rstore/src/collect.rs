@@ -7,6 +7,10 @@
 //! refused before more than 95 % is live, so *u* is less on average. Two blocks are reserved for collection,
 //! which can therefore always continue. A write that takes a [hole](crate::holes) owes nothing.
 //!
+//! Writes also pay, whatever the capacity, once the blocks take three times the live bytes and 16 MiB more: there a
+//! victim that has been replaced since it was written is nearly empty (6 % are live if writes hit all records alike),
+//! so it costs little, and what few records need stays in the caches, and in pages that the system has made already.
+//!
 //! Free blocks have no dead records, so the more blocks are kept free, the more of the others is live, and
 //! the more must be copied. Few are a 64th of all blocks, or those that a few turns fill with writes and
 //! copies, because a victim is free only some commits after it was emptied; at most a tenth.
@@ -28,6 +32,9 @@ use crate::{Budget, Error, Progress};
 
 /// The maximum number of bytes that one write collects.
 const MOST_PAID: u64 = 16 << 10;
+/// Writes pay from this multiple of the live bytes on, and this number of bytes more.
+const ROOMY: u64 = 3;
+const ROOM: u64 = 16 << 20;
 /// The turns for whose writes and copies blocks are kept free.
 const TURNS: u64 = 6;
 /// Blocks with this live share, in 64ths, are not collected.
@@ -66,9 +73,14 @@ impl<M: Medium> Partition<M> {
         self.capacity / self.block_bytes()
     }
 
-    /// Returns the number of free blocks below which writes pay.
-    pub(crate) fn threshold(&self) -> u64 {
-        let blocks = self.most_blocks();
+    /// Returns the number of blocks that are taken before writes pay, if the capacity has room for them.
+    fn roomy_blocks(&self) -> u64 {
+        let bytes = ROOMY * 8 * self.blocks.live + ROOM;
+        (bytes / self.block_bytes()).min(self.most_blocks())
+    }
+
+    /// Returns the number of free blocks, of this number of all blocks, that are few.
+    pub(crate) fn threshold(&self, blocks: u64) -> u64 {
         let turns = (TURNS * self.peak_appended).div_ceil(self.blocks.words.into());
         let needed = (blocks / 64).max(RESERVE + 2 + turns);
         needed.min(blocks / 10).clamp(RESERVE + 2, blocks / 2)
@@ -78,10 +90,12 @@ impl<M: Medium> Partition<M> {
     /// number of bytes.
     pub(crate) fn pay(&mut self, large: u64) -> Result<(), Error> {
         let bytes = 8 * std::mem::take(&mut self.unpaid) + large;
-        let (available, threshold) = (self.available(), self.threshold());
+        let (available, roomy) = (self.available(), self.roomy_blocks());
+        let taken = self.data_blocks - (self.free.len() + self.tails.len()) as u64;
+        let (left, threshold) = (roomy.saturating_sub(taken).min(available), self.threshold(roomy));
         // Victims are free some commits later.
-        let coming = available + self.pipeline.victims();
-        if coming >= threshold {
+        let victims = self.pipeline.victims();
+        if left + victims >= threshold {
             self.debt = 0;
             return Ok(());
         }
@@ -92,12 +106,12 @@ impl<M: Medium> Partition<M> {
             (None, None) => return Ok(()),
         };
         let dead = u64::from(dead).max(all / 64 + 1);
-        let twice = if coming < threshold / 2 { 2 } else { 1 };
+        let twice = if left + victims < threshold / 2 { 2 } else { 1 };
         self.debt += twice * bytes * all / dead;
         let paid = self.debt.min(MOST_PAID * all / (all - dead.min(all)).max(all / 64 + 1));
         // Their copies must not take the reserve meanwhile.
         let spare = available.saturating_sub(RESERVE) * self.block_bytes();
-        if spare == 0 && coming > available {
+        if spare == 0 && victims > 0 {
             return Ok(());
         }
         self.collect_bytes((paid, MOST_PAID.min(spare.max(self.block_bytes()))), TOO_FULL)?;

@@ -262,7 +262,8 @@ impl<M: Medium> Partition<M> {
         self.peak_words = written.max(self.peak_words - self.peak_words / 16);
         let appended = std::mem::take(&mut self.turn_appended);
         self.peak_appended = appended.max(self.peak_appended - self.peak_appended / 16);
-        let below = self.holes.below.unwrap_or_else(|| self.threshold() + self.most_blocks() / 64);
+        let all = self.most_blocks();
+        let below = self.holes.below.unwrap_or_else(|| self.threshold(all) + all / 64);
         let is_allowed = self.holes.is_allowed && !self.faults.has(Wrong::Unpaid);
         self.holes.is_filling = is_allowed && self.available() < below;
         let most = (8 * self.peak_words).max(16 * u64::from(self.blocks.words));

@@ -69,11 +69,7 @@ impl Program {
             4 => Act::One(key_of(hot), Call::Update(1000)),
             5 => Act::One(key_of(hot), Call::Remove),
             6 => Act::One(key_of(hot - 1), Call::TryInsert(1000)),
-            _ => Act::Scan {
-                from: key_of(hot),
-                limit: 1 + rng.below(8),
-                downwards: rng.one_in(2),
-            },
+            _ => Act::Scan { from: key_of(hot), limit: 1 + rng.below(8), downwards: rng.one_in(2) },
         };
         let (inserts, removes, upwards) = (rng.one_in(2), rng.one_in(2), rng.one_in(2));
         let mut near: Vec<u64> = (hot.saturating_sub(8)..hot + 12).collect();

@@ -69,6 +69,35 @@ fn a_full_partition_goes_on_and_never_waits_for_a_block() {
     partition.check().expect("sound");
 }
 
+/// Replaces records until this number of bytes is written; returns the most that their blocks took.
+fn replaced(options: &Options, records: u64, bytes: u64) -> u64 {
+    let pool = pool(128 << 20);
+    let mut partition = Partition::create(&pool, "p", options).expect("room");
+    let (mut number, mut written, mut most) = (1_u64, 0, 0);
+    while written < bytes {
+        number = (number * 1_103_515_245 + 12_345) % (1 << 31);
+        partition.put(&key(number % records), &[7; 1000], None).expect("room");
+        written += 1000;
+        if number.is_multiple_of(16) {
+            partition.commit().expect("room");
+            most = most.max(partition.stats().blocks * BlockSize::default().bytes());
+        }
+    }
+    partition.check().expect("sound");
+    assert_eq!(partition.stats().stalls, 0);
+    let (live, copied) = (partition.stats().live_bytes, partition.stats().copied_bytes);
+    assert!(copied < written / 10, "{copied} bytes copied for {written}");
+    assert!(most < 3 * live + (17 << 20), "{most} bytes for {live}");
+    most
+}
+
+#[test]
+fn few_records_take_little_of_a_large_capacity() {
+    let options = Options::new().capacity(96 << 20);
+    assert!(replaced(&options, 100, 80 << 20) > 10 << 20);
+    assert!(replaced(&options, 10_000, 200 << 20) > 40 << 20);
+}
+
 #[test]
 fn writes_that_do_not_pay_wait() {
     let options = Options::new().block_size(BlockSize::Kib16).capacity(8 << 20);
