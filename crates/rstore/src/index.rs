@@ -5,7 +5,7 @@
 
 use std::ops::Bound;
 
-use pmindex_art::{Direction, Nodes, Place, Root, Tree};
+use pmindex_art::{Direction, Nodes, Place, Root, Search, Tree};
 use pmindex_core::{Arena, Medium, PmError};
 
 use crate::blocks::{Blocks, Location};
@@ -39,6 +39,18 @@ impl Index {
         key: &[u8],
     ) -> Result<Option<Location>, PmError> {
         Ok(self.tree(blocks).get(blocks.pool.pm(), key)?.map(Location::from_leaf))
+    }
+
+    /// Searches for keys together, and prefetches what it passes and the beginnings of their records.
+    pub(crate) fn prefetch<'k, M: Medium>(
+        &self,
+        blocks: &Blocks<M>,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) {
+        let root = self.roots.get(self.root);
+        let searches: Vec<_> = keys.map(|key| Search { root, key }).collect();
+        let found = |leaf| blocks.prefetch(Location::from_leaf(leaf));
+        self.nodes.find_many(blocks.pool.pm(), &searches, &mut Vec::new(), found);
     }
 
     /// Sets the location of a key's record, and returns the old one. On failure nothing has changed.

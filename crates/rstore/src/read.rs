@@ -66,6 +66,15 @@ impl<M: Medium> Partition<M> {
         Ok(self.with(key, now, |parts| self.pull_value(parts, out))?.is_some())
     }
 
+    /// Fetches what the next reads or writes of these keys need into the caches, so that their misses overlap. A hint: it
+    /// changes nothing but the time that they take.
+    ///
+    /// # Cost
+    /// One or two misses for each level of the index for all keys together, as far as the CPU overlaps them.
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        self.index.prefetch(&self.blocks, keys);
+    }
+
     /// Returns when a key expires: `None` if it is missing or has expired, `Some(None)` if it never
     /// expires.
     ///

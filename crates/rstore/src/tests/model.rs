@@ -63,6 +63,8 @@ fn options(fill: bool) -> Options {
 }
 
 fn compare(partition: &Partition, map: &Map) -> Result<(), Error> {
+    let keys: Vec<_> = (0..60).map(key).collect();
+    partition.prefetch(keys.iter().map(Vec::as_slice)); // a hint
     let mut all = Map::new();
     let everything = (Bound::Unbounded, Bound::Unbounded);
     partition.scan(everything.0, everything.1, 0, false, &mut |key, value| {

@@ -209,6 +209,11 @@ impl Group {
         }
     }
 
+    /// Fetches the records of keys into the caches.
+    pub(crate) fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        self.engine().prefetch(keys);
+    }
+
     fn engine(&self) -> &Partition {
         &self.replica.state().engine
     }

@@ -83,6 +83,31 @@ pub(crate) fn key_of(key: &[u8]) -> Vec<u8> {
     record
 }
 
+/// The record keys of clients' keys, one behind the other.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    pub(crate) fn push(&mut self, key: &[u8]) {
+        self.bytes.push(KEYS);
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut begin = 0;
+        self.ends.iter().map(move |&end| &self.bytes[std::mem::replace(&mut begin, end)..end])
+    }
+}
+
 /// Returns the record of a string.
 pub(crate) fn text(value: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(value.len() + 1);

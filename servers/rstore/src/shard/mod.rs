@@ -17,6 +17,7 @@ use pmindex_rstore::{Batch, Budget};
 use crate::command::table::{UNWATCH_KEY, WATCH_KEY};
 use crate::command::{Call, Refusal, Run, Spec};
 use crate::group::{Group, Round};
+use crate::keyspace::item::Keys;
 use crate::keyspace::{Change, Draft, Failure, NEVER, Place, Reaper};
 use crate::memcache;
 use crate::wire::{Args, Protocol, Reply, Request};
@@ -292,6 +293,11 @@ impl Shard {
             more_space = !collected.done;
         }
         Ok(more || expired > 0 || more_space)
+    }
+
+    /// Fetches the records of clients' keys into the caches.
+    pub(crate) fn prefetch(&self, keys: &Keys) {
+        self.store.prefetch(keys.iter());
     }
 
     /// Returns the figures of the engine.

@@ -19,6 +19,14 @@ impl Store {
         }
     }
 
+    /// Fetches the records of keys into the caches.
+    pub(super) fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        match self {
+            Self::Alone(engine) => engine.prefetch(keys),
+            Self::Group(group) => group.prefetch(keys),
+        }
+    }
+
     pub(super) fn stats(&self) -> pmindex_rstore::Stats {
         match self {
             Self::Alone(engine) => engine.stats(),

@@ -8,6 +8,7 @@
 //! Requests that a connection sends without waiting for replies reach each partition in their order. Requests
 //! to two partitions may take effect in either order; replies keep the order of the requests.
 
+mod ahead;
 mod cluster;
 mod common;
 mod connection;

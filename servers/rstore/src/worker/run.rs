@@ -13,6 +13,7 @@ use crate::group::{Round, TICK};
 use crate::shard::{Backup, Shard};
 use crate::wire::{self, Parsed};
 
+use super::ahead::Ahead;
 use super::common::{Common, add, is_due, now};
 use super::connection::{Connection, Protocol};
 use super::mail::{Message, Outbox, Post, Task, Ticket};
@@ -59,6 +60,7 @@ pub(crate) struct Worker {
     busy: bool,
     /// Connections with replies that wait for the group.
     gated: Vec<usize>,
+    ahead: Ahead,
 }
 
 impl Worker {
@@ -92,6 +94,7 @@ impl Worker {
             next_sweep: 0,
             busy: false,
             gated: Vec::new(),
+            ahead: Ahead::default(),
         }
     }
 
@@ -313,7 +316,7 @@ impl Worker {
     }
 
     fn requests(&mut self, connection: &mut Connection, token: usize, input: &[u8]) -> usize {
-        let mut used = 0;
+        let (mut used, mut seen) = (0, 0);
         while used < input.len() && !connection.is_held() && self.outbox.has_room() {
             let limits = if connection.user.is_some() {
                 wire::Limits {
@@ -328,6 +331,10 @@ impl Worker {
             let mut parser = std::mem::take(&mut connection.parser);
             match parser.parse(rest, &limits) {
                 Ok(Parsed::Request(length)) => {
+                    if used >= seen {
+                        let next = &rest[length..];
+                        seen = used + length + self.ahead.look(next, &limits, &self.shard);
+                    }
                     self.request(connection, token, parser.args(rest));
                     parser.reset();
                     used += length;
