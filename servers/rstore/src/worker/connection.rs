@@ -71,8 +71,8 @@ pub(super) struct Connection {
     pub(super) queued: bool,
     pub(super) created: u64,
     pub(super) last_active: u64,
-    /// The name of the last command.
-    pub(super) last_command: &'static str,
+    /// The last command, if it was one of Redis.
+    pub(super) last: Option<&'static Spec>,
 }
 
 /// While more bytes of replies than this wait, the next requests of the connection wait too.
@@ -113,7 +113,7 @@ impl Connection {
             queued: false,
             created: now,
             last_active: now,
-            last_command: "NULL",
+            last: None,
         }
     }
 
@@ -215,7 +215,10 @@ impl Connection {
             self.subscriptions,
             self.input.len(),
             self.unsent(),
-            self.last_command,
+            match self.speaks {
+                Protocol::Redis => self.last.map_or("NULL", |spec| spec.name),
+                Protocol::Memcached => "memcached",
+            },
             if self.reply.protocol == crate::wire::Protocol::Resp3 { 3 } else { 2 },
             self.library.0,
             self.library.1,

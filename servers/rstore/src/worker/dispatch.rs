@@ -60,7 +60,7 @@ impl Worker {
                 return;
             }
         };
-        connection.last_command = spec.name;
+        connection.last = Some(spec);
         if let Err(refusal) = self.ask_group(spec, args) {
             add(&self.common.figures[self.number].refused, 1);
             if let Some(multi) = &mut connection.multi {
@@ -307,7 +307,9 @@ fn is_subscriber(connection: &Connection) -> bool {
 
 /// Returns the command, if it exists and this connection may send it now.
 fn allowed(connection: &Connection, args: Args<'_>) -> Result<&'static Spec, String> {
-    let spec = table::find(args.at(0)).ok_or_else(|| unknown(args))?;
+    let name = args.at(0);
+    let again = connection.last.filter(|last| last.name.as_bytes().eq_ignore_ascii_case(name));
+    let spec = again.or_else(|| table::find(name)).ok_or_else(|| unknown(args))?;
     if !spec.takes(args.len()) {
         return Err(Refusal::arity(spec.name).0.into_owned());
     }

@@ -66,7 +66,6 @@ impl Worker {
         quiet: bool,
     ) {
         add(&self.common.figures[self.number].commands, 1);
-        connection.last_command = "memcached";
         let may = connection
             .user
             .as_ref()
