@@ -41,6 +41,8 @@ const LEAST_BLOCKS: u64 = 8;
 /// The LSNs of one opening of a pool, as a power of two, and the number of openings with LSNs of their own.
 const LSN_BITS: u32 = 44;
 const LSN_OPENINGS: u64 = (1 << 20) - 1;
+/// The number of records whose keys are searched together.
+const AHEAD: usize = 32;
 
 /// What opening has found so far.
 #[derive(Default)]
@@ -51,7 +53,11 @@ struct Found {
     /// Records with large values that were the newest of their keys when they were read.
     large: Vec<Location>,
     last_lsn: u64,
+    /// The hashes of the keys of dead versions.
+    dead: Vec<u64>,
     key: Vec<u8>,
+    /// The keys of the next records.
+    keys: Vec<Vec<u8>>,
 }
 
 impl<M: Medium> Partition<M> {
@@ -254,6 +260,7 @@ impl<M: Medium> Partition<M> {
             }
         }
         self.replay(&mut found)?;
+        self.graves.all_died(std::mem::take(&mut found.dead));
         self.settle_tombstones(&mut found)?;
         self.free_orphans(&mut found)?;
         self.recovering = false;
@@ -307,8 +314,11 @@ impl<M: Medium> Partition<M> {
     /// Reads the records of a block.
     fn find_records(&mut self, place: u32, found: &mut Found) -> Result<(), Error> {
         let (mut word, used) = (HEADER as u32, self.blocks.at(place).used);
-        let mut words = Vec::new();
+        let (mut words, mut ahead) = (Vec::new(), 0);
         while word < used {
+            if word >= ahead {
+                ahead = self.look_ahead(place, word, &mut found.keys);
+            }
             let at = Location::new(place, word);
             let record = self.blocks.record(at);
             let Ok((is_hole, length)) = record
@@ -329,6 +339,26 @@ impl<M: Medium> Partition<M> {
             }
         }
         Ok(())
+    }
+
+    /// Searches the index for the keys of the next records of a block together, so that their misses overlap. Returns
+    /// the word behind them. It verifies nothing: a damaged record is found when it is read.
+    fn look_ahead(&self, place: u32, from: u32, keys: &mut Vec<Vec<u8>>) -> u32 {
+        let (mut word, used, mut count) = (from, self.blocks.at(place).used, 0);
+        while word < used && count < AHEAD {
+            let Ok((head, cells)) = self.blocks.record(Location::new(place, word)) else { break };
+            if keys.len() == count {
+                keys.push(Vec::new());
+            }
+            let key = &mut keys[count];
+            key.resize(head.key_len, 0);
+            let cells_of_key = &cells[1 + head.key_at()..=head.value_at()];
+            self.blocks.pool.pm().read_bytes(cells_of_key, key);
+            word += cells.len() as u32;
+            count += 1;
+        }
+        self.index.prefetch(&self.blocks, keys[..count].iter().map(Vec::as_slice));
+        word.max(from + 1)
     }
 
     /// Records the location of a record that was found.
@@ -352,7 +382,7 @@ impl<M: Medium> Partition<M> {
         {
             self.index.set(&self.blocks, &key, before)?;
             if !parts.head.has(TOMBSTONE) {
-                self.graves.died(self.hash_of(&parts));
+                found.dead.push(self.hash_of(&parts));
             }
         } else {
             self.newest(at, parts, before, found)?;
@@ -375,7 +405,7 @@ impl<M: Medium> Partition<M> {
             let words = cells.len() as u32;
             self.blocks.kill(before, words);
             if !head.has(TOMBSTONE) {
-                self.graves.died(self.hash_of(&parts));
+                found.dead.push(self.hash_of(&parts));
             }
         }
         if parts.head.has(TOMBSTONE) {
