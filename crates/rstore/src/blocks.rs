@@ -17,7 +17,7 @@ use crate::record::{Head, Parts};
 /// The words that one bit stands for: no two records begin in the same ones.
 const WORDS_PER_BIT: u32 = 4;
 /// The records of a block have different lengths.
-const VARIOUS: u32 = u32::MAX;
+pub(crate) const VARIOUS: u32 = u32::MAX;
 /// The lists of candidates, by the live share of a block.
 const BUCKETS: u32 = 64;
 const WORD_BITS: u32 = 20;

@@ -1,9 +1,10 @@
 //! Holes: dead records in full blocks whose place a write of the same length takes.
 //!
 //! Where nearly all records are live, collection copies many bytes for each one that it frees: at least
-//! 4 if 90 % of the blocks' bytes are live and writes hit all records alike. So while few blocks are free, a
-//! write takes a hole of its length, if there is one, and nothing has to be copied. Writes of lengths that
-//! no dead record has go to the open block, and pay for [collection](crate::collect).
+//! 4 if 90 % of the blocks' bytes are live and writes hit all records alike. So while few blocks are free, and even
+//! the emptiest one is half live (three quarters if its records have several lengths), a write takes a hole of its
+//! length, if there is one, and nothing has to be copied. Writes of lengths that no dead record has go to the open
+//! block, and pay for [collection](crate::collect).
 //!
 //! ```text
 //! step  store                                                  durable before
@@ -28,7 +29,7 @@ use std::collections::VecDeque;
 use pmindex_core::{Medium, PmError};
 
 use crate::Error;
-use crate::blocks::{Location, State};
+use crate::blocks::{Location, State, VARIOUS};
 use crate::layout::{HEADER, begin_sum};
 use crate::partition::Partition;
 use crate::record::{Head, TOMBSTONE};
@@ -38,6 +39,10 @@ use crate::wrong::Wrong;
 const LONGEST: usize = 511;
 /// The word of the lengths in a record.
 const LENGTHS: usize = 2;
+/// The live share of a block, in 64ths, from which on its holes are searched: with records of one length, and of
+/// several.
+const SAME_LIVE: u32 = 32;
+const VARIOUS_LIVE: u32 = 48;
 /// The words that a turn visits at least, and for each word that it wrote.
 const LEAST_VISITED: u64 = 256;
 const VISITED: u64 = 16;
@@ -262,10 +267,8 @@ impl<M: Medium> Partition<M> {
         self.peak_words = written.max(self.peak_words - self.peak_words / 16);
         let appended = std::mem::take(&mut self.turn_appended);
         self.peak_appended = appended.max(self.peak_appended - self.peak_appended / 16);
-        let all = self.most_blocks();
-        let below = self.holes.below.unwrap_or_else(|| self.threshold(all) + all / 64);
         let is_allowed = self.holes.is_allowed && !self.faults.has(Wrong::Unpaid);
-        self.holes.is_filling = is_allowed && self.available() < below;
+        self.holes.is_filling = is_allowed && self.is_hole_better();
         let most = (8 * self.peak_words).max(16 * u64::from(self.blocks.words));
         if !self.holes.is_filling || self.holes.wanted > most {
             self.holes.want_nothing();
@@ -284,6 +287,20 @@ impl<M: Medium> Partition<M> {
             }
         }
         Ok(())
+    }
+
+    /// Returns `true` if few blocks are free, and collecting one costs more than searching for holes.
+    fn is_hole_better(&self) -> bool {
+        if let Some(below) = self.holes.below {
+            return self.available() < below;
+        }
+        let all = self.most_blocks();
+        self.available() < self.threshold(all) + all / 64
+            && self.blocks.emptiest().is_some_and(|place| {
+                let block = self.blocks.at(place);
+                let least = if block.each == VARIOUS { VARIOUS_LIVE } else { SAME_LIVE };
+                block.live * 64 >= block.used * least
+            })
     }
 
     /// Begins to search the block with the smallest live share, except blocks that a backup has yet to read.

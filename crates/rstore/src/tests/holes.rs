@@ -64,8 +64,16 @@ fn records_of_one_length_take_the_places_of_others_when_nearly_all_is_live() {
 #[test]
 fn collection_of_records_of_many_lengths_copies_what_it_must() {
     // It would be at least 400 if no write found a hole of its length.
-    let (_, copied) = copied(90, 100_000, |number| 40 + (number * 97 % 1000) as usize);
-    assert!(copied < 400, "{copied}");
+    let length = |number: u64| 40 + (number * 97 % 1000) as usize;
+    let (_, of_nearly_all) = copied(90, 100_000, length);
+    assert!(of_nearly_all < 400, "{of_nearly_all}");
+    // Where less is live, copying costs less than searching for holes of many lengths.
+    for (percent, most) in [(50, 60), (75, 160), (82, 250)] {
+        let (partition, copied) = copied(percent, 50_000, length);
+        assert!(copied < most, "{copied} at {percent} %");
+        let filled = partition.stats().filled_bytes;
+        assert!(percent > 75 || filled == 0, "{filled} bytes at {percent} %");
+    }
 }
 
 /// Returns a partition of which 90 % is live, and the number of its records; writes take holes.
