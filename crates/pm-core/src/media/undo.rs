@@ -15,11 +15,21 @@ use crate::cell::PmU64;
 use crate::line::LINE;
 
 thread_local! {
-    /// For each medium, the words this thread stored since its last fence, by address.
-    static STORED: RefCell<Vec<(Weak<()>, Words)>> = const { RefCell::new(Vec::new()) };
+    /// For each medium, what this thread stored since its last fence.
+    static STORED: RefCell<Vec<(Weak<()>, Stores)>> = const { RefCell::new(Vec::new()) };
 }
 
-type Words = HashMap<usize, Stored>;
+/// The stores after which those of the same words are merged: a thread may store for long without a fence.
+const MERGED_AFTER: usize = 1 << 16;
+
+/// A store.
+#[derive(Clone, Copy, Debug)]
+struct Store {
+    address: usize,
+    old: u64,
+    new: u64,
+    mask: u64,
+}
 
 /// A stored word.
 #[derive(Clone, Copy, Debug)]
@@ -32,41 +42,86 @@ struct Stored {
     mask: u64,
 }
 
+impl Stored {
+    /// Adds a later store of the word.
+    fn add(&mut self, Store { old, new, mask, .. }: Store) {
+        if (old ^ self.new) & self.mask != 0 {
+            // Another thread has changed the word meanwhile: its value stays.
+            *self = Self { old, new: old, mask: 0 };
+        }
+        // Bits that this thread had not touched before keep their present value.
+        self.old = self.old & self.mask | old & !self.mask;
+        self.mask |= mask;
+        self.new = new;
+    }
+}
+
+/// Stores in their order.
+#[derive(Debug, Default)]
+struct Stores {
+    stores: Vec<Store>,
+    /// The number that were left when they were last merged.
+    merged: usize,
+}
+
+impl Stores {
+    fn push(&mut self, store: Store) {
+        if self.stores.len() >= MERGED_AFTER + 2 * self.merged {
+            let words = self.words().into_iter();
+            let store = |(address, Stored { old, new, mask })| Store { address, old, new, mask };
+            self.stores = words.map(store).collect();
+            self.merged = self.stores.len();
+        }
+        self.stores.push(store);
+    }
+
+    fn clear(&mut self) {
+        self.stores.clear();
+        self.merged = 0;
+    }
+
+    /// Forgets the stores to the addresses for which this returns `true`.
+    fn forget(&mut self, mut is_durable: impl FnMut(usize) -> bool) {
+        self.stores.retain(|store| !is_durable(store.address));
+        self.merged = self.merged.min(self.stores.len());
+    }
+
+    /// Returns the words by address.
+    fn words(&self) -> HashMap<usize, Stored> {
+        let mut words = HashMap::new();
+        for &store in &self.stores {
+            let none = Stored { old: store.old, new: store.old, mask: 0 };
+            words.entry(store.address).or_insert(none).add(store);
+        }
+        words
+    }
+}
+
 /// Identifies a medium of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Undo(Arc<()>);
 
 impl Undo {
-    fn with<R>(&self, use_words: impl FnOnce(&mut Words) -> R) -> Option<R> {
+    fn with<R>(&self, use_stores: impl FnOnce(&mut Stores) -> R) -> Option<R> {
         STORED
             .try_with(|stored| {
                 let mut stored = stored.borrow_mut();
-                let mine = |entry: &(Weak<()>, Words)| entry.0.as_ptr() == Arc::as_ptr(&self.0);
+                let mine = |entry: &(Weak<()>, Stores)| entry.0.as_ptr() == Arc::as_ptr(&self.0);
                 if let Some(at) = stored.iter().position(mine) {
-                    return use_words(&mut stored[at].1);
+                    return use_stores(&mut stored[at].1);
                 }
                 stored.retain(|entry| entry.0.strong_count() > 0);
-                stored.push((Arc::downgrade(&self.0), Words::new()));
+                stored.push((Arc::downgrade(&self.0), Stores::default()));
                 let last = stored.len() - 1;
-                use_words(&mut stored[last].1)
+                use_stores(&mut stored[last].1)
             })
             .ok()
     }
 
     /// Notes that this thread replaced `old` by `new` in the bits of `mask`.
     fn note(&self, cell: &PmU64, old: u64, new: u64, mask: u64) {
-        self.with(|words| {
-            let address = core::ptr::from_ref(cell).addr();
-            let stored = words.entry(address).or_insert(Stored { old, new: old, mask: 0 });
-            if (old ^ stored.new) & stored.mask != 0 {
-                // Another thread has changed the word meanwhile: its value stays.
-                *stored = Stored { old, new: old, mask: 0 };
-            }
-            // Bits that this thread had not touched before keep their present value.
-            stored.old = stored.old & stored.mask | old & !stored.mask;
-            stored.mask |= mask;
-            stored.new = new;
-        });
+        let address = core::ptr::from_ref(cell).addr();
+        self.with(|stores| stores.push(Store { address, old, new, mask }));
     }
 
     /// Stores a word, and notes its former value.
@@ -86,24 +141,38 @@ impl Undo {
 
     /// Forgets the words in these lines, whose addresses are sorted: they are durable.
     pub(crate) fn forget_lines(&self, lines: &[usize]) {
-        let is_durable = |address: &usize| lines.binary_search(&(address & !(LINE - 1))).is_ok();
-        self.with(|words| words.retain(|address, _| !is_durable(address)));
+        // The next store is often to the same line or the next one.
+        let mut last = 0;
+        let mut is_durable = |address: usize| {
+            let line = address & !(LINE - 1);
+            if lines.get(last) != Some(&line) {
+                match lines.get(last + 1) {
+                    Some(next) if *next == line => last += 1,
+                    _ => match lines.binary_search(&line) {
+                        Ok(at) => last = at,
+                        Err(_) => return false,
+                    },
+                }
+            }
+            true
+        };
+        self.with(|stores| stores.forget(&mut is_durable));
     }
 
     /// Forgets the words in these pages: they are durable.
     pub(crate) fn forget(&self, pages: &Range<usize>) {
-        self.with(|words| words.retain(|address, _| !pages.contains(address)));
+        self.with(|stores| stores.forget(|address| pages.contains(&address)));
     }
 
     /// Keeps the words that this thread stored so far, even if its next fence fails.
     pub(crate) fn keep(&self) {
-        self.with(HashMap::clear);
+        self.with(Stores::clear);
     }
 
     /// Takes back what this thread stored; `cell_at` resolves addresses.
     pub(crate) fn take_back<'c>(&self, cell_at: impl Fn(usize) -> Option<&'c PmU64>) {
-        let words = self.with(core::mem::take).unwrap_or_default();
-        for (address, Stored { old, new, mask }) in words {
+        let stores = self.with(core::mem::take).unwrap_or_default();
+        for (address, Stored { old, new, mask }) in stores.words() {
             let Some(cell) = cell_at(address).map(PmU64::atomic) else { continue };
             let back = |word: u64| {
                 let whole = mask == u64::MAX;
@@ -150,6 +219,21 @@ mod tests {
         assert_eq!(cells.each_ref().map(value), [1, 20, 31, 41]);
         back(&undo, &cells);
         assert_eq!(cells.each_ref().map(value), [1, 20, 31, 41], "once");
+    }
+
+    #[test]
+    fn long_without_a_fence_takes_memory_for_its_words_alone() {
+        let undo = Undo::default();
+        let cells: Vec<_> = (0..100).map(PmU64::new).collect();
+        for number in 0..(5 * MERGED_AFTER) {
+            store(&undo, &cells[number % 100], number as u64 + 1000);
+        }
+        let kept = undo.with(|stores| (stores.stores.len(), stores.stores.capacity()));
+        assert!(
+            kept.is_some_and(|(len, room)| len <= MERGED_AFTER + 200 && room < 3 * MERGED_AFTER)
+        );
+        back(&undo, &cells);
+        assert!(cells.iter().map(value).eq(0..100));
     }
 
     #[test]
