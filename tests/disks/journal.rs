@@ -113,6 +113,10 @@ impl World {
         if batch == Some(moment) && moment == JournalMoment::Writing {
             self.journal.settle(|sector| sector >= HEADS);
         }
+        // Another thread may have written the last batch, and not said so yet.
+        if batch == Some(JournalMoment::Written) && moment == JournalMoment::Begun {
+            self.journal.settle(|sector| sector >= HEADS);
+        }
         if is_shown {
             (0..self.run.images).for_each(|_| self.fail(moment));
         }

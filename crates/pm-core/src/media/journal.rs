@@ -119,6 +119,9 @@ pub enum JournalMoment {
     Writing,
     /// The journal was written, and no writer was woken yet.
     Written,
+    /// A checkpoint begins: what is before the journal's tail is durable, though that may not have been
+    /// [told](Self::Written) yet.
+    Begun,
     /// The pool's file was synchronised.
     Synchronised,
     /// The journal's horizon has moved.
@@ -332,6 +335,7 @@ impl Journal {
     /// Synchronises the file, after which the log needs no earlier records.
     pub(crate) fn checkpoint(&self) -> io::Result<()> {
         let tail = self.log.tail(); // J1
+        self.tell(JournalMoment::Begun);
         if let Some(word) = self.cutter.mapping().word(CHECKPOINT) {
             word.atomic().fetch_max(tail & !STAMP | self.stamp() & STAMP, AcqRel);
         }
