@@ -222,6 +222,42 @@ mod tests {
     }
 
     #[test]
+    fn the_words_of_durable_lines_are_forgotten_and_no_others() {
+        // Lines of 8 words: of 64 cells, whatever their alignment, at most 9 lines.
+        let cells: Vec<_> = (0..64).map(PmU64::new).collect();
+        let line_of = |cell: &PmU64| core::ptr::from_ref(cell).addr() & !(LINE - 1);
+        let mut random = 1_u64;
+        let mut next = |below: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) as usize % below
+        };
+        let (mut forgotten, mut kept) = (0, 0);
+        for _ in 0..200 {
+            let undo = Undo::default();
+            for (at, cell) in (0..).zip(&cells) {
+                cell.atomic().store(at, Relaxed);
+            }
+            let stored: Vec<usize> = (0..next(100)).map(|_| next(64)).collect();
+            for &at in &stored {
+                store(&undo, &cells[at], 1000 + at as u64);
+            }
+            let mut lines: Vec<usize> = cells.iter().map(line_of).collect();
+            lines.dedup();
+            lines.retain(|_| next(2) == 0);
+            undo.forget_lines(&lines);
+            back(&undo, &cells);
+            for (at, cell) in cells.iter().enumerate() {
+                let is_durable = stored.contains(&at) && lines.contains(&line_of(cell));
+                let expected = if is_durable { 1000 + at as u64 } else { at as u64 };
+                assert_eq!(value(cell), expected, "word {at}");
+                forgotten += usize::from(is_durable);
+                kept += usize::from(stored.contains(&at) && !is_durable);
+            }
+        }
+        assert!(forgotten > 1000 && kept > 1000, "{forgotten}, {kept}");
+    }
+
+    #[test]
     fn long_without_a_fence_takes_memory_for_its_words_alone() {
         let undo = Undo::default();
         let cells: Vec<_> = (0..100).map(PmU64::new).collect();

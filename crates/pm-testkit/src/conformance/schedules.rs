@@ -13,7 +13,7 @@ use super::panics::panics_at_any_access;
 use super::sample::{SampleKey, SampleValue};
 use super::sequences::scaled;
 use super::subject::{IndexOf, Maker, Rig, Subject, Types, maker};
-use super::verdict::{Failure, Verdict, Within, ensure_eq};
+use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 use crate::crash::{CrashIndex, Rng, interleave, preempt_once};
 use crate::history::{Call, Clock, History, Log, Outcome, Tag};
 
@@ -186,7 +186,8 @@ pub fn replay_schedule<S: Types<Bed = Simulated>>(of: Maker<S>, seed: u64) -> Ve
 /// leaves around its key, and ends. Each history must be linearizable. What a seeded schedule meets by chance, a
 /// change of the whole structure between two steps of a lookup, happens here at every one.
 pub fn preempted<S: Types<Bed = Simulated>>(of: Maker<S>, count: u32) -> Verdict {
-    (0..u64::from(count)).try_for_each(|seed| {
+    let mut steps = 0;
+    for seed in 0..u64::from(count) {
         let program = Program::beside(&mut Rng::new(seed));
         for step in 1.. {
             let mut reached = false;
@@ -200,9 +201,12 @@ pub fn preempted<S: Types<Bed = Simulated>>(of: Maker<S>, count: u32) -> Verdict
             if !reached {
                 break;
             }
+            steps += 1;
         }
-        Ok(())
-    })
+    }
+    // Even an operation that finds nothing reads several words.
+    ensure!(steps >= 2 * count, "{count} operations had {steps} steps in all");
+    Ok(())
 }
 
 /// Runs all tests of an index under the scheduler: histories, panics in the middle of an operation, panics

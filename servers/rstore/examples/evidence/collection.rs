@@ -222,9 +222,11 @@ pub(crate) fn page(scale: &Scale) -> Result<String, Fault> {
          is the share of live records, their heads and keys included, in the space that blocks may take:\n{engines}\n\
          A store that only appends has to copy. Of a block that is collected when all others have been written since, the \
          share *E* is live, where the fill is *u* = (1 - *E*) / ln(1 / *E*); so it copies *E* / (1 - *E*) bytes for each \
-         one: 0.01, 0.25, 1.2 and 4.2 at these fills, and more for the blocks that it keeps free. When few blocks are \
-         free, this engine writes a record into the place of a dead one of the same length (in words of 8 bytes), if it \
-         has one, and copies nothing. In the last row each write draws its length, and there are 113 of them.\n\n\
+         one: 0.01, 0.25, 1.2 and 4.2 at these fills, and more for the blocks that it keeps free. This engine collects \
+         as soon as the blocks take three times the live bytes and 16 MiB, so of space that is 20 % full it leaves some \
+         unused. When few blocks are free, and even the emptiest one is half live (three quarters with records of \
+         several lengths), it writes a record into the place of a dead one of the same length (in words of 8 bytes), if \
+         it has one, and copies nothing. In the last row each write draws its length, and there are 113 of them.\n\n\
          The server, values of {VALUE} bytes, updates only, in steady state: throughput with 8 connections and 8 requests \
          in flight on each (the median of {TURNS} turns), and latencies at {RATE} updates a second, open loop:\n{servers}\n\
          `maxmemory` is the space of blocks: the pool is larger by an eighth, or a quarter if it is small, for the log.\n\n\

@@ -331,9 +331,12 @@ impl Worker {
             let mut parser = std::mem::take(&mut connection.parser);
             match parser.parse(rest, &limits) {
                 Ok(Parsed::Request(length)) => {
-                    if used >= seen {
-                        let next = &rest[length..];
-                        seen = used + length + self.ahead.look(next, &limits, &self.shard);
+                    if used >= seen && connection.user.is_some() {
+                        let mut ahead = std::mem::take(&mut self.ahead);
+                        let is_here = |key: &[u8]| self.partition_of(key) == self.number;
+                        let looked = ahead.look(&rest[length..], &limits, &self.shard, is_here);
+                        seen = used + length + looked;
+                        self.ahead = ahead;
                     }
                     self.request(connection, token, parser.args(rest));
                     parser.reset();
