@@ -198,8 +198,10 @@ pub(crate) fn object(call: &mut Call<'_, '_>) -> Outcome {
 
 /// `WATCH key`, as a connection sends it: replies twice the version of the key, plus one if the key exists.
 pub(crate) fn watch(call: &mut Call<'_, '_>) -> Outcome {
-    let exists = call.exists(call.key())?;
-    let version = call.place.watches.watch(call.key());
+    let item = call.draft.item(call.key())?;
+    let exists = item.is_some();
+    let id = item.and_then(|item| item.head()).map(|head| head.id);
+    let version = call.place.watches.watch(call.key(), exists, id);
     call.out.integer((version << 1).cast_signed() + i64::from(exists));
     Ok(())
 }

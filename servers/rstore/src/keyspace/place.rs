@@ -98,7 +98,7 @@ impl Place {
     pub(crate) fn cleared(&mut self) {
         self.others = 0;
         self.dropped.clear();
-        self.watches.touch_all();
+        self.watches.cleared();
     }
 
     /// Sets the count after the changes are written.

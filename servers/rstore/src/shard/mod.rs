@@ -185,8 +185,8 @@ impl Shard {
         self.writes += 1;
         self.place.set_others(others);
         if self.place.watches.any() {
-            for key in changes.keys().filter(|key| key[0] == crate::keyspace::item::KEYS) {
-                self.place.watches.touch(&key[1..]);
+            for (record, change) in &changes {
+                self.place.watches.touch(record, change.is_some());
             }
         }
         Ok(())

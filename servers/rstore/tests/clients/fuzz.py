@@ -7,6 +7,7 @@ that named the same keys. Only the standard library is needed.
 """
 
 import argparse
+import math
 import random
 import re
 import socket
@@ -101,8 +102,9 @@ class Redis:
         return self.one("f1", "f2", "f3", "f4", "", "12")
 
     def seconds(self):
-        # Far from now, so that nothing expires while the two servers are asked one after the other.
-        return self.one(1000, 5000, 100000, 0, -1, "x", 9223372036854775807)
+        # Far from now, so that nothing expires while the two servers are asked one after the other; and seldom the
+        # same, since GT and LT compare with a time that was set some milliseconds earlier.
+        return self.one(self.rng.randrange(10**3, 10**6), 0, -1, "x", 9223372036854775807)
 
     def case(self, word):
         return self.rng.choice([word, word.lower(), word.capitalize()])
@@ -146,7 +148,7 @@ class Redis:
             lambda: ["INCR", k()], lambda: ["DECR", k()], lambda: ["INCRBY", k(), n()], lambda: ["DECRBY", k(), n()],
             lambda: ["INCRBYFLOAT", k(), self.float()],
             lambda: ["EXPIRE", k(), self.seconds()] + o([], ["NX"], ["XX"], ["GT"], ["LT"], ["NX", "GT"], ["GT", "LT"], ["Q"]),
-            lambda: ["PEXPIRE", k(), o(10**6, 5 * 10**6, 0, "x")] + o([], ["NX"], ["XX"], ["GT"], ["LT"]),
+            lambda: ["PEXPIRE", k(), o(self.rng.randrange(10**6, 10**9), 0, "x")] + o([], ["NX"], ["XX"], ["GT"], ["LT"]),
             lambda: ["EXPIREAT", k(), o(int(time.time()) + 3000, 1, -1)], lambda: ["PEXPIREAT", k(), o(10**13, 1)],
             lambda: ["PERSIST", k()], lambda: ["TTL", k()], lambda: ["EXPIRETIME", k()], lambda: ["PTTL", k()],
             lambda: ["DEL"] + many(k), lambda: ["UNLINK"] + many(k), lambda: ["EXISTS"] + many(k),
@@ -185,6 +187,17 @@ class Redis:
         ]
         return self.rng.choice(table)()
 
+    def watched(self):
+        """A key to watch, what another connection does to it meanwhile, and a transaction."""
+        key, changes = self.key(), []
+        while len(changes) < self.rng.randrange(1, 4):
+            words = self.command()
+            if key in words[1:] and words[0] not in ("WATCH", "UNWATCH"):
+                changes.append(words)
+            elif self.rng.random() < 0.02:
+                changes.append(["FLUSHALL"])
+        return key, changes
+
     def queued(self, words):
         """Inside MULTI some commands are refused here that Redis takes."""
         return words[0] not in ("FLUSHALL",)
@@ -203,12 +216,28 @@ class Redis:
                 return sorted(reply, key=repr)
             if name == "HGETALL":
                 return sorted(zip(reply[::2], reply[1::2]))
-        if isinstance(reply, int) and reply > 1000:
-            if name == "PTTL":
-                return round(reply / 10000)
-            if name in ("TTL", "EXPIRETIME"):
-                return round(reply / 10)
         return reply
+
+
+# How far the clocks of two answers may lie apart, in the unit of the command's reply.
+APART = {"TTL": 10, "EXPIRETIME": 10, "PTTL": 10_000}
+
+
+def aligned(make, words, one, two):
+    """Both replies, without what may differ although both are right: an order, and time that went by in between."""
+    one, two = make.normal(words, one), make.normal(words, two)
+    apart = APART.get(str(words[0]).upper())
+    if apart and isinstance(one, int) and isinstance(two, int) and min(one, two) >= 0 and abs(one - two) <= apart:
+        one = two
+    return one, two
+
+
+def executed(make, queue, one, two):
+    """The replies of a transaction, each aligned as its command's."""
+    if not (isinstance(one, list) and isinstance(two, list) and len(one) == len(two) == len(queue)):
+        return one, two
+    pairs = [aligned(make, words, *replies) for words, *replies in zip(queue, one, two)]
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
 def rounded(words, one, two, history):
@@ -216,6 +245,9 @@ def rounded(words, one, two, history):
     if words[0] == "EXEC":
         return any(past[0].endswith("INCRBYFLOAT") for past in history[-64:])
     try:
+        # Redis's long double goes on where a double ends.
+        if words[0].endswith("INCRBYFLOAT") and isinstance(one, Error) and float(two) in (math.inf, -math.inf):
+            return True
         return words[0].endswith("INCRBYFLOAT") and abs(float(one) - float(two)) <= 1e-9 * max(1, abs(float(two)))
     except (TypeError, ValueError, ZeroDivisionError):
         return False
@@ -225,12 +257,31 @@ def redis(ours, theirs, args):
     rng = random.Random(args.seed)
     make = Redis(rng)
     us, them = Wire(ours), Wire(theirs)
-    for wire in (us, them):
-        wire.send(encode(["FLUSHALL"]))
-        wire.reply()
+    others = Wire(ours), Wire(theirs)
+
+    def ask(wires, words):
+        for wire in wires:
+            wire.send(encode(words))
+        return [wire.reply() for wire in wires]
+
+    ask((us, them), ["FLUSHALL"])
     history, queue, count, found = [], None, 0, set()
+    # The commands that the servers said they queued.
+    queued = []
     deadline = time.time() + args.seconds
     while time.time() < deadline and len(found) < args.differences:
+        if queue is None and rng.random() < 0.1:
+            key, changes = make.watched()
+            replies = [ask((us, them), ["WATCH", key])] + [ask(others, words) for words in changes]
+            replies += [ask((us, them), words) for words in (["MULTI"], ["PING"], ["EXEC"])]
+            count += len(replies)
+            if replies[-1][0] != replies[-1][1]:
+                print(f"seed {args.seed}, command {count}: a transaction that watches {key}, while another connection sends")
+                for words, (one, two) in zip(changes, replies[1:]):
+                    print(f"  {words!r}"[:150], "ours:", repr(one)[:60], "theirs:", repr(two)[:60])
+                print(f"  EXEC: ours: {replies[-1][0]!r}, theirs: {replies[-1][1]!r}")
+                found.add(tuple(words[0] for words in changes))
+                ask((us, them), ["FLUSHALL"])
         batch, differs = [], False
         for _ in range(rng.choice([1, 1, 4, 16])):
             words = make.command()
@@ -248,12 +299,14 @@ def redis(ours, theirs, args):
             history.append(words)
             one, two = us.reply(), them.reply()
             count += 1
-            if words[0] == "EXEC" and isinstance(one, list) and isinstance(two, list):
-                # The members' order may differ in a transaction, too.
-                one, two = [[sorted(map(repr, item)) if isinstance(item, list) else item for item in row] for row in (one, two)]
-                one, two = [[item // 10000 if isinstance(item, int) and item > 1000 else item for item in row] for row in (one, two)]
+            if words[0] == "EXEC":
+                one, two = executed(make, queued, one, two)
             elif one != two:
-                one, two = make.normal(words, one), make.normal(words, two)
+                one, two = aligned(make, words, one, two)
+            if words[0] in ("EXEC", "DISCARD"):
+                queued = []
+            elif one == two == b"QUEUED":
+                queued.append(words)
             if one != two and not differs and rounded(words, one, two, history):
                 # Redis's long double has rounded: begin anew.
                 differs = True
@@ -273,7 +326,7 @@ def redis(ours, theirs, args):
                 for words in (["DISCARD"], ["UNWATCH"], ["FLUSHALL"]):
                     wire.send(encode(words))
                     wire.reply()
-            queue, history = None, []
+            queue, queued, history = None, [], []
     if found:
         return 1
     print(f"redis: {count} commands, seed {args.seed}: equal")
