@@ -76,6 +76,7 @@ if command -v redis-server >/dev/null; then
     other redis-server --port PORT --save "''" --appendonly no --dir "$work"
     redis=$other
     python3 "$here/fuzz.py" redis "$one" "$redis" --seconds "$seconds"
+    python3 "$here/fuzz.py" redis "$three" "$redis" --parted --resp3 --seconds "$seconds"
 else
     skipped redis-server
 fi

@@ -1,7 +1,8 @@
 """Random commands to this server and to Debian's redis-server or memcached: the replies must be equal.
 
-Usage: fuzz.py redis|memcached OURS THEIRS [--seconds N] [--seed N]     (ports on 127.0.0.1)
+Usage: fuzz.py redis|memcached OURS THEIRS [--seconds N] [--seed N] [--parted] [--resp3]     (ports on 127.0.0.1)
 
+With --parted OURS may have several partitions: all keys are in one slot.
 Prints the seed; a difference ends the run with the command, both replies, and the commands before it
 that named the same keys. Only the standard library is needed.
 """
@@ -77,8 +78,12 @@ class Redis:
     KEYS = [f"k{n}" for n in range(6)]
     UNORDERED = {"SMEMBERS", "SINTER", "SUNION", "SDIFF", "HKEYS", "HVALS", "KEYS", "HSCAN", "SSCAN"}
 
-    def __init__(self, rng):
+    def __init__(self, rng, parted):
         self.rng = rng
+        # Inside MULTI some commands are refused here that Redis takes.
+        self.alone = {"FLUSHALL", "KEYS", "DBSIZE"} if parted else {"FLUSHALL"}
+        if parted:
+            self.KEYS = ["{slot}" + key for key in self.KEYS]
 
     def one(self, *choices):
         return self.rng.choice(choices)
@@ -154,7 +159,7 @@ class Redis:
             lambda: ["DEL"] + many(k), lambda: ["UNLINK"] + many(k), lambda: ["EXISTS"] + many(k),
             lambda: ["TOUCH"] + many(k), lambda: ["TYPE", k()], lambda: ["RENAME", k(), k()],
             lambda: ["RENAMENX", k(), k()], lambda: ["COPY", k(), k()] + o([], ["REPLACE"], ["DB", 0], ["x"]),
-            lambda: ["DBSIZE"], lambda: ["KEYS", o("*", "k?", "k[0-2]", "nope")],
+            lambda: ["DBSIZE"], lambda: ["KEYS", o("*", "*k?", "*k[0-2]", "k1", "nope")],
             lambda: ["HSET", k()] + pairs(f, v), lambda: ["HSET", k(), f()], lambda: ["HMSET", k()] + pairs(f, v),
             lambda: ["HSETNX", k(), f(), v()], lambda: ["HGET", k(), f()], lambda: ["HMGET", k()] + many(f),
             lambda: ["HDEL", k()] + many(f), lambda: ["HLEN", k()], lambda: ["HEXISTS", k(), f()],
@@ -199,8 +204,8 @@ class Redis:
         return key, changes
 
     def queued(self, words):
-        """Inside MULTI some commands are refused here that Redis takes."""
-        return words[0] not in ("FLUSHALL",)
+        """Returns whether a command may be queued."""
+        return words[0] not in self.alone
 
     def lex_commands(self):
         lex = lambda: self.one("-", "+", "[a", "(f1", "[f2", "[f3", "(")
@@ -255,7 +260,7 @@ def rounded(words, one, two, history):
 
 def redis(ours, theirs, args):
     rng = random.Random(args.seed)
-    make = Redis(rng)
+    make = Redis(rng, args.parted)
     us, them = Wire(ours), Wire(theirs)
     others = Wire(ours), Wire(theirs)
 
@@ -265,6 +270,8 @@ def redis(ours, theirs, args):
         return [wire.reply() for wire in wires]
 
     ask((us, them), ["FLUSHALL"])
+    if args.resp3:
+        ask((us, them), ["HELLO", "3"])
     history, queue, count, found = [], None, 0, set()
     # The commands that the servers said they queued.
     queued = []
@@ -315,7 +322,7 @@ def redis(ours, theirs, args):
                 if name in found:
                     continue
                 found.add(name)
-                keys = [word for word in words[1:] if word in Redis.KEYS]
+                keys = [word for word in words[1:] if word in make.KEYS]
                 related = [past for past in history[-2000:] if not keys or set(past) & set(keys) or past[0] in ("MULTI", "EXEC", "DISCARD", "FLUSHALL", "WATCH")]
                 print(f"seed {args.seed}, command {count}: {words}\n  ours:   {one!r}\n  theirs: {two!r}\nbefore it:")
                 for past in related[-8 if args.differences > 1 else -25:]:
@@ -427,8 +434,10 @@ def main():
     parser.add_argument("which", choices=["redis", "memcached"])
     parser.add_argument("ours", type=int)
     parser.add_argument("theirs", type=int)
+    parser.add_argument("--parted", action="store_true", help="all keys in one slot")
+    parser.add_argument("--resp3", action="store_true", help="replies of version 3")
     parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--differences", type=int, default=1, help="stop after so many")
+    parser.add_argument("--differences", type=int, default=1, help="stop after this number")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     args = parser.parse_args()
     return (redis if args.which == "redis" else memcached)(args.ours, args.theirs, args)
