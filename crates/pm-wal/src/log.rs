@@ -328,10 +328,13 @@ impl Log {
     }
 
     /// Frees the space before `offset` durably, as far as it is not [held](Self::hold); the caller needs
-    /// nothing before `offset`. Returns the horizon.
+    /// nothing before `offset`. Returns the horizon: an offset inside a batch frees the batches before it.
+    ///
+    /// # Cost
+    /// A durable write of one block. If the horizon does not become the tail, the batches up to it are read.
     ///
     /// # Errors
-    /// [`LogError::Lost`].
+    /// [`LogError::Lost`], `Io`.
     pub fn truncate(&self, offset: u64) -> Result<u64, LogError> {
         let mut heads = self.heads.lock();
         // Locked until the horizon has moved: no reader takes a hold on the freed space.
@@ -343,8 +346,12 @@ impl Log {
             }
             (state.tail, state.horizon)
         };
-        let horizon = offset.min(holds.least().unwrap_or(u64::MAX)).min(tail);
-        if horizon <= old {
+        let wanted = offset.min(holds.least().unwrap_or(u64::MAX)).min(tail);
+        if wanted <= old {
+            return Ok(old);
+        }
+        let horizon = if wanted == tail { tail } else { self.end_before(&heads.newest, wanted)? };
+        if horizon == old {
             return Ok(old);
         }
         // L4, durable before: any use of the space before the horizon.
@@ -355,6 +362,16 @@ impl Log {
         self.state.lock().horizon = horizon;
         self.room.notify_all();
         Ok(horizon)
+    }
+
+    /// Returns the end of the last batch that ends at an offset or before it: the horizon is between batches.
+    fn end_before(&self, head: &Head, offset: u64) -> Result<u64, LogError> {
+        let mut scan = Scan::new(self.id, self.shape, head.horizon, head.since);
+        let mut end = scan.position();
+        while end < offset && scan.next(&*self.disk)?.is_some() && scan.position() <= offset {
+            end = scan.position();
+        }
+        Ok(end)
     }
 
     /// Holds everything from the horizon on, until the hold is [advanced](Hold::advance) or dropped.

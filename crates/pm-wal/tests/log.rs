@@ -106,6 +106,41 @@ fn a_full_log_is_an_error_after_a_wait_and_takes_more_when_its_horizon_moves() {
 }
 
 #[test]
+fn a_log_truncated_within_a_batch_keeps_the_batch() {
+    // Batches of one block and of three, past the end of the ring.
+    let lengths = [10, 1200, 10, 1000, 10, 10];
+    let filled = |truncated: u64| {
+        let (disk, log) = sim(12);
+        let mut lsns = Vec::new();
+        for (number, len) in (0u8..).zip(lengths.iter().cycle().take(11)) {
+            lsns.push(log.append(&vec![number; *len]).unwrap().offset);
+            if number == 5 {
+                log.truncate(u64::MAX).unwrap();
+                lsns.clear();
+            }
+        }
+        let _ = log.truncate(truncated).unwrap();
+        (disk, log, lsns)
+    };
+    let (_, log, lsns) = filled(0);
+    assert!(log.tail() > 12 * BLOCK as u64 && lsns.len() == 5);
+    for offset in (log.horizon()..log.tail()).step_by(4).chain(lsns.iter().copied()) {
+        let (disk, log, lsns) = filled(offset);
+        assert!(log.horizon() <= offset);
+        let kept = lsns.iter().filter(|lsn| **lsn >= offset).count();
+        drop(log);
+        let log = Log::open(Box::new(disk.clone()), ID.identity, options()).unwrap();
+        log.append(b"later").unwrap();
+        let found = read(&disk, log.id()).unwrap();
+        assert_eq!(found.last().unwrap(), b"later");
+        assert!(found.len() > kept, "{offset}: {} of {kept}", found.len() - 1);
+        for (record, number) in found[..found.len() - 1].iter().rev().zip((6..11u8).rev()) {
+            assert_eq!(*record, vec![number; record.len()]);
+        }
+    }
+}
+
+#[test]
 fn a_writer_waits_for_room() {
     let disk = SimDisk::new(BLOCK, 12 * BLOCK);
     let options = LogOptions::new().wait(Duration::from_secs(600));

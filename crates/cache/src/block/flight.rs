@@ -40,13 +40,13 @@ struct End {
 }
 
 impl Flights {
-    /// Marks the loads of these blocks, so that their results are not stored.
+    /// Marks the loads of these blocks, so that their results are not stored, and forgets them, so that no later
+    /// caller waits for their results.
     pub(super) fn disown(&self, are: impl Fn(&Key) -> bool) {
-        let flights = self.0.lock();
-        flights
-            .iter()
-            .filter(|(key, _)| are(key))
-            .for_each(|(_, flight)| flight.disowned.store(true, Release));
+        let mut flights = self.0.lock();
+        for (_, flight) in flights.extract_if(|key, _| are(key)) {
+            flight.disowned.store(true, Release);
+        }
     }
 }
 

@@ -89,6 +89,30 @@ fn one_thread_loads_by_tickets_and_futures() {
 }
 
 #[test]
+fn a_later_caller_does_not_wait_for_what_was_invalidated() {
+    type Invalidate = fn(&BlockCache);
+    let ways: [Invalidate; 2] = [
+        |cache| _ = cache.invalidate(Prefix::File(1, 0)).unwrap(),
+        |cache| _ = cache.remove(&key(1)).unwrap(),
+    ];
+    for invalidate in ways {
+        let pool = pool();
+        let cache = cache(&pool, 8);
+        let stale = load(&cache, 1);
+        let early = wait(&cache, 1);
+        invalidate(&cache);
+        // The number of the file is used again.
+        let new = load(&cache, 1);
+        let late = wait(&cache, 1);
+        stale.fulfil(3, b"old").unwrap();
+        assert_eq!(early.wait().unwrap().bytes, b"old", "asked before the invalidation");
+        assert_eq!(new.fulfil(3, b"new").unwrap(), Inserted::Stored);
+        assert_eq!(late.wait().unwrap().bytes, b"new");
+        assert_eq!(cache.get(&key(1)).unwrap().bytes, b"new");
+    }
+}
+
+#[test]
 fn what_was_invalidated_while_it_was_loaded_is_not_stored() {
     let pool = pool();
     let cache = cache(&pool, 8);
