@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use pmindex_index::{Index, IndexError, Key, Shape, Storable, Value};
-use pmindex_index::{decoded, encoded};
+use pmindex_index::{decoded, encoded, same_encoding};
 
 /// The number of keys that are tried in the parts that scans do not reach.
 const PROBES: usize = 1 << 14;
@@ -207,6 +207,12 @@ struct Reader<'a, K: Key, V: Value> {
 }
 
 impl<K: Key, V: Value> Reader<'_, K, V> {
+    /// Returns `true` if a lookup finds this record: a value that is not equal to itself, such as NaN, too.
+    fn finds(&self, key: &K, value: &V) -> bool {
+        let found = self.index.get(key.borrowed()).ok().flatten();
+        found.is_some_and(|found| same_encoding::<V>(found.borrowed(), value.borrowed()))
+    }
+
     /// Scans until something cannot be read.
     fn walk(&mut self, lower: Bound<&K>, upper: Bound<&K>, backward: bool) -> ScanReach<K> {
         let mut walk = ScanReach { first: None, last: None, error: None };
@@ -216,7 +222,7 @@ impl<K: Key, V: Value> Reader<'_, K, V> {
             match if backward { records.next_back() } else { records.next() } {
                 Some(Ok((key, value))) => {
                     if let Some(damage) = &self.damage
-                        && self.index.get(key.borrowed()).ok().flatten().as_ref() != Some(&value)
+                        && !self.finds(&key, &value)
                     {
                         walk.error = Some(damage.clone());
                         break;
@@ -312,8 +318,8 @@ mod tests {
     use super::*;
 
     /// An index with ranges of keys that cannot be read.
-    struct Broken<K> {
-        records: BTreeMap<K, u64>,
+    struct Broken<K, V = u64> {
+        records: BTreeMap<K, V>,
         bad: Vec<std::ops::RangeInclusive<K>>,
     }
 
@@ -321,33 +327,33 @@ mod tests {
         PmError::Corrupt { what: "a leaf", offset: 64 }.into()
     }
 
-    impl<K: Key> Index<K, u64> for Broken<K> {
-        fn get(&self, key: &K::Ref) -> Result<Option<u64>, IndexError> {
+    impl<K: Key, V: Value + Copy> Index<K, V> for Broken<K, V> {
+        fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
             Ok(self.records.get(&K::owned(key)).copied())
         }
-        fn insert(&self, _: &K::Ref, _: &u64) -> Result<Option<u64>, IndexError> {
+        fn insert(&self, _: &K::Ref, _: &V::Ref) -> Result<Option<V>, IndexError> {
             Err(lost())
         }
-        fn try_insert(&self, _: &K::Ref, _: &u64) -> Result<Result<(), Occupied>, IndexError> {
+        fn try_insert(&self, _: &K::Ref, _: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
             Err(lost())
         }
-        fn update(&self, _: &K::Ref, _: &u64) -> Result<Result<(), Missing>, IndexError> {
+        fn update(&self, _: &K::Ref, _: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
             Err(lost())
         }
-        fn remove_exact(&self, _: &K::Ref, _: &u64) -> Result<Option<u64>, IndexError> {
+        fn remove_exact(&self, _: &K::Ref, _: &V) -> Result<Option<V>, IndexError> {
             Err(lost())
         }
-        fn put(&self, _: &K::Ref, _: &u64) -> Result<bool, IndexError> {
+        fn put(&self, _: &K::Ref, _: &V::Ref) -> Result<bool, IndexError> {
             Err(lost())
         }
-        fn remove(&self, _: &K::Ref) -> Result<Option<u64>, IndexError> {
+        fn remove(&self, _: &K::Ref) -> Result<Option<V>, IndexError> {
             Err(lost())
         }
         fn range_bounds(
             &self,
             lower: Bound<&K::Ref>,
             upper: Bound<&K::Ref>,
-        ) -> RangeIter<'_, K, u64> {
+        ) -> RangeIter<'_, K, V> {
             let (lower, upper) = (lower.map(K::owned), upper.map(K::owned));
             // A lookup or bound inside a bad range descends into it; a scan fails when it reaches one.
             let inside = |bound: &Bound<K>| match bound {
@@ -357,7 +363,7 @@ mod tests {
                 Bound::Unbounded => false,
             };
             let bad_ends = (inside(&lower), inside(&upper));
-            let mut items: Vec<Result<(K, u64), IndexError>> = Vec::new();
+            let mut items: Vec<Result<(K, V), IndexError>> = Vec::new();
             if bad_ends.0 {
                 items.push(Err(lost()));
             }
@@ -373,13 +379,13 @@ mod tests {
         fn len(&self) -> Result<u64, IndexError> {
             Ok(self.records.len() as u64)
         }
-        fn bulk_load(&self, _: &mut dyn Iterator<Item = (K, u64)>) -> Result<u64, IndexError> {
+        fn bulk_load(&self, _: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
             Err(lost())
         }
-        fn get_many(&self, _: &[K], _: &mut [Option<u64>]) -> Result<(), IndexError> {
+        fn get_many(&self, _: &[K], _: &mut [Option<V>]) -> Result<(), IndexError> {
             Err(lost())
         }
-        fn try_insert_many(&self, _: &[(K, u64)]) -> InsertMany {
+        fn try_insert_many(&self, _: &[(K, V)]) -> InsertMany {
             InsertMany::default()
         }
         fn stats(&self) -> Result<Stats, IndexError> {
@@ -426,6 +432,20 @@ mod tests {
         assert!(keys.iter().copied().eq(100..3900), "{result:?}");
         let gaps: Vec<_> = result.gaps.iter().map(|gap| (gap.after, gap.before)).collect();
         assert_eq!(gaps, [(None, Some(100)), (Some(3899), None)]);
+    }
+
+    #[test]
+    fn values_that_are_not_equal_to_themselves_are_found() {
+        let records = (0..1000).map(|key| (key, f64::NAN)).collect();
+        let index = Broken::<u64, f64> { records, bad: vec![400..=449] };
+        let mut keys = BTreeSet::new();
+        let result = salvage(&index, &mut |key: u64, _: f64| {
+            keys.insert(key);
+            true
+        });
+        assert_eq!(keys.len(), 950);
+        let gaps: Vec<_> = result.gaps.iter().map(|gap| (gap.after, gap.before)).collect();
+        assert_eq!(gaps, [(Some(399), Some(450))]);
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl<M: Medium> Buffer<M> {
         let mut changed: Vec<(u64, bool)> = Vec::new();
         for tx in &group {
             let of_tx = tx.drafts.iter().filter(|(_, draft)| draft.is_changed());
-            let blind = |page| !tx.reads.contains_key(page);
+            // Read by no transaction of the group: those that read that it is absent need to know if it still is.
+            let blind = |page| !group.iter().any(|tx| tx.reads.contains_key(page));
             changed.extend(of_tx.map(|(page, draft)| (*page, draft.fresh && blind(page))));
         }
         changed.sort_unstable();

@@ -1,7 +1,9 @@
 //! Ranges of keys, owned or borrowed, and the keys that begin with a prefix.
 
 use std::borrow::{Borrow, Cow};
-use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+use std::ops::{
+    Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
+};
 use std::sync::Arc;
 
 use crate::key::{Key, Storable};
@@ -26,7 +28,8 @@ macro_rules! key_ranges {
 
 key_ranges! {
     Range<B>: |it| Bound::Included(&it.start), Bound::Excluded(&it.end);
-    RangeInclusive<B>: |it| Bound::Included(it.start()), Bound::Included(it.end());
+    // An iterator at its end is empty.
+    RangeInclusive<B>: |it| Bound::Included(it.start()), RangeBounds::end_bound(it);
     RangeFrom<B>: |it| Bound::Included(&it.start), Bound::<&B>::Unbounded;
     RangeTo<B>: |it| Bound::<&B>::Unbounded, Bound::Excluded(&it.end);
     RangeToInclusive<B>: |it| Bound::<&B>::Unbounded, Bound::Included(&it.end);
@@ -141,6 +144,14 @@ mod tests {
         use Bound::{Excluded, Included, Unbounded};
         assert_eq!(of::<u64>(3..9), (Included(3), Excluded(9)));
         assert_eq!(of::<u64>(&3..&9), (Included(3), Excluded(9)));
+        let mut exhausted = 3..=4;
+        assert_eq!(of::<u64>(exhausted.clone()), (Included(3), Included(4)));
+        assert_eq!(exhausted.by_ref().count(), 2);
+        assert_eq!(
+            of::<u64>(exhausted),
+            (Included(4), Excluded(4)),
+            "empty, as in the standard library"
+        );
         assert_eq!(of::<u64>((Excluded(3), Unbounded)), (Excluded(3), Unbounded));
         assert_eq!(of::<u64>(..), (Unbounded, Unbounded));
         let (a, b) = (String::from("a"), String::from("b"));

@@ -17,7 +17,8 @@ use crate::layout::TRIAL;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncMethod {
-    /// The faster way on this disk, measured by some writes when the file is opened.
+    /// The faster way on this disk, measured by some writes to the trial block of a log when the file is opened.
+    /// In a file with other contents nothing is measured: this is [`Sync`](Self::Sync).
     #[default]
     Measured,
     /// The write itself is durable (`RWF_DSYNC`).
@@ -118,11 +119,17 @@ impl FileDisk {
         if self.write_through { SyncMethod::WriteThrough } else { SyncMethod::Sync }
     }
 
-    /// Measures both ways with some blocks in the trial block of the log.
+    /// Measures both ways with some blocks in the trial block of the log, which is zero: where it is not, the
+    /// file is no log, and is not touched.
     fn is_write_through_faster(&self) -> bool {
         let zeros = Buffer::zeros(ALIGN);
         let at = TRIAL * ALIGN as u64;
         if at + ALIGN as u64 > self.len {
+            return false;
+        }
+        let mut trial = Buffer::zeros(ALIGN);
+        let is_read = self.read(at, trial.as_mut_slice()).is_ok();
+        if !is_read || trial.as_slice().iter().any(|&byte| byte != 0) {
             return false;
         }
         let best = |write: &dyn Fn() -> io::Result<()>| {

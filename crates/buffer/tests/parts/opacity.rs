@@ -111,3 +111,17 @@ fn threads_never_see_a_state_between_two_commits() {
         });
     });
 }
+
+#[test]
+fn a_page_that_another_of_the_group_found_absent_is_looked_at() {
+    let buffer = buffer();
+    let mut stale = buffer.begin();
+    let absent = get(&mut stale, 1);
+    assert!(matches!(absent, Err(BufferError::NoPage { .. })), "{absent:?}");
+    stale.create(2).expect("a page").set(0, 1);
+    set(&buffer, &[(1, 7)]);
+    let mut blind = buffer.begin();
+    blind.create(1).expect("a page").set(0, 8);
+    let outcome = buffer.commit_all(vec![stale, blind]).expect("room");
+    assert!(matches!(outcome[..], [Err(BufferError::Conflict), Ok(_)]), "{outcome:?}");
+}

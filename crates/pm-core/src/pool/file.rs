@@ -62,9 +62,26 @@ pub(super) struct PoolFile {
 impl PoolFile {
     /// Opens an existing file and locks it.
     pub(super) fn open(path: &Path, read_only: bool) -> Result<Self, OpenError> {
-        let mut file = Self::open_unlocked(path, read_only)?;
-        file.lock(read_only)?;
-        Ok(file)
+        loop {
+            let mut file = Self::open_unlocked(path, read_only)?;
+            file.lock(read_only)?;
+            if file.has_its_name()? {
+                return Ok(file);
+            }
+        }
+    }
+
+    /// Returns `false` if the path names another file since this one was opened: what is written to this one
+    /// would be lost.
+    pub(super) fn has_its_name(&self) -> Result<bool, OpenError> {
+        let Handle::Os(fd) = &self.handle else { return Ok(true) };
+        let own = rustix::fs::fstat(fd).map_err(|e| self.error("inspecting the file", e))?;
+        let named = match rustix::fs::stat(&self.path) {
+            Ok(named) => named,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(e) => return Err(self.error("inspecting the file", e)),
+        };
+        Ok((own.st_dev, own.st_ino) == (named.st_dev, named.st_ino))
     }
 
     /// Opens an existing file, even if it is locked.

@@ -207,6 +207,40 @@ fn who_else_has_the_descriptor_of_a_closed_pool_locks_nobody_out() {
 }
 
 #[test]
+fn a_file_that_is_replaced_while_it_is_opened_is_not_the_pool() {
+    let place = Place::new();
+    Pool::create(place.path(), &tiny()).unwrap().close().unwrap();
+    let replace = || {
+        let new = place.directory.path().join("new");
+        fs::copy(place.path(), &new).unwrap();
+        fs::rename(new, place.path()).unwrap();
+    };
+    let file = PoolFile::open_unlocked(&place.path(), false).unwrap();
+    assert!(file.has_its_name().unwrap());
+    replace();
+    assert!(!file.has_its_name().unwrap());
+    drop(file);
+    // One thread replaces the file while it has the lock; the next one that gets the lock has the new file.
+    let locked = || loop {
+        match PoolFile::open(&place.path(), false) {
+            Err(OpenError::Locked { .. }) => std::thread::yield_now(),
+            file => return file.unwrap(),
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..300 {
+                let _old = locked();
+                replace();
+            }
+        });
+        for _ in 0..300 {
+            assert!(locked().has_its_name().unwrap());
+        }
+    });
+}
+
+#[test]
 fn a_full_file_system_is_an_error_and_changes_nothing() {
     let Some(place) = Place::tmpfs() else { return };
     let huge = 64 << 40; // 64 TiB: more than any tmpfs has
