@@ -3,6 +3,8 @@
 
 #[path = "group/mod.rs"]
 mod group;
+#[path = "sessions/mod.rs"]
+mod sessions;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

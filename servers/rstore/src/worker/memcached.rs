@@ -13,6 +13,19 @@ use super::mail::{Task, Ticket};
 use super::run::Worker;
 use super::slots::Then;
 
+/// Returns `true` if the user may run the command of Redis that does the same.
+fn may(connection: &Connection, name: &str) -> bool {
+    let request = Request::new([name.as_bytes()]);
+    let spec = table::find(name.as_bytes());
+    let user = connection.user.as_ref();
+    spec.is_some_and(|spec| user.is_some_and(|user| user.refusal(spec, request.args()).is_none()))
+}
+
+fn refuse(connection: &mut Connection) {
+    let text = b"CLIENT_ERROR unauthenticated\r\n";
+    connection.answer(|reply| reply.bytes.extend_from_slice(text));
+}
+
 impl Worker {
     /// Runs the complete commands in `input`; returns the number of their bytes.
     pub(super) fn memcached(
@@ -39,10 +52,12 @@ impl Worker {
                 Incoming::Reply(text) => {
                     connection.answer(|reply| reply.bytes.extend_from_slice(text.as_bytes()));
                 }
+                Incoming::Stats if !may(connection, "info") => refuse(connection),
                 Incoming::Stats => {
                     let text = self.memcached_stats();
                     connection.answer(|reply| reply.bytes.extend_from_slice(text.as_bytes()));
                 }
+                Incoming::Flush { .. } if !may(connection, "flushall") => refuse(connection),
                 Incoming::Flush { quiet } => self.memcached_flush(connection, token, quiet),
                 Incoming::Quit => {
                     connection.closing = true;
@@ -71,8 +86,7 @@ impl Worker {
             .as_ref()
             .is_some_and(|user| user.may_use(command.key(), command.writes()));
         if !may {
-            let text = b"CLIENT_ERROR unauthenticated\r\n";
-            connection.answer(|reply| reply.bytes.extend_from_slice(text));
+            refuse(connection);
             return;
         }
         let home = self.partition_of(command.key());

@@ -1,0 +1,49 @@
+//! What a connection may do, and what belongs to the connection alone: permissions, transactions, channels, cursors.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::{Server, bulk, call, ok};
+
+/// Sends lines to the port of memcached, and returns the reply.
+fn memcached(server: &Server, lines: &str) -> String {
+    let mut stream = TcpStream::connect(server.address("memcached on ")).expect("it listens");
+    stream.write_all(format!("{lines}\r\nquit\r\n").as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    answer
+}
+
+#[test]
+fn clients_of_memcached_must_be_allowed_what_they_do() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let more = ["--memcached", "127.0.0.1:0", "--requirepass", "secret"];
+    let server = Server::start(dir.path(), &more);
+    let mut client = server.client();
+    assert_eq!(call(&mut client, "AUTH secret"), ok());
+    assert_eq!(call(&mut client, "SET a 1"), ok());
+    for line in [
+        "get a",
+        "gat 9 a",
+        "set a 0 0 1\r\nx",
+        "delete a",
+        "incr a 1",
+        "touch a 9",
+        "mg a v",
+        "ms a 1\r\nx",
+        "md a",
+        "ma a",
+        "flush_all",
+        "flush_all noreply",
+        "stats",
+    ] {
+        let reply = memcached(&server, line);
+        assert!(reply.starts_with("CLIENT_ERROR unauthenticated\r\n"), "{line}: {reply}");
+        assert!(!reply.contains("STAT ") && !reply.contains("VALUE"), "{line}: {reply}");
+    }
+    assert_eq!(call(&mut client, "GET a"), bulk("1"));
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(dir.path(), &["--memcached", "127.0.0.1:0"]);
+    let reply = memcached(&server, "set a 0 0 1\r\nx\r\nflush_all\r\nget a\r\nstats");
+    assert!(reply.starts_with("STORED\r\nOK\r\nEND\r\nSTAT pid "), "{reply}");
+}
