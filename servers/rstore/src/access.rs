@@ -61,7 +61,7 @@ impl User {
     /// Returns the reason why the user may not run a command; `None` if it may.
     pub(crate) fn refusal(&self, spec: &Spec, args: Args<'_>) -> Option<String> {
         let needed = spec.flags & ALL;
-        if needed & !self.commands != 0 && !spec.has(NO_AUTH) {
+        if needed & !self.commands != 0 && !spec.has(NO_AUTH) && !is_for_all(spec, args) {
             return Some(format!(
                 "NOPERM this user has no permissions to run the '{}' command",
                 spec.name
@@ -115,6 +115,18 @@ impl User {
         }
         text
     }
+}
+
+/// The subcommands that every user may run, of commands that are for administrators otherwise: they show or change
+/// the user's own connection, or lead it to the node that has a key.
+const FOR_ALL: [(&str, &[&str]); 2] = [
+    ("client", &["ID", "GETNAME", "SETNAME", "SETINFO", "INFO", "NO-EVICT", "NO-TOUCH"]),
+    ("cluster", &["COUNTKEYSINSLOT", "INFO", "KEYSLOT", "MYID", "NODES", "SHARDS", "SLOTS"]),
+];
+
+/// Returns `true` if every user may run this request.
+fn is_for_all(spec: &Spec, args: Args<'_>) -> bool {
+    FOR_ALL.iter().any(|(name, subs)| spec.name == *name && subs.iter().any(|sub| args.is(1, sub)))
 }
 
 /// All users; the first is `default`.
@@ -211,6 +223,14 @@ mod tests {
         assert!(refusal("set app:1 x").is_some_and(|text| text.contains("run the 'set' command")));
         assert!(refusal("keys app:*").is_some());
         assert!(refusal("config get x").is_some());
+        for line in ["cluster join 9 a:1/a:2", "cluster leave 1", "Client kill id 1", "client list"]
+        {
+            let text = refusal(line);
+            assert!(text.is_some_and(|text| text.contains("no permissions to run")), "{line}");
+        }
+        for line in ["cluster slots", "cluster keyslot a", "CLIENT setname x", "client id"] {
+            assert_eq!(refusal(line), None, "{line}");
+        }
         assert_eq!(app.describe(), "user app on #<hidden> ~app:* &* -@all +@read");
     }
 }

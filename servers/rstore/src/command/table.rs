@@ -192,8 +192,8 @@ pub(crate) static COMMANDS: &[Spec] = &[
     session("auth", -2, NO_AUTH | FAST | NO_MULTI, Session::Auth),
     session("backup", 2, ADMIN | NO_MULTI, Session::Backup),
     session("bgsave", -1, ADMIN | NO_MULTI, Session::Save),
-    session("client", -2, NO_MULTI, Session::Client),
-    session("cluster", -2, 0, Session::Cluster),
+    session("client", -2, ADMIN | NO_MULTI, Session::Client),
+    session("cluster", -2, ADMIN, Session::Cluster),
     session("command", -1, 0, Session::Command),
     session("config", -2, ADMIN, Session::Config),
     keyed("copy", -3, WRITE, Keys::TWO, keys::copy),
@@ -373,6 +373,17 @@ mod tests {
         assert!(COMMANDS.iter().all(|spec| spec.name.len() <= LONGEST));
         assert_eq!(find(b"GeT").map(|spec| spec.name), Some("get"));
         assert!(find(b"gett").is_none() && find(&[b'x'; 100]).is_none() && find(b"").is_none());
+    }
+
+    /// Every user may run these: they show and change nothing but the connection, and figures of the server.
+    /// A new command must have a category, or be harmless.
+    #[test]
+    fn commands_without_a_category_are_harmless() {
+        let open = COMMANDS.iter().filter(|spec| !spec.has(READ | WRITE | ADMIN | PUBSUB));
+        let open: Vec<_> = open.map(|spec| spec.name).collect();
+        let expected = "auth command discard echo exec hello info lastsave multi ping quit reset role \
+                        select time unwatch wait watch";
+        assert_eq!(open, expected.split(' ').collect::<Vec<_>>());
     }
 
     #[test]
