@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The number of cursors that a partition remembers.
 const MOST: usize = 16_384;
+/// The first cursor is below this number. With the bits for the partition, cursors are exact as floating-point
+/// numbers, too.
+const FIRST: u64 = 1 << 40;
 
 /// The cursors of a partition.
 #[derive(Debug, Default)]
@@ -19,6 +22,11 @@ pub(crate) struct Cursors {
 }
 
 impl Cursors {
+    /// Begins at a random number, so that a cursor from before a restart is none of the new ones.
+    pub(crate) fn new(random: u64) -> Self {
+        Self { next: random % FIRST, ..Self::default() }
+    }
+
     /// Returns the cursor for the place after `key`.
     pub(crate) fn after(&mut self, key: &[u8]) -> u64 {
         if let Some(number) = self.numbers.get(key) {
@@ -44,6 +52,16 @@ impl Cursors {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_of_another_life_are_unknown() {
+        let [mut old, mut new] = [3, u64::MAX].map(Cursors::new);
+        let cursor = old.after(b"a");
+        for number in 0..100_u64 {
+            assert!(new.after(&number.to_be_bytes()) < 2 * FIRST);
+        }
+        assert_eq!((old.key(cursor), new.key(cursor)), (Some(&b"a"[..]), None));
+    }
 
     #[test]
     fn the_oldest_is_forgotten() {

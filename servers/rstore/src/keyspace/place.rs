@@ -47,7 +47,9 @@ impl Place {
             last = item::id_in(key).unwrap_or(0);
             false
         })?;
-        Ok(Self { others, next_id: last + 1, random: seed | 1, ..Self::default() })
+        let mut place = Self { others, next_id: last + 1, random: seed | 1, ..Self::default() };
+        place.cursors = Cursors::new(place.random());
+        Ok(place)
     }
 
     /// Returns an id for a new collection.

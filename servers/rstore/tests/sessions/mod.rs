@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use super::{Server, bulk, call, ok};
+use rstore_server::{Client, Reply};
+
+use super::{Server, bulk, call, ok, refused};
 
 /// Sends lines to the port of memcached, and returns the reply.
 fn memcached(server: &Server, lines: &str) -> String {
@@ -46,4 +48,29 @@ fn clients_of_memcached_must_be_allowed_what_they_do() {
     let server = Server::start(dir.path(), &["--memcached", "127.0.0.1:0"]);
     let reply = memcached(&server, "set a 0 0 1\r\nx\r\nflush_all\r\nget a\r\nstats");
     assert!(reply.starts_with("STORED\r\nOK\r\nEND\r\nSTAT pid "), "{reply}");
+}
+
+#[test]
+fn a_cursor_from_before_a_restart_is_an_error() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(dir.path(), &[]);
+    let mut client = server.client();
+    for number in 0..1000 {
+        call(&mut client, &format!("SADD set {number}"));
+        call(&mut client, &format!("SET k{number:03} 1"));
+    }
+    let cursor = |client: &mut Client, line: &str| {
+        let Reply::Array(parts) = call(client, line) else { panic!("{line}") };
+        let Reply::Bulk(Some(cursor)) = &parts[0] else { panic!("{parts:?}") };
+        String::from_utf8(cursor.clone()).expect("digits")
+    };
+    let old = cursor(&mut client, "SCAN 0 COUNT 10");
+    let old_of_members = cursor(&mut client, "SSCAN set 0 COUNT 10");
+    server.kill();
+    let server = Server::start(dir.path(), &[]);
+    let mut client = server.client();
+    assert_ne!(cursor(&mut client, "SCAN 0 COUNT 500"), old);
+    assert_ne!(cursor(&mut client, "SSCAN set 0 COUNT 500"), old_of_members);
+    refused(&mut client, &format!("SCAN {old}"), "invalid cursor");
+    refused(&mut client, &format!("SSCAN set {old_of_members}"), "invalid cursor");
 }
