@@ -168,7 +168,8 @@ pub(crate) fn mget(call: &mut Call<'_, '_>) -> Outcome {
     call.out.array(call.args.len() - 1);
     for key in call.args.from(1).iter() {
         // A key of another type is no error here.
-        let found = call.text_bytes(key).unwrap_or(None);
+        let record = call.draft.get(&item::key_of(key))?;
+        let found = record.map(|record| Item { record, expires: NEVER });
         call.out.maybe(found.as_ref().and_then(Item::text));
     }
     Ok(())
@@ -281,7 +282,13 @@ impl Call<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Bound;
+
     use super::super::call::tests::Bench;
+    use super::super::table;
+    use super::*;
+    use crate::keyspace::{Draft, Failure, Place, Records, Visit};
+    use crate::wire::{Reply, Request};
 
     #[test]
     fn set_takes_all_its_options() {
@@ -333,5 +340,57 @@ mod tests {
             ("GETDEL a", "$11|hello\0world"),
             ("EXISTS a", ":0"),
         ]);
+    }
+
+    /// Records that cannot be read.
+    struct Damaged;
+
+    impl Records for Damaged {
+        fn get_into(&self, _: &[u8], _: u64, _: &mut Vec<u8>) -> Result<bool, Failure> {
+            Err(Failure::Broken("damaged".into()))
+        }
+
+        fn expiry(&self, _: &[u8], _: u64) -> Result<Option<u64>, Failure> {
+            Err(Failure::Broken("damaged".into()))
+        }
+
+        fn scan(
+            &self,
+            _: (Bound<&[u8]>, Bound<&[u8]>),
+            _: u64,
+            _: bool,
+            _: &mut Visit<'_>,
+        ) -> Result<(), Failure> {
+            Err(Failure::Broken("damaged".into()))
+        }
+
+        fn len(&self) -> u64 {
+            1
+        }
+    }
+
+    /// No command takes a record that cannot be read for one that is not there.
+    #[test]
+    fn a_damaged_record_is_an_error() {
+        for spec in table::COMMANDS.iter().filter(|spec| spec.keys.of(4).next() == Some(1)) {
+            let Some(run) = spec.run_at_partition() else { continue };
+            let mut words = vec![spec.name.as_bytes(), b"k"];
+            words.resize(spec.arity.unsigned_abs() as usize, b"1");
+            let request = Request::new(words);
+            let (mut place, mut out) = (Place::default(), Reply::default());
+            place.set_others(1);
+            let mut draft = Draft::new(&Damaged, 1);
+            let outcome = run(&mut Call {
+                name: spec.name,
+                args: request.args(),
+                draft: &mut draft,
+                place: &mut place,
+                out: &mut out,
+            });
+            let text = format!("{outcome:?}");
+            let is_early =
+                ["syntax", "not a float", "min or max"].iter().any(|why| text.contains(why));
+            assert!(is_early || text.contains("damaged"), "{}: {text}, {:?}", spec.name, out.bytes);
+        }
     }
 }
