@@ -158,20 +158,21 @@ pub(crate) mod tests {
         memory: Memory,
         place: Place,
         pub(crate) now: u64,
+        pub(crate) protocol: Protocol,
     }
 
     impl Bench {
         pub(crate) fn new() -> Self {
             let memory = Memory::default();
             let place = Place::open(&memory, 1).expect("memory");
-            Self { memory, place, now: 1_000_000 }
+            Self { memory, place, now: 1_000_000, protocol: Protocol::Resp2 }
         }
 
         /// Runs a line and returns the reply, with its line ends as bars.
         pub(crate) fn run(&mut self, line: &str) -> String {
             let request = Request::new(line.split(' ').map(str::as_bytes));
             let spec = table::find(request.args().at(0)).expect("a command");
-            let mut out = Reply::new(Protocol::Resp2);
+            let mut out = Reply::new(self.protocol);
             let mut draft = Draft::new(&self.memory, self.now);
             let mut call = Call {
                 name: spec.name,

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use crate::keyspace::item::{self, Head, MEMBER_PREFIX};
 use crate::keyspace::{Kind, NEVER};
-use crate::wire::{Decimal, Shape, integer};
+use crate::wire::{Decimal, Protocol, Shape, integer};
 
 use super::{Call, Outcome, Refusal};
 
@@ -231,7 +231,11 @@ pub(crate) fn hrandfield(call: &mut Call<'_, '_>) -> Outcome {
     if call.args.len() > 3 && !with_values {
         return Err(Refusal::SYNTAX);
     }
-    let count = if call.args.len() > 2 { Some(call.integer(2)?) } else { None };
+    let count = super::sets::count_of(call)?;
+    if with_values && count.is_some_and(|count| count.unsigned_abs() > i64::MAX.unsigned_abs() / 2)
+    {
+        return Err(Refusal::of("ERR value is out of range"));
+    }
     let head = call.hash()?;
     let Some(head) = head else {
         match count {
@@ -245,13 +249,18 @@ pub(crate) fn hrandfield(call: &mut Call<'_, '_>) -> Outcome {
         fields.push((name.to_vec(), value.to_vec()));
         true
     })?;
-    let chosen = super::sets::choose(call, fields.len(), count.unwrap_or(1));
+    let chosen = super::sets::choose(call, fields.len(), count.unwrap_or(1))?;
     if count.is_none() {
         call.out.maybe(chosen.first().map(|at| &fields[*at].0[..]));
         return Ok(());
     }
-    call.out.array(if with_values { chosen.len() * 2 } else { chosen.len() });
+    let is_pairs = with_values && call.out.protocol == Protocol::Resp3;
+    let is_flat = with_values && !is_pairs;
+    call.out.array(if is_flat { chosen.len() * 2 } else { chosen.len() });
     for at in chosen {
+        if is_pairs {
+            call.out.array(2);
+        }
         call.out.bulk(&fields[at].0);
         if with_values {
             call.out.bulk(&fields[at].1);
@@ -263,6 +272,11 @@ pub(crate) fn hrandfield(call: &mut Call<'_, '_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::super::call::tests::Bench;
+    use super::*;
+
+    const RANGE: &str = "-ERR value is out of range, value must between -9223372036854775807 and \
+                         9223372036854775807";
+    const FEW: &str = "-ERR value is out of range, must be at least -1048576";
 
     #[test]
     fn fields_are_set_counted_and_removed() {
@@ -288,5 +302,32 @@ mod tests {
             ("DBSIZE", ":0"),
         ]);
         assert_eq!(bench.reap(), 1);
+    }
+
+    #[test]
+    fn random_fields_are_counted() {
+        let mut bench = Bench::new();
+        bench.expect(&[
+            ("HRANDFIELD none 1", "*0"),
+            ("HRANDFIELD none -9223372036854775808", RANGE),
+            ("HSET h a 1", ":1"),
+            ("HRANDFIELD h", "$1|a"),
+            ("HRANDFIELD h 0 WITHVALUES", "*0"),
+            ("HRANDFIELD h 5 WITHVALUES", "*2|$1|a|$1|1"),
+            ("HRANDFIELD h -2 WITHVALUES", "*4|$1|a|$1|1|$1|a|$1|1"),
+            ("HRANDFIELD h -9223372036854775808", RANGE),
+            ("HRANDFIELD h -9223372036854775807", FEW),
+            ("HRANDFIELD h -1048577 WITHVALUES", FEW),
+            ("HRANDFIELD h -4611686018427387905 WITHVALUES", "-ERR value is out of range"),
+            ("HRANDFIELD h 9223372036854775807", "*1|$1|a"),
+        ]);
+        bench.protocol = Protocol::Resp3;
+        bench.expect(&[
+            ("HRANDFIELD h 5 WITHVALUES", "*1|*2|$1|a|$1|1"),
+            ("HRANDFIELD h -2 WITHVALUES", "*2|*2|$1|a|$1|1|*2|$1|a|$1|1"),
+            ("HRANDFIELD h 0 WITHVALUES", "*0"),
+            ("HRANDFIELD none 1 WITHVALUES", "*0"),
+            ("HRANDFIELD h -2", "*2|$1|a|$1|a"),
+        ]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::keyspace::item::Head;
 use crate::keyspace::{Kind, NEVER};
-use crate::wire::Shape;
+use crate::wire::{Shape, integer};
 
 use super::{Call, Outcome, Refusal};
 
@@ -101,15 +101,36 @@ pub(crate) fn scard(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
+/// The members that one request may choose, with repetitions.
+const MOST_REPEATED: usize = 1 << 20;
+
+/// Returns the count that a request asks for, if it has one.
+pub(super) fn count_of(call: &Call<'_, '_>) -> Result<Option<i64>, Refusal> {
+    let count = if call.args.len() > 2 { Some(call.integer(2)?) } else { None };
+    if count == Some(i64::MIN) {
+        return Err(Refusal::of(
+            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+        ));
+    }
+    Ok(count)
+}
+
 /// Returns the positions of `count` of `length` members: distinct ones, or any if `count` is negative.
-pub(super) fn choose(call: &mut Call<'_, '_>, length: usize, count: i64) -> Vec<usize> {
+pub(super) fn choose(
+    call: &mut Call<'_, '_>,
+    length: usize,
+    count: i64,
+) -> Result<Vec<usize>, Refusal> {
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
     if length == 0 {
-        return Vec::new();
+        return Ok(Vec::new());
+    }
+    if count < 0 && wanted > MOST_REPEATED {
+        return Err(Refusal::of("ERR value is out of range, must be at least -1048576"));
     }
     let mut below = |most: usize| (call.place.random() % most as u64) as usize;
     if count < 0 {
-        return (0..wanted.min(1 << 20)).map(|_| below(length)).collect();
+        return Ok((0..wanted).map(|_| below(length)).collect());
     }
     let mut all: Vec<usize> = (0..length).collect();
     for at in 0..wanted.min(length) {
@@ -117,7 +138,7 @@ pub(super) fn choose(call: &mut Call<'_, '_>, length: usize, count: i64) -> Vec<
         all.swap(at, other);
     }
     all.truncate(wanted);
-    all
+    Ok(all)
 }
 
 /// Returns the names of `count` members, or of one. One is found without copying the others.
@@ -142,13 +163,16 @@ fn chosen(
         names.push(name.to_vec());
         true
     })?;
-    let places = choose(call, names.len(), count.unwrap_or(1));
+    let places = choose(call, names.len(), count.unwrap_or(1))?;
     Ok(places.into_iter().map(|at| names[at].clone()).collect())
 }
 
 /// `SRANDMEMBER key [count]`
 pub(crate) fn srandmember(call: &mut Call<'_, '_>) -> Outcome {
-    let count = if call.args.len() > 2 { Some(call.integer(2)?) } else { None };
+    if call.args.len() > 3 {
+        return Err(Refusal::SYNTAX);
+    }
+    let count = count_of(call)?;
     let names = match call.set(call.key())? {
         Some(head) => chosen(call, &head, count)?,
         None => Vec::new(),
@@ -163,10 +187,14 @@ pub(crate) fn srandmember(call: &mut Call<'_, '_>) -> Outcome {
 /// `SPOP key [count]`
 pub(crate) fn spop(call: &mut Call<'_, '_>) -> Outcome {
     let key = call.key();
-    let count = if call.args.len() > 2 { Some(call.integer(2)?) } else { None };
-    if count.is_some_and(|count| count < 0) {
+    if call.args.len() > 3 {
+        return Err(Refusal::SYNTAX);
+    }
+    let count = call.args.get(2).map(integer);
+    if count.is_some_and(|count| count.is_none_or(|count| count < 0)) {
         return Err(Refusal::of("ERR value is out of range, must be positive"));
     }
+    let count = count.flatten();
     let mut names = Vec::new();
     if let Some(mut head) = call.set(key)? {
         names = chosen(call, &head, count)?;
@@ -321,5 +349,13 @@ mod tests {
         ]);
         assert_eq!(bench.run("SRANDMEMBER a -5").matches('|').count(), 10);
         assert_eq!(bench.run("SRANDMEMBER a 5").matches('|').count(), 4);
+        assert_eq!(bench.run("SRANDMEMBER a -1048576").matches('|').count(), 2 << 20);
+        bench.expect(&[
+            ("SRANDMEMBER none -2000000", "*0"),
+            ("SRANDMEMBER a -2000000", "-ERR value is out of range, must be at least -1048576"),
+            ("SRANDMEMBER a 1 2", "-ERR syntax error"),
+            ("SPOP a 1 2", "-ERR syntax error"),
+            ("SPOP a x", "-ERR value is out of range, must be positive"),
+        ]);
     }
 }
