@@ -158,7 +158,7 @@ pub(crate) fn persist(call: &mut Call<'_, '_>) -> Outcome {
 
 /// `TTL key`
 pub(crate) fn ttl(call: &mut Call<'_, '_>) -> Outcome {
-    left(call, |expires, now| (expires - now + 500) / 1000)
+    left(call, |expires, now| (expires - now).saturating_add(500) / 1000)
 }
 
 /// `PTTL key`
@@ -168,7 +168,7 @@ pub(crate) fn pttl(call: &mut Call<'_, '_>) -> Outcome {
 
 /// `EXPIRETIME key`
 pub(crate) fn expiretime(call: &mut Call<'_, '_>) -> Outcome {
-    left(call, |expires, _| (expires + 500) / 1000)
+    left(call, |expires, _| expires.saturating_add(500) / 1000)
 }
 
 /// `PEXPIRETIME key`

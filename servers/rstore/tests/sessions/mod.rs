@@ -51,6 +51,26 @@ fn clients_of_memcached_must_be_allowed_what_they_do() {
 }
 
 #[test]
+fn times_of_memcached_are_times_of_redis() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(dir.path(), &["--memcached", "127.0.0.1:0"]);
+    let mut client = server.client();
+    for time in ["9223372036854775807", "9223372036854775", "18446744073709551", "99999999999"] {
+        let line = format!("set a 0 {time} 1\r\nx\r\nmg a t v");
+        let reply = memcached(&server, &line);
+        assert!(reply.starts_with("STORED\r\nVA 1 t"), "{time}: {reply}");
+        let mut replies = ["TTL a", "PTTL a", "EXPIRETIME a", "PEXPIRETIME a"].map(|line| {
+            let Reply::Integer(number) = call(&mut client, line) else { panic!("no number") };
+            assert!(number > 1_000_000, "{time}, {line}: {number}");
+            number
+        });
+        replies.sort_unstable();
+        assert!(replies[0] > replies[3] / 2000, "seconds and milliseconds: {replies:?}");
+        assert_eq!(call(&mut client, "EXPIRE a 100 LT"), Reply::Integer(1));
+    }
+}
+
+#[test]
 fn a_cursor_from_before_a_restart_is_an_error() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut server = Server::start(dir.path(), &[]);
