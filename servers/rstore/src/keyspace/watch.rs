@@ -96,6 +96,9 @@ impl Watches {
             _ => None,
         };
         let Some(watched) = watched else { return };
+        if record[0] == KEYS && !exists && !watched.exists {
+            return; // it had expired, and is removed only now
+        }
         self.last += 1;
         watched.version = self.last;
         if record[0] == KEYS {
@@ -146,6 +149,18 @@ mod tests {
         watches.touch(&old.member(b"f"), true);
         assert!(!watches.unwatch(b"moved", two));
         assert!(watches.owners.is_empty());
+    }
+
+    #[test]
+    fn the_removal_of_a_key_that_had_expired_is_no_change() {
+        let mut watches = Watches::default();
+        let one = watches.watch(b"k", false, None);
+        watches.touch(&key_of(b"k"), false);
+        assert!(watches.unwatch(b"k", one));
+        let one = watches.watch(b"k", false, None);
+        watches.touch(&key_of(b"k"), true);
+        watches.touch(&key_of(b"k"), false);
+        assert!(!watches.unwatch(b"k", one), "it existed in between");
     }
 
     #[test]
