@@ -81,6 +81,7 @@ impl Worker {
             Run::Keyed(_) => self.keyed(connection, token, spec, args),
             Run::Split(_, gather) => self.split(connection, token, spec, gather, args),
             Run::Everywhere(_, gather) => self.everywhere(connection, token, spec, gather, args),
+            Run::Clear if !clears(args) => Err(Refusal::SYNTAX),
             Run::Clear => self.everywhere(connection, token, spec, Gather::Ok, args),
             Run::Session(command) => self.session(connection, token, spec, command, args),
         };
@@ -298,6 +299,11 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+/// Returns `true` if these are words of `FLUSHALL [ASYNC | SYNC]`.
+fn clears(args: Args<'_>) -> bool {
+    args.len() == 1 || (args.len() == 2 && (args.is(1, "ASYNC") || args.is(1, "SYNC")))
 }
 
 /// Returns `true` if the connection cannot distinguish replies from messages.
