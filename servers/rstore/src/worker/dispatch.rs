@@ -52,21 +52,13 @@ impl Worker {
         let spec = match allowed(connection, args) {
             Ok(spec) => spec,
             Err(text) => {
-                add(&self.common.figures[self.number].refused, 1);
-                if let Some(multi) = &mut connection.multi {
-                    multi.refused = true;
-                }
-                connection.refuse(&text);
+                self.refuse_now(connection, args, &text);
                 return;
             }
         };
         connection.last = Some(spec);
         if let Err(refusal) = self.ask_group(spec, args) {
-            add(&self.common.figures[self.number].refused, 1);
-            if let Some(multi) = &mut connection.multi {
-                multi.refused = true;
-            }
-            connection.refuse(&refusal.0);
+            self.refuse_now(connection, args, &refusal.0);
             return;
         }
         if connection.multi.is_some() && !spec.has(NO_MULTI) {
@@ -88,6 +80,26 @@ impl Worker {
         if let Err(refusal) = outcome {
             add(&self.common.figures[self.number].refused, 1);
             connection.refuse(&refusal.0);
+        }
+    }
+
+    /// Refuses a request before it runs. A transaction that it belongs to will not run; one that it is to run ends.
+    fn refuse_now(&mut self, connection: &mut Connection, args: Args<'_>, text: &str) {
+        add(&self.common.figures[self.number].refused, 1);
+        if !args.is(0, "EXEC") {
+            if let Some(multi) = &mut connection.multi {
+                multi.refused = true;
+            }
+            connection.refuse(text);
+            return;
+        }
+        connection.multi = None;
+        self.unwatch(connection);
+        match text.strip_prefix("ERR ") {
+            Some(why) => {
+                connection.refuse(&format!("EXECABORT Transaction discarded because of: {why}"));
+            }
+            None => connection.refuse(text),
         }
     }
 

@@ -116,7 +116,7 @@ impl Worker {
                 slot = Some(watched);
             }
         }
-        let home = self.home(slot)?;
+        let home = self.home(slot).inspect_err(|_| self.unwatch(connection))?;
         let watched = std::mem::take(&mut connection.watched);
         let transaction = Transaction { commands: multi.commands, watched };
         if home == self.number {

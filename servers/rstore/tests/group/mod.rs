@@ -126,6 +126,19 @@ fn a_folder_without_a_group_is_said_to_have_none() {
     assert!(!output.status.success());
 }
 
+/// A node that does not lead refuses a transaction, and has forgotten it then.
+fn exec_elsewhere(group: &Group<'_>, leader: u64) {
+    let nodes = group.status();
+    let (_, address, _) = nodes.iter().find(|(node, ..)| *node != leader).expect("another one");
+    let mut client = Client::connect(address.as_str()).expect("it listens");
+    let moved = |reply: Reply| matches!(reply, Reply::Error(text) if text.starts_with("MOVED "));
+    for _ in 0..2 {
+        assert_eq!(client.call(&["MULTI"]).expect("a reply"), ok());
+        assert!(moved(client.call(&["EXEC"]).expect("a reply")));
+        assert!(moved(client.call(&["GET", "k"]).expect("a reply")));
+    }
+}
+
 #[test]
 fn a_group_goes_on_without_its_leader() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
@@ -150,8 +163,9 @@ fn a_group_goes_on_without_its_leader() {
         assert_eq!(client.call(&["DBSIZE"]), Reply::Integer(all + 1));
     };
     more(&mut client, 60);
-    // The leader dies, and the two others continue; then it restarts.
     let first = group.leader();
+    exec_elsewhere(&group, first);
+    // The leader dies, and the two others continue; then it restarts.
     group.kill(first);
     more(&mut client, 60);
     assert_ne!(group.leader(), first);

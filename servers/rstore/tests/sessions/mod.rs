@@ -7,6 +7,10 @@ use rstore_server::{Client, Reply};
 
 use super::{Server, bulk, call, ok, refused};
 
+fn queued() -> Reply {
+    Reply::Simple("QUEUED".into())
+}
+
 /// Sends lines to the port of memcached, and returns the reply.
 fn memcached(server: &Server, lines: &str) -> String {
     let mut stream = TcpStream::connect(server.address("memcached on ")).expect("it listens");
@@ -68,6 +72,22 @@ fn times_of_memcached_are_times_of_redis() {
         assert!(replies[0] > replies[3] / 2000, "seconds and milliseconds: {replies:?}");
         assert_eq!(call(&mut client, "EXPIRE a 100 LT"), Reply::Integer(1));
     }
+}
+
+#[test]
+fn a_refused_exec_ends_the_transaction() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(dir.path(), &[]);
+    let (mut client, mut other) = (server.client(), server.client());
+    assert_eq!(call(&mut client, "WATCH a"), ok());
+    assert_eq!(call(&mut client, "MULTI"), ok());
+    assert_eq!(call(&mut client, "SET a 1"), queued());
+    refused(&mut client, "EXEC now", "EXECABORT Transaction discarded because of: wrong number of");
+    assert_eq!(call(&mut client, "GET a"), Reply::Bulk(None));
+    // The watches have ended, too.
+    assert_eq!(call(&mut other, "SET a 2"), ok());
+    assert_eq!(call(&mut client, "MULTI"), ok());
+    assert_eq!(call(&mut client, "EXEC"), Reply::Array(Vec::new()));
 }
 
 #[test]
