@@ -121,9 +121,9 @@ impl Connection {
         matches!(self.stream, Stream::Plain(_))
     }
 
-    /// Returns the bytes of replies that are not sent.
+    /// Returns the bytes of replies that are not sent, also of those behind one that is not complete.
     pub(super) fn unsent(&self) -> usize {
-        self.reply.bytes.len() - self.sent
+        self.reply.bytes.len() - self.sent + self.slots.bytes()
     }
 
     /// Returns `true` if the next request must wait.
@@ -223,5 +223,46 @@ impl Connection {
             self.library.0,
             self.library.1,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slots::Then;
+    use super::*;
+    use crate::wire;
+
+    fn connection() -> Connection {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let client = std::net::TcpStream::connect(address).expect("it listens");
+        let stream = mio::net::TcpStream::from_std(client);
+        Connection::new(Stream::Plain(stream), Protocol::Redis, 1, 0)
+    }
+
+    #[test]
+    fn replies_behind_one_that_waits_are_bounded() {
+        let text = "x".repeat(10_000);
+        let mut connection = connection();
+        let waits = connection.slots.wait(2, Then::Join);
+        let mut count = 0;
+        while !connection.is_held() && count < 10_000 {
+            connection.answer(|reply| reply.bulk(text.as_bytes()));
+            count += 1;
+        }
+        assert!((REPLIES / 20_000..=1 + REPLIES / 10_000).contains(&count), "{count} replies");
+        // When it is complete, they go out, and the next requests run.
+        for part in 0..2 {
+            connection.slots.done(waits, part, text.clone().into_bytes(), wire::Protocol::Resp2);
+        }
+        connection.slots.release(&mut connection.reply.bytes);
+        assert!(connection.unsent() >= REPLIES && connection.slots.is_empty());
+        connection.reply.bytes.clear();
+        assert!(!connection.is_held() && connection.unsent() == 0);
+        // Large parts of one that waits count too.
+        let waits = connection.slots.wait(2, Then::Join);
+        let part = vec![b'x'; REPLIES];
+        connection.slots.done(waits, 1, part, wire::Protocol::Resp2);
+        assert!(connection.is_held());
     }
 }

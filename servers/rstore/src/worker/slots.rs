@@ -43,9 +43,11 @@ enum Slot {
 /// The replies that a connection owes.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    slots: VecDeque<Slot>,
+    owed: VecDeque<Slot>,
     /// The number of the first slot.
     first: u64,
+    /// The bytes of the replies, and of those parts that are known.
+    bytes: usize,
 }
 
 /// The outcome of a finished slot.
@@ -58,25 +60,31 @@ pub(super) enum Finished {
 
 impl Slots {
     pub(super) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.owed.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len()
+        self.owed.len()
+    }
+
+    /// Returns the bytes that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Makes a slot for a reply of several parts; returns its number.
     pub(super) fn wait(&mut self, parts: usize, then: Then) -> u64 {
-        self.slots.push_back(Slot::Waiting { parts: vec![None; parts], missing: parts, then });
-        self.first + self.slots.len() as u64 - 1
+        self.owed.push_back(Slot::Waiting { parts: vec![None; parts], missing: parts, then });
+        self.first + self.owed.len() as u64 - 1
     }
 
     /// Appends a complete reply behind those that wait.
     pub(super) fn ready(&mut self, reply: Vec<u8>) {
-        if let Some(Slot::Ready(last)) = self.slots.back_mut() {
+        self.bytes += reply.len();
+        if let Some(Slot::Ready(last)) = self.owed.back_mut() {
             last.extend_from_slice(&reply);
         } else {
-            self.slots.push_back(Slot::Ready(reply));
+            self.owed.push_back(Slot::Ready(reply));
         }
     }
 
@@ -89,8 +97,9 @@ impl Slots {
         protocol: Protocol,
     ) -> Option<Finished> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        let slot = self.slots.get_mut(at)?;
+        let slot = self.owed.get_mut(at)?;
         let Slot::Waiting { parts, missing, then } = slot else { return None };
+        self.bytes += bytes.len();
         parts[part] = Some(bytes);
         *missing -= 1;
         if *missing > 0 {
@@ -105,15 +114,18 @@ impl Slots {
             }
             then => combine(then, &parts, protocol),
         };
+        self.bytes -= parts.iter().map(Vec::len).sum::<usize>();
+        self.bytes += reply.len();
         *slot = Slot::Ready(reply);
         Some(finished)
     }
 
     /// Moves the replies that are next into `out`.
     pub(super) fn release(&mut self, out: &mut Vec<u8>) {
-        while let Some(Slot::Ready(_)) = self.slots.front() {
-            if let Some(Slot::Ready(reply)) = self.slots.pop_front() {
+        while let Some(Slot::Ready(_)) = self.owed.front() {
+            if let Some(Slot::Ready(reply)) = self.owed.pop_front() {
                 self.first += 1;
+                self.bytes -= reply.len();
                 if out.is_empty() {
                     *out = reply;
                 } else {
