@@ -1,6 +1,6 @@
 //! Dispatches a request: to this partition, to another one, to several, or to all.
 
-use crate::command::table::{NO_AUTH, NO_MULTI};
+use crate::command::table::{AT_ONCE, NO_AUTH};
 use crate::command::{Gather, Refusal, Run, Spec, table};
 use crate::keyspace::slot;
 use crate::shard::Work;
@@ -61,7 +61,7 @@ impl Worker {
             self.refuse_now(connection, args, &refusal.0);
             return;
         }
-        if connection.multi.is_some() && !spec.has(NO_MULTI) {
+        if connection.multi.is_some() && !spec.has(AT_ONCE) {
             self.queue_in_transaction(connection, spec, args);
             return;
         }
@@ -134,6 +134,11 @@ impl Worker {
             }
             Err(None) => Err(Refusal::NO_LEADER),
         }
+    }
+
+    /// Returns `true` if some commands run in all partitions.
+    pub(super) fn is_spread(&self) -> bool {
+        !self.common.cluster && self.common.partitions() > 1
     }
 
     /// Returns `true` if the keys of one command must share a slot.
@@ -247,7 +252,7 @@ impl Worker {
         gather: Gather,
         args: Args<'_>,
     ) -> Result<(), Refusal> {
-        if self.common.cluster || self.common.partitions() == 1 || args.len() == 2 {
+        if !self.is_spread() || args.len() == 2 {
             return self.keyed(connection, token, spec, args);
         }
         let mut parts: Vec<(usize, Request, Vec<usize>)> = Vec::new();
@@ -286,7 +291,7 @@ impl Worker {
         args: Args<'_>,
     ) -> Result<(), Refusal> {
         let partitions = self.common.partitions();
-        if self.common.cluster || partitions == 1 {
+        if !self.is_spread() {
             self.run_at(self.number, connection, token, spec, args);
             return Ok(());
         }

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use crate::shard::{Folder, Work};
-use crate::wire::Protocol;
+use crate::shard::{Folder, Transaction, Work};
+use crate::wire::{Protocol, Request};
 
 use super::connection::Protocol as Speaks;
 use super::stream::Stream;
@@ -34,6 +34,8 @@ pub(crate) struct Ticket {
 pub(crate) enum Task {
     /// Work on the records.
     Work(Work, Protocol),
+    /// A transaction, and its messages.
+    Transaction(Transaction, Protocol, Vec<Request>),
     /// A message of a channel; the reply is the number of its listeners.
     Publish { channel: Vec<u8>, message: Vec<u8> },
     /// Lists the channels with listeners, or counts the listeners to patterns.

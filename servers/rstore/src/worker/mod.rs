@@ -10,6 +10,7 @@
 
 mod ahead;
 mod cluster;
+mod combine;
 mod common;
 mod connection;
 mod dispatch;

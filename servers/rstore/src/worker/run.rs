@@ -361,6 +361,13 @@ impl Worker {
     fn job(&mut self, from: usize, ticket: Ticket, task: Task) {
         let reply = match task {
             Task::Work(work, protocol) => self.shard.work(&work, protocol, self.now),
+            Task::Transaction(transaction, protocol, messages) => {
+                for (part, reply) in self.execute(from, ticket, transaction, protocol, &messages) {
+                    let ticket = Ticket { part, ..ticket };
+                    self.dones.push((from, Message::Done { ticket, reply }));
+                }
+                return;
+            }
             Task::Backup(folder) => match self.shard.backup(&folder) {
                 Ok(backup) => {
                     self.backups.push((from, ticket, backup));
@@ -381,8 +388,12 @@ impl Worker {
         }
         let protocol = connection.reply.protocol;
         if let Some(finished) = connection.slots.done(ticket.slot, ticket.part, reply, protocol) {
-            if let Finished::Versions(versions) = finished {
-                super::transaction::watching(connection, &versions);
+            match finished {
+                Finished::Versions(versions) => {
+                    super::transaction::watching(connection, &versions);
+                }
+                Finished::Executed => connection.barrier = false,
+                Finished::Reply => {}
             }
             self.dirty.push(ticket.token);
             self.enqueue(ticket.token);

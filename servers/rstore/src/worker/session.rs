@@ -417,7 +417,7 @@ impl Worker {
             Task::Channels(pattern) => self.channels_here(pattern.as_deref()),
             Task::Kill(id) => format!(":{}\r\n", u8::from(self.kill_connection(id))).into_bytes(),
             Task::Clients => self.describe_connections().into_bytes(),
-            Task::Work(..) | Task::Backup(_) => Vec::new(),
+            Task::Work(..) | Task::Transaction(..) | Task::Backup(_) => Vec::new(),
         }
     }
 }

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use crate::command::Gather;
 use crate::shard::Folder;
-use crate::wire::{Protocol, Reply, Shape};
+use crate::wire::Protocol;
+
+use super::combine;
 
 /// The way to combine the parts of a reply.
 #[derive(Debug)]
@@ -20,6 +22,9 @@ pub(super) enum Then {
         reverse: bool,
         words: usize,
     },
+    /// Puts the counts of listeners in their places among the replies of a transaction: the first part has those
+    /// of its commands, and the others have counts, those of all threads for each place.
+    Executed(Vec<usize>),
     /// Keeps the versions of keys that are watched now.
     Watch,
     /// Joins lines of text.
@@ -54,6 +59,8 @@ pub(super) struct Slots {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Finished {
     Reply,
+    /// A transaction has run, or was refused.
+    Executed,
     /// The versions of watched keys, in the order of the requests.
     Versions(Vec<u64>),
 }
@@ -109,10 +116,16 @@ impl Slots {
         let mut finished = Finished::Reply;
         let reply = match then {
             Then::Watch => {
-                finished = Finished::Versions(parts.iter().map(|part| count(part)).collect());
+                finished =
+                    Finished::Versions(parts.iter().map(|part| combine::count(part)).collect());
                 b"+OK\r\n".to_vec()
             }
-            then => combine(then, &parts, protocol),
+            then => {
+                if matches!(then, Then::Executed(_)) {
+                    finished = Finished::Executed;
+                }
+                combine::combine(then, &parts, protocol)
+            }
         };
         self.bytes -= parts.iter().map(Vec::len).sum::<usize>();
         self.bytes += reply.len();
@@ -134,107 +147,6 @@ impl Slots {
             }
         }
     }
-}
-
-/// Returns the number in an integer reply.
-fn count(reply: &[u8]) -> u64 {
-    let digits = reply.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
-    let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
-}
-
-/// Combines several replies; the first error is the reply, if there is one.
-fn combine(then: &Then, parts: &[Vec<u8>], protocol: Protocol) -> Vec<u8> {
-    if !matches!(then, Then::Join | Then::Text | Then::Quiet)
-        && let Some(error) = parts.iter().find(|part| part.starts_with(b"-"))
-    {
-        return error.clone();
-    }
-    let mut reply = Reply::new(protocol);
-    match then {
-        Then::Join => reply.bytes = parts.concat(),
-        Then::Text => reply.verbatim(&String::from_utf8_lossy(&parts.concat())),
-        Then::Quiet => {}
-        Then::Gather(Gather::Sum) | Then::Watch => {
-            let sum: u64 = parts.iter().map(|part| count(part)).sum();
-            reply.integer(sum.cast_signed());
-        }
-        Then::Gather(Gather::Ok) | Then::Saved => reply.ok(),
-        Then::Flushed => reply.bytes.extend_from_slice(b"OK\r\n"),
-        Then::Backup(folder) => match folder.write_manifest() {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(&format!("ERR backup: {error}")),
-        },
-        Then::Gather(Gather::Any) => {
-            let null: &[&[u8]] = &[b"$-1\r\n", b"_\r\n"];
-            let mut found = parts.iter().filter(|part| !null.contains(&part.as_slice()));
-            match found.next() {
-                Some(part) => reply.bytes.clone_from(part),
-                None => reply.null(),
-            }
-        }
-        Then::Gather(_) => {
-            let rows: Vec<_> = parts.iter().map(|part| row(part)).collect();
-            reply.head(Shape::Array, rows.iter().map(Vec::len).sum());
-            for item in rows.iter().flatten() {
-                reply.bytes.extend_from_slice(item);
-            }
-        }
-        Then::Values(places) => {
-            let mut values: Vec<&[u8]> = vec![b""; places.iter().map(Vec::len).sum()];
-            for (places, part) in places.iter().zip(parts) {
-                for (place, value) in places.iter().zip(row(part)) {
-                    values[*place] = value;
-                }
-            }
-            reply.array(values.len());
-            for value in &values {
-                reply.bytes.extend_from_slice(value);
-            }
-        }
-        Then::Merge { limit, reverse, words } => {
-            let mut all: Vec<Vec<&[u8]>> = Vec::new();
-            for part in parts {
-                all.extend(row(part).chunks(*words).map(<[&[u8]]>::to_vec));
-            }
-            all.sort_by(|one, two| key_of(one[0]).cmp(key_of(two[0])));
-            if *reverse {
-                all.reverse();
-            }
-            all.truncate(*limit);
-            reply.array(all.len() * words);
-            for item in all.iter().flatten() {
-                reply.bytes.extend_from_slice(item);
-            }
-        }
-    }
-    reply.bytes
-}
-
-/// Returns the bytes of a bulk string.
-fn key_of(item: &[u8]) -> &[u8] {
-    let begin = item.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    &item[begin..item.len().saturating_sub(2).max(begin)]
-}
-
-/// Returns the items of an array of bulk strings and nulls, in their encoded form.
-fn row(reply: &[u8]) -> Vec<&[u8]> {
-    let (mut items, mut rest) = (Vec::new(), reply);
-    let line_end = |bytes: &[u8]| bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
-    let Some(head) = line_end(rest) else { return items };
-    rest = &rest[head..];
-    while let Some(header) = line_end(rest) {
-        let digits = rest.get(1..header - 2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let length = digits.and_then(|digits| digits.parse::<usize>().ok());
-        let end = match (rest[0], length) {
-            (b'$', Some(length)) => header + length + 2,
-            _ => header,
-        };
-        let Some((item, after)) = rest.split_at_checked(end) else { break };
-        items.push(item);
-        rest = after;
-    }
-    items
 }
 
 #[cfg(test)]
@@ -280,6 +192,21 @@ mod tests {
             "*2|$1|c|$1|b|"
         );
         assert_eq!(whole(Then::Gather(Gather::Any), &["$-1\r\n", "$1\r\nk\r\n"]), "$1|k|");
+        let executed = |parts: &[&str]| whole(Then::Executed(vec![0, 3]), parts);
+        assert_eq!(
+            executed(&[
+                "*2\r\n*1\r\n%1\r\n$1\r\n*\r\n_\r\n-ERR no\r\n",
+                ":1\r\n",
+                ":2\r\n",
+                ":0\r\n",
+                ":4\r\n"
+            ]),
+            "*4|:3|*1|%1|$1|*|_|-ERR no|:4|"
+        );
+        assert_eq!(whole(Then::Executed(vec![0]), &["*0\r\n", ":1\r\n", ":2\r\n"]), "*1|:3|");
+        assert_eq!(whole(Then::Executed(vec![]), &["*1\r\n:7\r\n"]), "*1|:7|");
+        assert_eq!(executed(&["*-1\r\n", "", "", "", ""]), "*-1|");
+        assert_eq!(executed(&["-OOM x\r\n", "", "", "", ""]), "-OOM x|");
     }
 
     #[test]

@@ -1,18 +1,26 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`: within one slot, if there are several partitions.
+//!
+//! The partition of the keys runs the commands. Messages of `PUBLISH` among them are sent by its thread when the
+//! others have run; the counts of their listeners are parts of the reply, which the connection puts in their places.
 
-use crate::command::table::{UNWATCH_KEY, UNWATCH_LATER, WATCH_KEY};
+use crate::command::table::{Session, UNWATCH_KEY, UNWATCH_LATER, WATCH_KEY};
 use crate::command::{Refusal, Run, Spec};
 use crate::keyspace::slot;
 use crate::shard::{Transaction, Watch, Work};
-use crate::wire::{Args, Request};
+use crate::wire::{Args, Protocol, Request};
 
 use super::connection::{Connection, Multi};
-use super::mail::{Task, Ticket};
+use super::mail::{Message, Task, Ticket};
 use super::run::Worker;
 use super::slots::{Finished, Then};
 
 /// The bytes that the commands of a transaction may occupy.
 const MOST_QUEUED: usize = 128 << 20;
+
+/// Returns `true` for `PUBLISH`, which needs no partition.
+fn is_message(spec: &Spec) -> bool {
+    matches!(spec.run, Run::Session(Session::Publish))
+}
 
 /// Stores the versions of the keys that a connection began to watch last.
 pub(super) fn watching(connection: &mut Connection, versions: &[u64]) {
@@ -51,8 +59,9 @@ impl Worker {
         spec: &'static Spec,
         args: Args<'_>,
     ) -> Option<Refusal> {
-        let is_everywhere = matches!(spec.run, Run::Everywhere(..)) && self.is_parted();
-        if spec.run_at_partition().is_none() || is_everywhere {
+        let everywhere = matches!(spec.run, Run::Everywhere(..) | Run::Session(Session::Scan));
+        let runs_here = spec.run_at_partition().is_some() && !(everywhere && self.is_spread());
+        if !runs_here && !is_message(spec) {
             return Some(Refusal::of("ERR Command not allowed inside a transaction"));
         }
         let size = connection.multi.as_ref().map_or(0, |multi| multi.size);
@@ -118,17 +127,73 @@ impl Worker {
         }
         let home = self.home(slot).inspect_err(|_| self.unwatch(connection))?;
         let watched = std::mem::take(&mut connection.watched);
-        let transaction = Transaction { commands: multi.commands, watched };
-        if home == self.number {
+        let (mut commands, mut messages, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, (spec, request)) in multi.commands.into_iter().enumerate() {
+            if is_message(spec) {
+                places.push(place);
+                messages.push(request);
+            } else {
+                commands.push((spec, request));
+            }
+        }
+        let transaction = Transaction { commands, watched };
+        if home == self.number && messages.is_empty() {
             let (shard, now) = (&mut self.shard, self.now);
             connection.answer(|reply| shard.transact(&transaction, now, reply));
+            return Ok(());
+        }
+        let parts = 1 + messages.len() * self.common.partitions();
+        // Other messages of this connection come after those of the transaction.
+        connection.barrier = !messages.is_empty();
+        let slot = connection.slots.wait(parts, Then::Executed(places));
+        let ticket = Ticket { token, connection: connection.id, slot, part: 0 };
+        let protocol = connection.reply.protocol;
+        if home == self.number {
+            for (part, reply) in self.execute(self.number, ticket, transaction, protocol, &messages)
+            {
+                let finished = connection.slots.done(slot, part, reply, protocol);
+                connection.barrier &= finished.is_none();
+            }
         } else {
-            let slot = connection.slots.wait(1, Then::Join);
-            let ticket = Ticket { token, connection: connection.id, slot, part: 0 };
-            let work = Work::Transaction(transaction);
-            self.ask(home, ticket, Task::Work(work, connection.reply.protocol));
+            self.ask(home, ticket, Task::Transaction(transaction, protocol, messages));
         }
         Ok(())
+    }
+
+    /// Runs a transaction of a connection of the thread `of`, and sends its messages if it has run. Returns the
+    /// parts of its reply that this thread knows; those of other threads are on their way to the connection.
+    pub(super) fn execute(
+        &mut self,
+        of: usize,
+        ticket: Ticket,
+        transaction: Transaction,
+        protocol: Protocol,
+        messages: &[Request],
+    ) -> Vec<(usize, Vec<u8>)> {
+        let reply = self.shard.work(&Work::Transaction(transaction), protocol, self.now);
+        let has_run = reply.starts_with(b"*") && !reply.starts_with(b"*-");
+        let (mut parts, mut part) = (vec![(0, reply)], 0);
+        for message in messages {
+            let (channel, text) = (message.args().at(1), message.args().at(2));
+            if has_run && let Some(group) = self.shard.group() {
+                group.publish(channel, text);
+            }
+            for thread in 0..self.common.partitions() {
+                part += 1;
+                if !has_run {
+                    parts.push((part, Vec::new()));
+                } else if thread == self.number {
+                    let count = self.publish_here(channel, text);
+                    parts.push((part, format!(":{count}\r\n").into_bytes()));
+                } else {
+                    let (channel, message) = (channel.to_vec(), text.to_vec());
+                    let task = Task::Publish { channel, message };
+                    let ticket = Ticket { part, ..ticket };
+                    self.outbox.push(thread, Message::Job { from: of, ticket, task });
+                }
+            }
+        }
+        parts
     }
 
     pub(super) fn watch(

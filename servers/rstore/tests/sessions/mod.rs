@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use rstore_server::{Client, Reply};
 
-use super::{Server, bulk, call, ok, refused};
+use super::{Server, bulk, call, ok, refused, strings};
 
 fn queued() -> Reply {
     Reply::Simple("QUEUED".into())
@@ -74,6 +75,70 @@ fn times_of_memcached_are_times_of_redis() {
     }
 }
 
+/// Every command in a transaction is queued, or refused so that the transaction is too, or one that Redis runs
+/// there at once: nothing else runs before `EXEC`.
+#[test]
+fn what_is_not_queued_ends_the_transaction() {
+    let at_once = ["discard", "exec", "multi", "quit", "reset", "watch"];
+    let dir = tempfile::tempdir().expect("a folder");
+    for partitions in ["1", "3"] {
+        let dir = dir.path().join(partitions);
+        let server = Server::start(&dir, &["--partitions", partitions]);
+        let mut client = server.client();
+        let Reply::Array(commands) = call(&mut client, "COMMAND") else { panic!("no commands") };
+        assert!(commands.len() > 100);
+        assert_eq!(call(&mut client, "SET kept 1"), ok());
+        for command in commands {
+            let Reply::Array(parts) = command else { panic!("{command:?}") };
+            let [Reply::Bulk(Some(name)), Reply::Integer(arity), ..] = &parts[..] else {
+                panic!("{parts:?}")
+            };
+            let name = String::from_utf8(name.clone()).expect("text");
+            if at_once.contains(&name.as_str()) {
+                continue;
+            }
+            let words = usize::try_from(arity.abs()).expect("a count");
+            let mut request = vec![name.as_str()];
+            request.resize(words, "0");
+            let mut client = server.client();
+            client.patience(Duration::from_secs(60)).expect("a limit");
+            assert_eq!(call(&mut client, "MULTI"), ok());
+            let reply = client.call(&request).expect("a reply");
+            let exec = "EXEC";
+            if reply == queued() {
+                assert!(matches!(call(&mut client, exec), Reply::Array(_) | Reply::Error(_)));
+                continue;
+            }
+            let error = "ERR Command not allowed inside a transaction";
+            assert_eq!(reply, Reply::Error(error.into()), "{request:?}");
+            refused(&mut client, exec, "EXECABORT");
+            refused(&mut client, exec, "ERR EXEC without MULTI");
+        }
+        assert_eq!(call(&mut client, "MULTI"), ok());
+        for line in ["FLUSHALL", "FLUSHDB", "SAVE", "SUBSCRIBE c", "AUTH x", "HELLO 3", "SHUTDOWN"]
+        {
+            refused(&mut client, line, "not allowed inside a transaction");
+        }
+        refused(&mut client, "WATCH a", "ERR WATCH inside MULTI is not allowed");
+        refused(&mut client, "MULTI", "ERR MULTI calls can not be nested");
+        assert_eq!(call(&mut client, "DISCARD"), ok());
+        assert_eq!(call(&mut client, "GET kept"), bulk("1"));
+        for sole in [&["KEYS *", "SCAN 0", "DBSIZE"][..], &["UNWATCH", "PING", "TIME", "SELECT 0"]]
+        {
+            for line in sole {
+                assert_eq!(call(&mut client, "MULTI"), ok());
+                let reply = call(&mut client, line);
+                let is_queued = partitions == "1" || sole.len() == 4;
+                assert_eq!(reply == queued(), is_queued, "{partitions}: {line}: {reply:?}");
+                assert_eq!(call(&mut client, "DISCARD"), ok());
+            }
+        }
+        assert_eq!(call(&mut client, "MULTI"), ok());
+        assert_eq!(call(&mut client, "RESET"), Reply::Simple("RESET".into()));
+        refused(&mut client, "EXEC", "ERR EXEC without MULTI");
+    }
+}
+
 #[test]
 fn a_refused_exec_ends_the_transaction() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -88,6 +153,72 @@ fn a_refused_exec_ends_the_transaction() {
     assert_eq!(call(&mut other, "SET a 2"), ok());
     assert_eq!(call(&mut client, "MULTI"), ok());
     assert_eq!(call(&mut client, "EXEC"), Reply::Array(Vec::new()));
+}
+
+/// Subscribes to a channel, and returns the connection.
+fn listener(server: &Server, request: &str) -> Client {
+    let mut listener = server.client();
+    listener.patience(Duration::from_secs(60)).expect("a limit");
+    let Reply::Array(joined) = call(&mut listener, request) else { panic!("not subscribed") };
+    assert_eq!(joined[2], Reply::Integer(1));
+    listener
+}
+
+#[test]
+fn messages_of_a_transaction_are_sent_when_it_runs() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for partitions in ["1", "3"] {
+        let dir = dir.path().join(partitions);
+        let server = Server::start(&dir, &["--partitions", partitions]);
+        let mut listeners: Vec<_> = (0..5).map(|_| listener(&server, "SUBSCRIBE c")).collect();
+        let (mut client, mut other) = (server.client(), server.client());
+        let mut heard = |texts: &[&str]| {
+            for listener in &mut listeners {
+                for text in texts {
+                    let message = listener.receive().expect("a message");
+                    assert_eq!(message, strings(&["message", "c", text]));
+                }
+            }
+        };
+        let five = || Reply::Integer(5);
+        for key in ["a", "b", "c", "d"] {
+            for line in ["MULTI", "PUBLISH c one", "HSET h{#} f 1", "HGETALL h{#}", "PUBLISH c two"]
+            {
+                client.send(&line.replace('#', key).split(' ').collect::<Vec<_>>()).expect("sent");
+            }
+            // What follows in the pipeline comes after the transaction's messages.
+            for line in ["GET none{#}", "PUBLISH none x", "EXEC", "PUBLISH c three"] {
+                client.send(&line.replace('#', key).split(' ').collect::<Vec<_>>()).expect("sent");
+            }
+            client.flush().expect("sent");
+            assert_eq!(client.receive().expect("a reply"), ok());
+            for _ in 0..6 {
+                assert_eq!(client.receive().expect("a reply"), queued());
+            }
+            let pair = strings(&["f", "1"]);
+            let (added, none) = (Reply::Integer(1), Reply::Integer(0));
+            let all = vec![five(), added, pair, five(), Reply::Bulk(None), none];
+            assert_eq!(client.receive().expect("a reply"), Reply::Array(all));
+            assert_eq!(client.receive().expect("a reply"), five());
+            heard(&["one", "two", "three"]);
+            assert_eq!(call(&mut client, &format!("DEL h{{{key}}}")), Reply::Integer(1));
+            // A transaction that does not run sends nothing.
+            for end in ["DISCARD", "EXEC", "RESET"] {
+                assert_eq!(call(&mut client, &format!("WATCH w{{{key}}}")), ok());
+                assert_eq!(call(&mut client, "MULTI"), ok());
+                assert_eq!(call(&mut client, "PUBLISH c never"), queued());
+                assert!(matches!(call(&mut other, &format!("INCR w{{{key}}}")), Reply::Integer(_)));
+                assert!(!matches!(call(&mut client, end), Reply::Array(_)));
+            }
+            assert_eq!(call(&mut client, "PUBLISH c end"), five());
+            heard(&["end"]);
+        }
+        // One without any keys.
+        assert_eq!(call(&mut client, "MULTI"), ok());
+        assert_eq!(call(&mut client, "PUBLISH c alone"), queued());
+        assert_eq!(call(&mut client, "EXEC"), Reply::Array(vec![five()]));
+        heard(&["alone"]);
+    }
 }
 
 #[test]
