@@ -1,5 +1,7 @@
 //! Combines the replies of several partitions, or of several threads, into one.
 
+use std::collections::BTreeSet;
+
 use crate::command::Gather;
 use crate::wire::{Protocol, Reply, Shape};
 
@@ -25,6 +27,15 @@ pub(super) fn combine(then: &Then, parts: &[Vec<u8>], protocol: Protocol) -> Vec
         Then::Text => reply.verbatim(&String::from_utf8_lossy(&parts.concat())),
         Then::Quiet => {}
         Then::Executed(places) => executed(places, parts, &mut reply),
+        Then::Names => {
+            let names = names(parts);
+            reply.array(names.len());
+            for name in names {
+                reply.bytes.extend_from_slice(name);
+            }
+        }
+        Then::CountNames => reply.count(names(parts).len()),
+        Then::Listeners(channels) => listeners(channels, parts, &mut reply),
         Then::Gather(Gather::Sum) | Then::Watch => {
             let sum: u64 = parts.iter().map(|part| count(part)).sum();
             reply.integer(sum.cast_signed());
@@ -67,6 +78,22 @@ pub(super) fn combine(then: &Then, parts: &[Vec<u8>], protocol: Protocol) -> Vec
         }
     }
     reply.bytes
+}
+
+/// Returns the names in some lists, each once.
+fn names(parts: &[Vec<u8>]) -> BTreeSet<&[u8]> {
+    parts.iter().flat_map(|part| row(part)).collect()
+}
+
+/// Writes channels, each with the sum of its numbers of listeners.
+fn listeners(channels: &[Vec<u8>], parts: &[Vec<u8>], reply: &mut Reply) {
+    let counts: Vec<_> = parts.iter().map(|part| row(part)).collect();
+    reply.array(channels.len() * 2);
+    for (at, channel) in channels.iter().enumerate() {
+        reply.bulk(channel);
+        let counts = counts.iter().filter_map(|counts| counts.get(at));
+        reply.integer(counts.map(|number| count(number)).sum::<u64>().cast_signed());
+    }
 }
 
 /// Writes the first rows of keys and values of all parts, in the order of the keys.

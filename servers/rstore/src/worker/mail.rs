@@ -38,8 +38,8 @@ pub(crate) enum Task {
     Transaction(Transaction, Protocol, Vec<Request>),
     /// A message of a channel; the reply is the number of its listeners.
     Publish { channel: Vec<u8>, message: Vec<u8> },
-    /// Lists the channels with listeners, or counts the listeners to patterns.
-    Channels(Option<Vec<u8>>),
+    /// Tells what listeners there are.
+    Listeners(Listeners),
     /// Waits until committed writes survive a power failure.
     Sync,
     /// Backs up into a folder.
@@ -48,6 +48,17 @@ pub(crate) enum Task {
     Kill(u64),
     /// Lists the connections.
     Clients,
+}
+
+/// A question about listeners.
+#[derive(Clone, Debug)]
+pub(crate) enum Listeners {
+    /// The channels that have some and match a pattern.
+    Channels(Vec<u8>),
+    /// The patterns that have some.
+    Patterns,
+    /// The number of those of each of these channels.
+    Count(Vec<Vec<u8>>),
 }
 
 /// A message to another thread.

@@ -7,18 +7,18 @@ use crate::keyspace::glob;
 use crate::wire::{Args, Reply, Shape};
 
 use super::connection::{Connection, MESSAGES};
-use super::mail::{Task, Ticket};
+use super::mail::{Listeners, Task, Ticket};
 use super::run::Worker;
 use super::session::unknown_subcommand;
 use super::slots::Then;
 
-type Listeners = BTreeMap<Vec<u8>, BTreeSet<usize>>;
+type Names = BTreeMap<Vec<u8>, BTreeSet<usize>>;
 
 /// The listeners among the connections of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
-    names: Listeners,
-    patterns: Listeners,
+    names: Names,
+    patterns: Names,
     /// Messages for connections, delivered at the end of the turn.
     deliveries: Vec<(usize, Delivery)>,
 }
@@ -31,7 +31,7 @@ struct Delivery {
 }
 
 impl Channels {
-    fn of(&mut self, is_pattern: bool) -> &mut Listeners {
+    fn of(&mut self, is_pattern: bool) -> &mut Names {
         if is_pattern { &mut self.patterns } else { &mut self.names }
     }
 
@@ -91,6 +91,25 @@ impl Channels {
             }
         }
         self.deliveries.len() - before
+    }
+
+    /// Answers a question about the listeners of this thread by an array.
+    pub(super) fn tell(&self, question: &Listeners) -> Vec<u8> {
+        let mut reply = Reply::default();
+        match question {
+            Listeners::Channels(pattern) => {
+                let names = self.names.keys().filter(|name| glob::matches(pattern, name));
+                reply.bulks(&names.collect::<Vec<_>>());
+            }
+            Listeners::Patterns => reply.bulks(&self.patterns.keys().collect::<Vec<_>>()),
+            Listeners::Count(channels) => {
+                reply.array(channels.len());
+                for channel in channels {
+                    reply.count(self.names.get(channel).map_or(0, BTreeSet::len));
+                }
+            }
+        }
+        reply.bytes
     }
 }
 
@@ -192,55 +211,34 @@ impl Worker {
     }
 
     /// `PUBSUB CHANNELS [pattern]
-    ///  NUMPAT`, of all threads; `NUMSUB` if this is the only thread.
+    ///  NUMPAT
+    ///  NUMSUB [channel ...]`, of all threads.
     pub(super) fn pubsub(
         &mut self,
         connection: &mut Connection,
         token: usize,
         args: Args<'_>,
     ) -> Result<(), Refusal> {
-        let (pattern, gather) = match args.at(1).to_ascii_uppercase().as_slice() {
-            b"CHANNELS" => (Some(args.get(2).unwrap_or(b"*").to_vec()), Gather::Concat),
-            b"NUMPAT" => (None, Gather::Sum),
-            b"NUMSUB" if self.common.partitions() == 1 => {
-                let channels = &self.channels.names;
-                let count = |name: &[u8]| channels.get(name).map_or(0, BTreeSet::len);
-                connection.answer(|reply| {
-                    reply.array((args.len() - 2) * 2);
-                    for name in args.from(2).iter() {
-                        reply.bulk(name);
-                        reply.count(count(name));
-                    }
-                });
-                return Ok(());
+        let (question, then) = match args.at(1).to_ascii_uppercase().as_slice() {
+            b"CHANNELS" => (Listeners::Channels(args.get(2).unwrap_or(b"*").to_vec()), Then::Names),
+            b"NUMPAT" => (Listeners::Patterns, Then::CountNames),
+            b"NUMSUB" => {
+                let names: Vec<_> = args.from(2).iter().map(<[u8]>::to_vec).collect();
+                (Listeners::Count(names.clone()), Then::Listeners(names))
             }
             _ => return Err(unknown_subcommand(args)),
         };
         let count = self.common.partitions();
-        let slot = connection.slots.wait(count, Then::Gather(gather));
+        let slot = connection.slots.wait(count, then);
         for part in 0..count {
             let ticket = Ticket { token, connection: connection.id, slot, part };
             if part == self.number {
-                let reply = self.channels_here(pattern.as_deref());
+                let reply = self.channels.tell(&question);
                 connection.slots.done(slot, part, reply, connection.reply.protocol);
             } else {
-                self.ask(part, ticket, Task::Channels(pattern.clone()));
+                self.ask(part, ticket, Task::Listeners(question.clone()));
             }
         }
         Ok(())
-    }
-
-    /// Returns the channels with listeners here, or the number of patterns.
-    pub(super) fn channels_here(&self, pattern: Option<&[u8]>) -> Vec<u8> {
-        let mut reply = Reply::default();
-        match pattern {
-            Some(pattern) => {
-                let names = self.channels.names.keys();
-                let names: Vec<_> = names.filter(|name| glob::matches(pattern, name)).collect();
-                reply.bulks(&names);
-            }
-            None => reply.count(self.channels.patterns.len()),
-        }
-        reply.bytes
     }
 }

@@ -414,7 +414,7 @@ impl Worker {
             Task::Publish { channel, message } => {
                 format!(":{}\r\n", self.publish_here(&channel, &message)).into_bytes()
             }
-            Task::Channels(pattern) => self.channels_here(pattern.as_deref()),
+            Task::Listeners(question) => self.channels.tell(&question),
             Task::Kill(id) => format!(":{}\r\n", u8::from(self.kill_connection(id))).into_bytes(),
             Task::Clients => self.describe_connections().into_bytes(),
             Task::Work(..) | Task::Transaction(..) | Task::Backup(_) => Vec::new(),

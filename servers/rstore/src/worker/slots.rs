@@ -27,6 +27,12 @@ pub(super) enum Then {
     Executed(Vec<usize>),
     /// Keeps the versions of keys that are watched now.
     Watch,
+    /// Joins lists of names that may be in several of them.
+    Names,
+    /// Counts the names in such lists.
+    CountNames,
+    /// Adds the numbers of the listeners of these channels.
+    Listeners(Vec<Vec<u8>>),
     /// Joins lines of text.
     Text,
     /// Replies that all have saved.

@@ -1,5 +1,6 @@
 //! What a connection may do, and what belongs to the connection alone: permissions, transactions, channels, cursors.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -219,6 +220,32 @@ fn messages_of_a_transaction_are_sent_when_it_runs() {
         assert_eq!(call(&mut client, "EXEC"), Reply::Array(vec![five()]));
         heard(&["alone"]);
     }
+}
+
+#[test]
+fn channels_are_listed_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(dir.path(), &["--partitions", "3"]);
+    let mut listeners = Vec::new();
+    for _ in 0..6 {
+        listeners.push(listener(&server, "SUBSCRIBE news"));
+        listeners.push(listener(&server, "PSUBSCRIBE n*"));
+    }
+    listeners.push(listener(&server, "SUBSCRIBE other"));
+    listeners.push(listener(&server, "PSUBSCRIBE o*"));
+    let mut client = server.client();
+    let Reply::Array(channels) = call(&mut client, "PUBSUB CHANNELS") else {
+        panic!("no channels")
+    };
+    assert_eq!(channels.len(), 2, "{channels:?}");
+    let channels: BTreeSet<_> = channels.iter().map(|name| format!("{name:?}")).collect();
+    assert_eq!(channels, [bulk("news"), bulk("other")].map(|name| format!("{name:?}")).into());
+    assert_eq!(call(&mut client, "PUBSUB CHANNELS n*"), strings(&["news"]));
+    assert_eq!(call(&mut client, "PUBSUB CHANNELS x*"), strings(&[]));
+    assert_eq!(call(&mut client, "PUBSUB NUMPAT"), Reply::Integer(2));
+    let counts = vec![bulk("news"), Reply::Integer(6), bulk("none"), Reply::Integer(0)];
+    assert_eq!(call(&mut client, "PUBSUB NUMSUB news none"), Reply::Array(counts));
+    assert_eq!(call(&mut client, "PUBSUB NUMSUB"), Reply::Array(Vec::new()));
 }
 
 #[test]
