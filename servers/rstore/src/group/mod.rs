@@ -60,6 +60,11 @@ impl Gate {
     fn is_open(self, now: Self) -> bool {
         self.index <= now.index && self.read <= now.read
     }
+
+    /// Returns the gate that is open when both are.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { index: self.index.max(other.index), read: self.read.max(other.read) }
+    }
 }
 
 /// The result of a round.

@@ -13,6 +13,9 @@ pub(super) struct Gates {
     closed: VecDeque<(Gate, u64)>,
     /// The end of the bytes that wait at no gate, if any wait.
     free: u64,
+    /// The gate of replies of this turn and earlier ones that are not among the bytes yet, since they are behind one
+    /// that is not complete.
+    behind: Option<Gate>,
 }
 
 impl Gates {
@@ -26,19 +29,32 @@ impl Gates {
         self.passed += bytes as u64;
     }
 
-    /// Makes the bytes without a gate, of `len` bytes of replies, wait at this gate. Returns `true` if no
-    /// other bytes wait.
-    pub(super) fn close(&mut self, gate: Gate, len: usize, sent: usize) -> bool {
+    /// Makes the bytes without a gate, of `len` bytes of replies, wait at the gate of this turn, and at that of
+    /// earlier turns if they were behind an incomplete reply. If `more` replies still are, they wait too. Returns
+    /// `true` if nothing waited before.
+    pub(super) fn close(
+        &mut self,
+        gate: Option<Gate>,
+        len: usize,
+        sent: usize,
+        more: bool,
+    ) -> bool {
+        let gate = match (gate, self.behind) {
+            (Some(one), Some(other)) => one.and(other),
+            (Some(gate), None) | (None, Some(gate)) => gate,
+            (None, None) => return false,
+        };
+        let first = self.is_empty();
+        self.behind = more.then_some(gate);
         let end = self.passed + len as u64;
-        let first = self.closed.is_empty();
-        if first {
+        if self.closed.is_empty() {
             self.free = self.passed + sent as u64;
         }
         let last = self.closed.back().map_or(self.free, |&(_, end)| end);
         if last < end {
             self.closed.push_back((gate, end));
         }
-        first && last < end
+        first && !self.is_empty()
     }
 
     /// Opens the gates that a round allows.
@@ -48,10 +64,11 @@ impl Gates {
         {
             self.free = end;
         }
+        self.behind = self.behind.filter(|gate| !round.opens(*gate));
     }
 
-    /// Returns `true` if no bytes wait.
+    /// Returns `true` if nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.closed.is_empty()
+        self.closed.is_empty() && self.behind.is_none()
     }
 }

@@ -505,9 +505,8 @@ impl Worker {
             }
             let was_held = connection.is_held();
             connection.slots.release(&mut connection.reply.bytes);
-            if let Some(gate) = gate
-                && connection.gates.close(gate, connection.reply.bytes.len(), connection.sent)
-            {
+            let (len, more) = (connection.reply.bytes.len(), !connection.slots.is_empty());
+            if connection.gates.close(gate, len, connection.sent, more) {
                 self.gated.push(token);
             }
             sent += if connection.broken { 0 } else { connection.send() };

@@ -53,9 +53,13 @@ impl Group<'_> {
     }
 
     fn kill(&self, node: u64) {
+        self.signal(node, "-9");
+    }
+
+    fn signal(&self, node: u64, signal: &str) {
         let pid = std::fs::read_to_string(self.0.join(format!("node-{node}/pid"))).expect("a pid");
-        let killed = Command::new("kill").args(["-9", pid.trim()]).status().expect("kill");
-        assert!(killed.success());
+        let sent = Command::new("kill").args([signal, pid.trim()]).status().expect("kill");
+        assert!(sent.success());
     }
 }
 
@@ -258,6 +262,33 @@ fn publish_everywhere(group: &Group<'_>) {
     }
 }
 
+/// A write that no other node has is not acknowledged, also if its reply waits for other threads of the node, or
+/// behind one that does.
+fn write_without_a_majority(group: &Group<'_>) {
+    let address = group.status().remove(0).1;
+    for lines in [&["PUBLISH c x", "SET KEY x"][..], &["MULTI", "PUBLISH c x", "SET KEY x", "EXEC"]]
+    {
+        spread(group);
+        let mut client = Client::connect(address.as_str()).expect("it listens");
+        client.patience(Duration::from_secs(60)).expect("a limit");
+        let is_here = |key: &String| !matches!(client.call(&["GET", key]), Ok(Reply::Error(text)) if text.contains("MOVED"));
+        let key = (0..1000).map(|number| format!("k{number}")).find(is_here).expect("a key");
+        for node in [2, 3] {
+            group.signal(node, "-STOP");
+        }
+        for line in lines {
+            let line = line.replace("KEY", &key);
+            client.send(&line.split(' ').collect::<Vec<_>>()).expect("sent");
+        }
+        client.flush().expect("sent");
+        let replies: Vec<_> = lines.iter().map(|_| client.receive()).collect();
+        for node in [2, 3] {
+            group.signal(node, "-CONT");
+        }
+        assert!(matches!(replies.last(), Some(Err(_) | Ok(Reply::Error(_)))), "{replies:?}");
+    }
+}
+
 #[test]
 fn leaders_of_partitions_are_spread_over_the_nodes() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
@@ -265,6 +296,8 @@ fn leaders_of_partitions_are_spread_over_the_nodes() {
     group.done(&["create", "--durability", "process", "--partitions", "3"]);
     let ranges = spread(&group);
     publish_everywhere(&group);
+    write_without_a_majority(&group);
+    assert_eq!(spread(&group), ranges);
     let bounds: Vec<(i64, i64)> = ranges.iter().map(|(first, last, _)| (*first, *last)).collect();
     assert_eq!(bounds, [(0, 5461), (5462, 10922), (10923, 16383)]);
     let mut client = Follower::of(&group);
