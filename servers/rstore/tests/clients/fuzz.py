@@ -76,13 +76,16 @@ class Redis:
     """Random commands of Redis's clients."""
 
     KEYS = [f"k{n}" for n in range(6)]
-    UNORDERED = {"SMEMBERS", "SINTER", "SUNION", "SDIFF", "HKEYS", "HVALS", "KEYS", "HSCAN", "SSCAN"}
+    UNORDERED = {"SMEMBERS", "SINTER", "SUNION", "SDIFF", "HKEYS", "HVALS", "KEYS", "SPOP"}
+    CHANNELS = ["c1", "c2", "other"]
 
     def __init__(self, rng, parted):
         self.rng = rng
         # Inside MULTI some commands are refused here that Redis takes.
-        self.alone = {"FLUSHALL", "KEYS", "DBSIZE"} if parted else {"FLUSHALL"}
+        self.alone = {"FLUSHALL", "PUBSUB"}
+        self.parted = parted
         if parted:
+            self.alone |= {"KEYS", "DBSIZE"}
             self.KEYS = ["{slot}" + key for key in self.KEYS]
 
     def one(self, *choices):
@@ -185,10 +188,21 @@ class Redis:
             lambda: ["LINDEX", k(), n()], lambda: ["LSET", k(), n(), v()], lambda: ["LTRIM", k(), n(), n()],
             lambda: ["LREM", k(), n(), v()], lambda: ["LINSERT", k(), o("BEFORE", "AFTER", "x"), v(), v()],
             lambda: ["RPOPLPUSH", k(), k()], lambda: ["LMOVE", k(), k(), o("LEFT", "RIGHT", "UP"), o("LEFT", "RIGHT")],
-            lambda: ["PING"], lambda: ["PING", v()], lambda: ["ECHO", v()], lambda: ["SELECT", o(0, "x")],
+            # More than there are, none, or some of which only the number is compared.
+            lambda: ["SRANDMEMBER", k()] + o([], [o(10, 0, 1, 2, -1, -3, "x", "-9223372036854775808")], [1, 2]),
+            lambda: ["HRANDFIELD", k()] + o([], [o(10, 0, 1, 2, -1, -3, "x", "-9223372036854775808")], [1, 2]),
+            lambda: ["HRANDFIELD", k(), o(10, 0, 2, -3, "x", "-9223372036854775808", "9223372036854775807"), self.case("WITHVALUES")],
+            lambda: ["SPOP", k()] + o([10], [0], [-1], ["x"], ["-9223372036854775808"], [10, 1]),
+            lambda: ["SCAN", o(0, 0, "x"), "COUNT", o(100, 100, 0)] + o([], ["MATCH", "*k[0-2]"], ["TYPE", o("hash", "string")])
+            if not self.parted else ["PING"],
+            lambda: ["PING"], lambda: ["PING", v()], lambda: ["ECHO", v()], lambda: ["SELECT", o(0, "x", -1, 99)],
+            lambda: ["PUBLISH", o(*self.CHANNELS), v()], lambda: ["PUBLISH", o(*self.CHANNELS), v()], lambda: ["PUBLISH", "c1"],
+            lambda: ["PUBSUB"] + o(["CHANNELS"], ["CHANNELS", "c*"], ["NUMPAT"], ["NUMSUB"], ["NUMSUB", "c1", "none", "c1"]),
+            lambda: [o("EXEC", "DISCARD", "MULTI", "RESET"), "x"], lambda: ["WATCH"],
+            lambda: [o("SAVE", "RESET")] if self.rng.random() < 0.1 else ["MULTI"],
             lambda: ["GET"], lambda: ["GET", k(), k()], lambda: ["NOSUCH", k(), v()], lambda: ["SET", k()],
             lambda: ["MULTI"], lambda: ["EXEC"], lambda: ["DISCARD"], lambda: ["WATCH"] + many(k), lambda: ["UNWATCH"],
-            lambda: ["EXEC"], lambda: ["FLUSHALL"] if self.rng.random() < 0.1 else ["DBSIZE"],
+            lambda: ["EXEC"], lambda: ["FLUSHALL"] + o([], [], ["ASYNC"], ["sync"], ["x"], ["SYNC", "x"]) if self.rng.random() < 0.1 else ["DBSIZE"],
         ]
         return self.rng.choice(table)()
 
@@ -215,13 +229,29 @@ class Redis:
         """What may differ without being wrong is made the same."""
         name = str(words[0]).upper()
         if isinstance(reply, list):
-            if name in ("HSCAN", "SSCAN"):
+            if name in ("HSCAN", "SSCAN", "SCAN"):
                 return [reply[0], sorted(reply[1])] if len(reply) == 2 else reply
+            if name in ("SRANDMEMBER", "HRANDFIELD"):
+                return self.chosen(words, reply)
             if name in self.UNORDERED:
                 return sorted(reply, key=repr)
             if name == "HGETALL":
                 return sorted(zip(reply[::2], reply[1::2]))
+            if name == "HELLO":
+                return reply[:7] + reply[8:]  # without the number of the connection
+            if name == "PUBSUB" and words[1] == "CHANNELS":
+                return sorted(reply)
+        if name in ("SRANDMEMBER", "HRANDFIELD") and len(words) == 2 and isinstance(reply, bytes):
+            return "one of them"
         return reply
+
+    def chosen(self, words, reply):
+        """What is the same whichever members were chosen: all of them, or their number."""
+        if len(words) == 4 and not (reply and isinstance(reply[0], list)):
+            reply = list(zip(reply[::2], reply[1::2]))
+        if int(words[2]) < 10:
+            return [isinstance(item, bytes) or len(item) for item in reply]
+        return sorted(reply, key=repr)
 
 
 # How far the clocks of two answers may lie apart, in the unit of the command's reply.
@@ -235,6 +265,11 @@ def aligned(make, words, one, two):
     if apart and isinstance(one, int) and isinstance(two, int) and min(one, two) >= 0 and abs(one - two) <= apart:
         one = two
     return one, two
+
+
+def ends(words):
+    """The command ends a transaction, also if it is refused."""
+    return words[0] == "EXEC" or words in (["DISCARD"], ["RESET"])
 
 
 def executed(make, queue, one, two):
@@ -263,15 +298,28 @@ def redis(ours, theirs, args):
     make = Redis(rng, args.parted)
     us, them = Wire(ours), Wire(theirs)
     others = Wire(ours), Wire(theirs)
+    listeners = Wire(ours), Wire(theirs)
 
     def ask(wires, words):
         for wire in wires:
             wire.send(encode(words))
         return [wire.reply() for wire in wires]
 
+    def heard():
+        """The messages that each listener got since the last time."""
+        ask(others, ["PUBLISH", "c2", "that is all"])
+        messages = [[], []]
+        for wire, all in zip(listeners, messages):
+            while not all or all[-1][-1] != b"that is all" or all[-1][0] != b"pmessage":
+                all.append(wire.reply())
+        return messages
+
     ask((us, them), ["FLUSHALL"])
-    if args.resp3:
-        ask((us, them), ["HELLO", "3"])
+    greeting = [["HELLO", "3"]] if args.resp3 else []
+    for words in greeting:
+        ask((us, them), words)
+    for words in (["SUBSCRIBE", "c1"], ["PSUBSCRIBE", "c*"]):
+        ask(listeners, words)
     history, queue, count, found = [], None, 0, set()
     # The commands that the servers said they queued.
     queued = []
@@ -294,11 +342,13 @@ def redis(ours, theirs, args):
             words = make.command()
             if queue is not None and not make.queued(words):
                 continue
-            if words[0] == "MULTI" and queue is None:
+            if words == ["MULTI"] and queue is None:
                 queue = []
-            elif words[0] in ("EXEC", "DISCARD"):
+            elif ends(words):
                 queue = None
             batch.append(words)
+            if words == ["RESET"]:
+                batch += greeting
         data = b"".join(map(encode, batch))
         for wire in (us, them):
             wire.send(data)
@@ -310,7 +360,7 @@ def redis(ours, theirs, args):
                 one, two = executed(make, queued, one, two)
             elif one != two:
                 one, two = aligned(make, words, one, two)
-            if words[0] in ("EXEC", "DISCARD"):
+            if ends(words):
                 queued = []
             elif one == two == b"QUEUED":
                 queued.append(words)
@@ -326,6 +376,14 @@ def redis(ours, theirs, args):
                 related = [past for past in history[-2000:] if not keys or set(past) & set(keys) or past[0] in ("MULTI", "EXEC", "DISCARD", "FLUSHALL", "WATCH")]
                 print(f"seed {args.seed}, command {count}: {words}\n  ours:   {one!r}\n  theirs: {two!r}\nbefore it:")
                 for past in related[-8 if args.differences > 1 else -25:]:
+                    print("  ", repr(past)[:150])
+        if {"PUBLISH", "EXEC"} & {words[0] for words in batch}:
+            one, two = heard()
+            if one != two and not differs:
+                differs = True
+                found.add("messages")
+                print(f"seed {args.seed}, command {count}: messages\n  ours:   {one!r}\n  theirs: {two!r}\nafter:")
+                for past in history[-25:]:
                     print("  ", repr(past)[:150])
         if differs:
             # What follows from a difference is none: begin anew.
