@@ -194,7 +194,7 @@ pub(crate) fn lrange(call: &mut Call<'_, '_>) -> Outcome {
 fn position(head: &Head, index: i64) -> Option<i64> {
     let length = head.length.cast_signed();
     let at = if index < 0 { index.checked_add(length)? } else { index };
-    (0..length).contains(&at).then_some(head.first + at)
+    (0..length).contains(&at).then(|| head.first + at)
 }
 
 /// `LINDEX key index`
@@ -340,6 +340,12 @@ mod tests {
             ("LRANGE l 0 -1", "*5|$1|x|$1|y|$1|a|$1|b|$1|c"),
             ("LINDEX l -1", "$1|c"),
             ("LINDEX l 5", "$-1"),
+            ("RPUSH later a b", ":2"),
+            ("LPOP later", "$1|a"),
+            ("LINDEX later 9223372036854775807", "$-1"),
+            ("LINDEX later -9223372036854775808", "$-1"),
+            ("LSET later 9223372036854775807 x", "-ERR index out of range"),
+            ("DEL later", ":1"),
             ("LSET l 1 Y", "+OK"),
             ("LSET l 9 Y", "-ERR index out of range"),
             ("LINSERT l BEFORE a z", ":6"),
