@@ -155,7 +155,8 @@ pub(crate) fn getex(call: &mut Call<'_, '_>) -> Outcome {
             Some(expiry) => expiry.time(time, call.now(), call.name)?,
             None => NEVER,
         };
-        if expires != found.expires {
+        // The same time again is a change for those who watch the key, as in Redis.
+        if expiry.is_some() || expires != found.expires {
             call.put_record(key, found.record.clone(), expires)?;
         }
     }

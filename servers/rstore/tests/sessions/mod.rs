@@ -156,6 +156,30 @@ fn a_refused_exec_ends_the_transaction() {
     assert_eq!(call(&mut client, "EXEC"), Reply::Array(Vec::new()));
 }
 
+#[test]
+fn a_time_set_again_is_a_change_for_those_who_watch() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(dir.path(), &[]);
+    let (mut client, mut other) = (server.client(), server.client());
+    assert_eq!(call(&mut client, "SET a 1 PXAT 9000000000000"), ok());
+    for (line, changes) in [
+        ("GETEX a PXAT 9000000000000", true),
+        ("GETEX a EXAT 9000000000", true),
+        ("PEXPIREAT a 9000000000000", true),
+        ("SET a 1 KEEPTTL", true),
+        ("GETEX a", false),
+        ("GETEX a PERSIST", true),
+        ("GETEX a PERSIST", false),
+        ("PERSIST a", false),
+    ] {
+        assert_eq!(call(&mut client, "WATCH a"), ok());
+        call(&mut other, line);
+        assert_eq!(call(&mut client, "MULTI"), ok());
+        let reply = call(&mut client, "EXEC");
+        assert_eq!(reply == Reply::Bulk(None), changes, "{line}");
+    }
+}
+
 /// Subscribes to a channel, and returns the connection.
 fn listener(server: &Server, request: &str) -> Client {
     let mut listener = server.client();
