@@ -61,7 +61,7 @@ mod store;
 pub use any::paged;
 pub use any::{AnyIndex, Kind, UnknownKind};
 pub use backup::{Backup, BackupError, BackupReport};
-pub use batch::{Batched, Exchange, WriteBatch};
+pub use batch::{BATCH_LOG, Batched, Exchange, WriteBatch};
 #[cfg(feature = "paged")]
 pub use pmindex_btree::{Paged, PagedOptions};
 #[cfg(feature = "cceh")]

@@ -112,25 +112,40 @@ pub(super) fn to_record<K: Key, V: Value>(
 }
 
 /// Returns the changes in a record.
-pub(super) fn from_record<K: Key, V: Value>(
-    mut record: &[u8],
-) -> Result<Vec<(K, Option<V>)>, PmError> {
-    let mut changes = Vec::new();
-    while !record.is_empty() {
-        let change = next(&mut record);
-        changes.push(change.ok_or(PmError::Corrupt { what: "the log of a batch", offset: 0 })?);
-    }
-    Ok(changes)
+pub(super) fn from_record<K: Key, V: Value>(record: &[u8]) -> Result<Vec<(K, Option<V>)>, PmError> {
+    let corrupt = || PmError::Corrupt { what: "the log of a batch", offset: 0 };
+    let decode = |(key, value): (&[u8], Option<&[u8]>)| {
+        let value = value.map(|value| decoded(value).ok_or_else(corrupt)).transpose()?;
+        Ok((decoded(key).ok_or_else(corrupt)?, value))
+    };
+    parts(record).ok_or_else(corrupt)?.into_iter().map(decode).collect()
 }
 
-fn next<K: Key, V: Value>(record: &mut &[u8]) -> Option<(K, Option<V>)> {
+/// Returns `true` if this is the record of a batch, of any types.
+pub(super) fn is_record(record: &[u8]) -> bool {
+    parts(record).is_some()
+}
+
+/// The encodings of a key and of its new value.
+type Part<'r> = (&'r [u8], Option<&'r [u8]>);
+
+/// Returns the parts of a record; `None` if it is not the record of a batch, which has one change at least.
+fn parts(mut record: &[u8]) -> Option<Vec<Part<'_>>> {
+    let mut parts = Vec::new();
+    while !record.is_empty() {
+        parts.push(next(&mut record)?);
+    }
+    (!parts.is_empty()).then_some(parts)
+}
+
+fn next<'r>(record: &mut &'r [u8]) -> Option<Part<'r>> {
     let mut take = |len: usize| record.split_off(..len);
     let len = |bytes: &[u8]| Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize);
     let (value_len, key_len) = (len(take(4)?)?, len(take(4)?)?);
-    let key = decoded(take(key_len)?)?;
+    let key = take(key_len)?;
     let value = match value_len.checked_sub(1) {
         None => None,
-        Some(len) => Some(decoded(take(len)?)?),
+        Some(len) => Some(take(len)?),
     };
     Some((key, value))
 }

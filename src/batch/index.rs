@@ -113,13 +113,15 @@ impl<K, V, I: fmt::Debug, M: Medium> fmt::Debug for Batched<K, V, I, M> {
 
 impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
     /// Wraps the index that is called `name` in the pool, and finishes the batches that a crash
-    /// interrupted. Creates the log if it does not exist; the name may have up to 58 bytes.
+    /// interrupted. Creates the log if it does not exist; the name may have up to 58 bytes, and does not end in
+    /// [`BATCH_LOG`](crate::BATCH_LOG).
     ///
     /// In a pool that is open for reading only it serves reads, which also see the changes of interrupted
     /// batches; every write fails with [`PmError::ReadOnly`](pmindex_core::PmError).
     ///
     /// # Errors
-    /// The errors of the pool: full, corrupt. A batch that cannot be finished is no error here; see above.
+    /// [`IndexError::ReservedName`] if the name, or that of an index which is no log, is in the way; the errors of
+    /// the pool: full, corrupt. A batch that cannot be finished is no error here; see above.
     pub fn new(pool: &Arc<Pool<M>>, name: &str, index: I) -> Result<Self, IndexError> {
         let log = Log::open(pool, name)?;
         let mut unfinished = Vec::new();
@@ -147,16 +149,26 @@ impl<K: Key, V: Value, I: Index<K, V>, M: Medium> Batched<K, V, I, M> {
     /// writer must wrap it.
     ///
     /// # Errors
-    /// The errors of the pool.
-    pub fn has_log(pool: &Pool<M>, name: &str) -> Result<bool, IndexError> {
+    /// [`IndexError::ReservedName`] if the name is that of a log; the errors of the pool.
+    pub fn has_log(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
         Log::exists(pool, name)
     }
 
-    /// Removes the log of a removed index, with the batches that a crash interrupted; returns `true` if it
-    /// existed.
+    /// Returns the number of batches of the index that is called `name` which a crash interrupted. Any types of
+    /// keys and values may ask. The index is not wrapped now.
     ///
     /// # Errors
-    /// Those of [`AnyIndex::destroy`](crate::AnyIndex::destroy).
+    /// Those of [`has_log`](Self::has_log).
+    pub fn interrupted(pool: &Arc<Pool<M>>, name: &str) -> Result<u64, IndexError> {
+        Log::len(pool, name)
+    }
+
+    /// Removes the log of a removed index, with the batches that a crash interrupted; returns `true` if it
+    /// existed. Removes nothing that is no such log.
+    ///
+    /// # Errors
+    /// [`IndexError::ReservedName`] if the name is that of a log, or an index of the log's types has other records;
+    /// those of [`AnyIndex::destroy`](crate::AnyIndex::destroy).
     pub fn destroy_log(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
         Log::destroy(pool, name)
     }

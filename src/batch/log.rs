@@ -6,29 +6,64 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use std::ops::Bound;
+
 use pmindex_core::{Medium, Pool};
 use pmindex_index::{Index, IndexError};
 
+use super::changes;
 use crate::any::{AnyIndex, Kind};
 
-/// The suffix that an index's name gets for the name of its log.
-const SUFFIX: &str = ".batch";
+/// The ending of the names of logs of batches: that of the index `NAME` is `NAME.batch`. Give no index of your own
+/// such a name: [`Batched`](super::Batched) would take it for a log.
+pub const BATCH_LOG: &str = ".batch";
+
+/// An index with the types of a log.
+type Records = AnyIndex<u64, Vec<u8>>;
+
+fn reserved(name: &str) -> IndexError {
+    IndexError::ReservedName { name: name.into(), ending: BATCH_LOG }
+}
+
+/// Returns the name of the log of the index `name`.
+fn name_of(name: &str) -> Result<String, IndexError> {
+    if name.ends_with(BATCH_LOG) {
+        return Err(reserved(name)); // the log of a log
+    }
+    Ok(format!("{name}{BATCH_LOG}"))
+}
+
+/// Returns `true` if the error says that an index has not the types of a log, so that it is none.
+fn is_of_type(error: &IndexError) -> bool {
+    matches!(error, IndexError::WrongType { .. } | IndexError::WrongLayout { .. })
+}
+
+/// Opens the log of the index `name`, if it has one. An index of the log's name and other types is none.
+fn find<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<Option<Records>, IndexError> {
+    match AnyIndex::open(pool, &name_of(name)?) {
+        Ok(index) => Ok(Some(index)),
+        Err(IndexError::NoSuchIndex { .. }) => Ok(None),
+        Err(error) if is_of_type(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
 
 pub(super) struct Log {
     /// `None` in a pool that is open for reading only and has no log.
-    index: Option<AnyIndex<u64, Vec<u8>>>,
+    index: Option<Records>,
     next: AtomicU64,
 }
 
 impl Log {
     /// Opens the log of the index `name`; creates it if it does not exist.
     pub(super) fn open<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let name = format!("{name}{SUFFIX}");
+        let name = name_of(name)?;
         let index = match AnyIndex::open(pool, &name) {
             Err(IndexError::NoSuchIndex { .. }) if pool.is_read_only() => None,
             Err(IndexError::NoSuchIndex { .. }) => {
                 Some(AnyIndex::create(pool, &name, Kind::ALL[0])?)
             }
+            Err(error) if is_of_type(&error) => return Err(reserved(&name)),
             opened => Some(opened?),
         };
         let last = index.as_ref().map(Index::last_key_value).transpose()?.flatten();
@@ -37,16 +72,29 @@ impl Log {
     }
 
     /// Returns `true` if the index `name` has a log.
-    pub(super) fn exists<M: Medium>(pool: &Pool<M>, name: &str) -> Result<bool, IndexError> {
-        Ok(pool.find_index(&format!("{name}{SUFFIX}"))?.is_some())
+    pub(super) fn exists<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
+        Ok(find(pool, name)?.is_some())
     }
 
-    /// Removes the log of the index `name`; returns `true` if it existed.
+    /// Returns the number of records in the log of the index `name`.
+    pub(super) fn len<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<u64, IndexError> {
+        find(pool, name)?.map_or(Ok(0), |index| index.len())
+    }
+
+    /// Removes the log of the index `name`; returns `true` if it existed. Removes nothing that is no log.
     pub(super) fn destroy<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
-        AnyIndex::<u64, Vec<u8>>::destroy(pool, &format!("{name}{SUFFIX}"))
+        let Some(index) = find(pool, name)? else { return Ok(false) };
+        let name = name_of(name)?;
+        for record in index.range_bounds(Bound::Unbounded, Bound::Unbounded) {
+            if !changes::is_record(&record?.1) {
+                return Err(reserved(&name));
+            }
+        }
+        drop(index);
+        Records::destroy(pool, &name)
     }
 
-    fn index(&self) -> Result<&AnyIndex<u64, Vec<u8>>, IndexError> {
+    fn index(&self) -> Result<&Records, IndexError> {
         self.index.as_ref().ok_or(pmindex_core::PmError::ReadOnly.into())
     }
 
@@ -70,8 +118,7 @@ impl Log {
     /// Returns the records of batches in progress.
     pub(super) fn records(&self) -> Result<Vec<(u64, Vec<u8>)>, IndexError> {
         let Some(index) = &self.index else { return Ok(Vec::new()) };
-        let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
-        index.range_bounds(all.0, all.1).collect()
+        index.range_bounds(Bound::Unbounded, Bound::Unbounded).collect()
     }
 
     pub(super) fn blocks(&self) -> Result<Vec<u64>, IndexError> {

@@ -9,3 +9,4 @@ mod tests;
 
 pub use changes::WriteBatch;
 pub use index::{Batched, Exchange};
+pub use log::BATCH_LOG;

@@ -390,7 +390,8 @@ pmindex_status pmindex_pool_backup(const pmindex_pool *pool,
 const char *pmindex_kind_name(size_t number);
 
 // Creates the index name of the kind kind (such as "fptree"), with keys and values of the given types
-// (pmindex_type). On failure *index is null.
+// (pmindex_type). Names that end in ".batch" are refused everywhere: see pmindex_index_open_with_batches().
+// On failure *index is null.
 pmindex_status pmindex_index_create(const pmindex_pool *pool,
                                     const char *name,
                                     const char *kind,
@@ -406,7 +407,8 @@ pmindex_status pmindex_index_open(const pmindex_pool *pool,
 
 // Opens the index name like pmindex_index_open(), with batches: pmindex_write_batch() and
 // pmindex_compare_exchange() work on it. The first call creates an index named name and ".batch" in the
-// pool (so name has at most 58 bytes). From then on every opening of name has batches, and finishes
+// pool, the log of the batches (so name has at most 58 bytes, and no other index or map may have a name that
+// ends in ".batch"). From then on every opening of name has batches, and finishes
 // those that a crash interrupted. Each write also locks its key.
 pmindex_status pmindex_index_open_with_batches(const pmindex_pool *pool,
                                                const char *name,

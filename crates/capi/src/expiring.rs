@@ -10,6 +10,7 @@ use facade::{ExpiringMap, Index as _, Sweeper};
 use crate::boundary::{Buffer, Bytes, Text};
 use crate::dyn_index::{Each, FromC, Span, Take, Type, borrowed};
 use crate::handles::Table;
+use crate::index::name_of;
 use crate::moments::{Transaction, running};
 use crate::opened::{Work, with_types};
 use crate::records::{Range, Visit};
@@ -175,7 +176,7 @@ pub extern "C" fn pmindex_store_expiring_map(
         let Some(place) = map else { return Err(Fault::null("the place for the map")) };
         place.write(std::ptr::null_mut());
         let types = (Type::from_c(key_type)?, Type::from_c(value_type)?);
-        let name = name.read("the name")?;
+        let name = name_of(&name)?;
         let map = STORES.with(store, |store| with_types(types, Open(store, name)))?;
         place.write(EXPIRING.open(map)?);
         Ok(Status::Ok)

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use facade::Kind;
+use facade::{BATCH_LOG, IndexError, Kind};
 
 use crate::boundary::Text;
 use crate::dyn_index::{DynIndex, Type};
@@ -35,6 +35,15 @@ pub(crate) fn kind_of(name: &Text) -> Result<Kind, Fault> {
     let unknown =
         |error: facade::UnknownKind| Fault::new(Status::InvalidArgument, error.to_string());
     name.read("the kind")?.parse().map_err(unknown)
+}
+
+/// Reads the name of an index or map; refuses those that logs of batches have.
+pub(crate) fn name_of(name: &Text) -> Result<&str, Fault> {
+    let name = name.read("the name")?;
+    if name.ends_with(BATCH_LOG) {
+        return Err(IndexError::ReservedName { name: name.into(), ending: BATCH_LOG }.into());
+    }
+    Ok(name)
 }
 
 /// Facts about an open index.
@@ -84,7 +93,8 @@ pub(crate) fn keep(
 }
 
 /// Creates the index `name` of the kind `kind` (such as "fptree"), with keys and values of the given types
-/// (`pmindex_type`). On failure `*index` is null.
+/// (`pmindex_type`). Names that end in ".batch" are refused everywhere: see pmindex_index_open_with_batches().
+/// On failure `*index` is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_index_create(
     pool: *const Pool,
@@ -98,7 +108,7 @@ pub extern "C" fn pmindex_index_create(
         keep(index, || {
             let kind = kind_of(&kind)?;
             let types = (Type::from_c(key_type)?, Type::from_c(value_type)?);
-            let name = name.read("the name")?;
+            let name = name_of(&name)?;
             POOLS.with(pool, |pool| opened::create(pool, name, kind, types))
         })
     })
@@ -114,7 +124,7 @@ pub extern "C" fn pmindex_index_open(
 ) -> Status {
     run(|| {
         keep(index, || {
-            let name = name.read("the name")?;
+            let name = name_of(&name)?;
             POOLS.with(pool, |pool| opened::open(pool, name, false))
         })
     })
@@ -122,7 +132,8 @@ pub extern "C" fn pmindex_index_open(
 
 /// Opens the index `name` like pmindex_index_open(), with batches: pmindex_write_batch() and
 /// pmindex_compare_exchange() work on it. The first call creates an index named `name` and ".batch" in the
-/// pool (so `name` has at most 58 bytes). From then on every opening of `name` has batches, and finishes
+/// pool, the log of the batches (so `name` has at most 58 bytes, and no other index or map may have a name that
+/// ends in ".batch"). From then on every opening of `name` has batches, and finishes
 /// those that a crash interrupted. Each write also locks its key.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_index_open_with_batches(
@@ -132,7 +143,7 @@ pub extern "C" fn pmindex_index_open_with_batches(
 ) -> Status {
     run(|| {
         keep(index, || {
-            let name = name.read("the name")?;
+            let name = name_of(&name)?;
             POOLS.with(pool, |pool| opened::open(pool, name, true))
         })
     })
@@ -144,7 +155,7 @@ pub extern "C" fn pmindex_index_open_with_batches(
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_index_drop(pool: *const Pool, name: Text) -> Status {
     run(|| {
-        let name = name.read("the name")?;
+        let name = name_of(&name)?;
         if POOLS.with(pool, |pool| opened::destroy(pool, name))? {
             return Ok(Status::Ok);
         }

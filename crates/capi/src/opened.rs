@@ -4,7 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use facade::{
-    AnyIndex, Batched, Exchange, Index, Kind, Map, Pool, Storable, Transaction, WriteBatch,
+    AnyIndex, Batched, Exchange, Index, IndexError, Kind, Map, Pool, Storable, Transaction,
+    WriteBatch,
 };
 
 use crate::dyn_index::{DynIndex, FromC, Type};
@@ -299,9 +300,13 @@ impl Work for Destroy<'_> {
 
     fn run<K: FromC, V: FromC>(&mut self) -> Result<bool, Fault> {
         let InPool { pool, name } = self.0;
-        let there = AnyIndex::<K, V>::destroy(pool, name)?;
-        WithBatches::<K, V>::destroy_log(pool, name)?;
-        Ok(there)
+        if !AnyIndex::<K, V>::destroy(pool, name)? {
+            return Ok(false);
+        }
+        match WithBatches::<K, V>::destroy_log(pool, name) {
+            Ok(_) | Err(IndexError::ReservedName { .. }) => Ok(true), // another index, which stays
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -327,4 +332,71 @@ pub(crate) fn open(
 /// Removes an index of any kind and types; returns `true` if it existed.
 pub(crate) fn destroy(pool: &Arc<Pool>, name: &str) -> Result<bool, Fault> {
     with_its_types(name, Destroy(InPool { pool, name }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Bytes = WithBatches<Vec<u8>, Vec<u8>>;
+
+    fn in_pool(pool: &Arc<Pool>) -> InPool<'_> {
+        InPool { pool, name: "next" }
+    }
+
+    fn create(pool: &Arc<Pool>) -> Result<Box<dyn DynIndex>, Fault> {
+        Create(in_pool(pool), Kind::ALL[0]).run::<Vec<u8>, Vec<u8>>()
+    }
+
+    fn destroy(pool: &Arc<Pool>) -> Result<bool, Fault> {
+        Destroy(in_pool(pool)).run::<Vec<u8>, Vec<u8>>()
+    }
+
+    /// Puts an index with this record where the log of the index is.
+    fn plant(pool: &Arc<Pool>, record: &[u8]) {
+        let log = AnyIndex::<u64, Vec<u8>>::create(pool, "next.batch", Kind::ALL[0]).expect("new");
+        log.put(&0, record).expect("room");
+    }
+
+    fn is_there(pool: &Arc<Pool>, name: &str) -> bool {
+        pool.find_index(name).expect("whole").is_some()
+    }
+
+    /// The value's length and 1, the key's length, the key, the value.
+    const BATCH: &[u8] = b"\x02\0\0\0\x01\0\0\0kv";
+
+    /// A crash may leave the log of an index that was dropped, with batches in it: no later index gets those.
+    #[test]
+    fn the_log_of_an_index_that_is_gone_is_no_other_ones() {
+        let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+        create(&pool).expect("created").close().expect("closed");
+        plant(&pool, BATCH);
+        let open = |with| Open(in_pool(&pool), with).run::<Vec<u8>, Vec<u8>>().expect("there");
+        assert_eq!(open(false).len().expect("whole"), 1, "of the index itself, it is finished");
+        assert_eq!(Bytes::interrupted(&pool, "next"), Ok(0));
+        assert!(destroy(&pool).expect("dropped") && !is_there(&pool, "next.batch"));
+        plant(&pool, BATCH);
+        assert!(!destroy(&pool).expect("nothing") && is_there(&pool, "next.batch"));
+        create(&pool).expect("created").close().expect("closed");
+        assert!(!is_there(&pool, "next.batch"));
+        assert_eq!(open(true).len().expect("whole"), 0);
+    }
+
+    /// Nothing that is no log is removed.
+    #[test]
+    fn an_index_of_the_name_of_a_log_stays() {
+        let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+        plant(&pool, b"of its own");
+        let record = || {
+            let own = AnyIndex::<u64, Vec<u8>>::open(&pool, "next.batch").expect("it is there");
+            own.get(&0).expect("whole").expect("it is there")
+        };
+        assert!(!destroy(&pool).expect("nothing"));
+        let refused = create(&pool).err().expect("it is in the way").status();
+        assert_eq!((refused, record()), (Status::InvalidArgument, b"of its own".to_vec()));
+        assert!(!is_there(&pool, "next"));
+        AnyIndex::<Vec<u8>, Vec<u8>>::create(&pool, "next", Kind::ALL[0]).expect("new");
+        assert!(destroy(&pool).expect("dropped"));
+        assert_eq!(record(), b"of its own");
+    }
 }

@@ -152,7 +152,9 @@ impl From<IndexError> for Fault {
             IndexError::NoSuchIndex { .. } => Status::NoSuch,
             IndexError::IndexExists { .. } => Status::AlreadyExists,
             IndexError::WrongType { .. } | IndexError::WrongLayout { .. } => Status::WrongType,
-            IndexError::NotEmpty | IndexError::NotSorted { .. } => Status::InvalidArgument,
+            IndexError::NotEmpty
+            | IndexError::NotSorted { .. }
+            | IndexError::ReservedName { .. } => Status::InvalidArgument,
             _ => Status::Internal,
         };
         let is_of_layout = matches!(error, IndexError::WrongLayout { .. });

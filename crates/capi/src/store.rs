@@ -8,7 +8,7 @@ use facade::{OpenError, PoolOptions, StoreOptions as Settings};
 use crate::boundary::{Buffer, Text};
 use crate::dyn_index::Type;
 use crate::handles::Table;
-use crate::index::{Index, keep, kind_of};
+use crate::index::{Index, keep, kind_of, name_of};
 use crate::pool::{Options, POOLS, Pool};
 use crate::status::{Fault, Status, run};
 use crate::stored::{self, Stored};
@@ -183,7 +183,7 @@ pub extern "C" fn pmindex_store_map(
         keep(map, || {
             let kind = if kind.is_null() { None } else { Some(kind_of(&kind)?) };
             let types = (Type::from_c(key_type)?, Type::from_c(value_type)?);
-            let name = name.read("the name")?;
+            let name = name_of(&name)?;
             STORES.with(store, |store| stored::map(store, name, kind, types))
         })
     })
@@ -199,7 +199,7 @@ pub extern "C" fn pmindex_store_existing_map(
 ) -> Status {
     run(|| {
         keep(map, || {
-            let name = name.read("the name")?;
+            let name = name_of(&name)?;
             STORES.with(store, |store| stored::existing_map(store, name))
         })
     })
@@ -211,7 +211,7 @@ pub extern "C" fn pmindex_store_existing_map(
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_store_drop_map(store: *const Store, name: Text) -> Status {
     run(|| {
-        let name = name.read("the name")?;
+        let name = name_of(&name)?;
         if STORES.with(store, |store| stored::drop_map(store, name))? {
             return Ok(Status::Ok);
         }

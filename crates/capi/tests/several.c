@@ -311,30 +311,35 @@ static void in_a_pool(pmindex_pool *pool) {
     EXPECT(names == 1);
 }
 
-/* A crash may leave the log of an index that was dropped, with batches in it: no later index gets those. */
-static void of_another_index(pmindex_pool *pool) {
-    pmindex_index *index;
-    uint64_t first = 0;
-    /* A batch in the log: the value's length and 1, the key's length, the key, the value. */
-    pmindex_bytes batch = {"\2\0\0\0\1\0\0\0kv", 10};
-    for (int stale = 0; stale < 2; stale++) {
-        if (stale) {
-            OK(pmindex_index_drop(pool, "next"));
-        } else {
-            OK(pmindex_index_create(pool, "next", "fptree", PMINDEX_TYPE_BYTES, PMINDEX_TYPE_BYTES, &index));
-            OK(pmindex_index_close(index));
-        }
-        OK(pmindex_index_create(pool, "next.batch", "fptree", PMINDEX_TYPE_U64, PMINDEX_TYPE_BYTES, &index));
-        OK(pmindex_put(index, number(&first), batch, NULL));
-        OK(pmindex_index_close(index));
-        if (stale) {
-            OK(pmindex_index_create(pool, "next", "fptree", PMINDEX_TYPE_BYTES, PMINDEX_TYPE_BYTES, &index));
-            OK(pmindex_index_close(index));
-        }
-        OK(pmindex_index_open_with_batches(pool, "next", &index));
-        EXPECT(has(index, NULL, stale ? "" : "k=v "));
-        OK(pmindex_index_close(index));
-    }
+/* The name of a log of batches is no other index's or map's. */
+static void names_of_logs(pmindex_pool *pool) {
+    uint32_t count = PMINDEX_TYPE_U64, text = PMINDEX_TYPE_BYTES;
+    pmindex_index *index, *log;
+    OK(pmindex_index_create(pool, "next", "fptree", text, text, &index));
+    OK(pmindex_index_close(index));
+    OK(pmindex_index_open_with_batches(pool, "next", &index));
+    IS(pmindex_index_create(pool, "orders.batch", "fptree", count, text, &log), INVALID_ARGUMENT);
+    SAYS("\"orders.batch\"");
+    SAYS("log of the batches");
+    IS(pmindex_index_open(pool, "next.batch", &log), INVALID_ARGUMENT);
+    IS(pmindex_index_open_with_batches(pool, "next.batch", &log), INVALID_ARGUMENT);
+    IS(pmindex_index_drop(pool, "next.batch"), INVALID_ARGUMENT);
+    OK(pmindex_index_close(index));
+    IS(pmindex_index_drop(pool, "next.batch"), INVALID_ARGUMENT);
+
+    pmindex_store *store;
+    pmindex_expiring *sessions;
+    OK(pmindex_store_in_pool(pool, NULL, &store));
+    IS(pmindex_store_map(store, "orders.batch", NULL, count, text, &index), INVALID_ARGUMENT);
+    IS(pmindex_store_existing_map(store, "next.batch", &index), INVALID_ARGUMENT);
+    IS(pmindex_store_drop_map(store, "next.batch"), INVALID_ARGUMENT);
+    IS(pmindex_store_expiring_map(store, "orders.batch", count, text, &sessions), INVALID_ARGUMENT);
+    SAYS("\"orders.batch\"");
+    OK(pmindex_store_close(store));
+
+    OK(pmindex_index_open(pool, "next", &index));
+    OK(pmindex_write_batch(index, NULL, 0));
+    OK(pmindex_index_close(index));
     OK(pmindex_index_drop(pool, "next"));
 }
 
@@ -410,7 +415,7 @@ int main(int argc, char **argv) {
     pmindex_pool *pool;
     OK(pmindex_pool_create(argv[1], &options, &pool));
     in_a_pool(pool);
-    of_another_index(pool);
+    names_of_logs(pool);
     backup_of_a_pool(pool, argv[1]);
     in_a_store(pool);
     OK(pmindex_pool_close(pool));

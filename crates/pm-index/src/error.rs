@@ -83,6 +83,17 @@ error_enum! {
             /// The name.
             name: String,
         },
+        /// The name is that of the log of an index's batches, or would be taken for one.
+        #[error(
+            "the name {name:?} is for the log of the batches of an index, as are all names that end in {ending:?}; \
+             choose another name"
+        )]
+        ReservedName {
+            /// The name.
+            name: String,
+            /// The ending of such names.
+            ending: &'static str,
+        },
         /// The index has another type.
         #[error("index {name:?} is a {found}, not a {wanted}; open it as a {found}")]
         WrongType {
