@@ -93,6 +93,17 @@ pub(crate) enum CliError {
     #[cfg(feature = "tools")]
     #[error(transparent)]
     Named(#[from] NamedError),
+    /// An index has batches that a crash interrupted; finishing them would undo other writes.
+    #[error(
+        "a crash interrupted {} of index {name:?}",
+        crate::table::counted(*batches, "batch", "batches")
+    )]
+    InterruptedBatches {
+        /// The index.
+        name: String,
+        /// The number of batches.
+        batches: u64,
+    },
     /// A store has transactions that a crash interrupted; finishing them would undo other writes.
     #[error(
         "a crash interrupted {} of the store in this pool",
@@ -103,7 +114,7 @@ pub(crate) enum CliError {
         transactions: u64,
     },
     /// The log of a store is damaged.
-    #[error("{error}")]
+    #[error("the log of the store in this pool is damaged: {error}")]
     StoreLog {
         /// The error.
         error: String,
@@ -261,9 +272,15 @@ impl CliError {
             Self::Named(NamedError::UnknownTypes { .. }) => {
                 Some("`pmindex info POOL` lists the indexes and their types".into())
             }
-            Self::UnfinishedTransactions { .. } => {
-                Some("open the store once with the program that created it: opening finishes them".into())
-            }
+            Self::UnfinishedTransactions { .. } => Some(
+                "open the store once with the program that created it: opening its maps finishes them; or \
+                 `pmindex check POOL --repair NEW` makes a copy in which they are finished"
+                    .into(),
+            ),
+            Self::InterruptedBatches { .. } => Some(
+                "open the index once with the program that created it, with batches: opening finishes them"
+                    .into(),
+            ),
             Self::Exists { .. } => Some("name another file, or add --replace".into()),
             Self::PoolExists { .. } => {
                 Some("name another file, or remove this one first: the command replaces no pool".into())
@@ -274,7 +291,7 @@ impl CliError {
                 "a service can back up its own pool without being stopped: call `pmindex::Backup` in it"
                     .into(),
             ),
-            Self::Damaged { .. } => Some(
+            Self::Damaged { .. } | Self::StoreLog { .. } => Some(
                 "restore a backup of the pool, or save what is left with \
                  `pmindex check POOL --repair NEW`"
                     .into(),

@@ -10,10 +10,7 @@ use std::sync::Arc;
 // What the program has compiled of the indexes, these tests share.
 use pmindex_cli as _;
 
-use pmindex::{
-    AnyIndex, Index, Key, Kind, Map, Pool, PoolOptions, Store, StoreError, StoreOptions,
-    Value as Stored,
-};
+use pmindex::{AnyIndex, Index, Key, Kind, Pool, PoolOptions, Value as Stored};
 use pmindex_cceh::Cceh;
 use serde_json::Value;
 
@@ -309,43 +306,4 @@ fn an_index_by_hash_is_checked_and_saved_segment_by_segment() {
     let (whole, count) = repaired(&rotten, "saved.pm");
     assert_eq!(whole, false);
     assert!((2000..4000).contains(&count), "{count}");
-}
-
-/// A transaction that is durable waits for room; its log is no index of the user's.
-#[test]
-fn nobody_writes_beside_an_unfinished_transaction_of_a_store() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let path = dir.path().join("a.pm");
-    let options = PoolOptions::new().size(1 << 20).max_size(1 << 20).write_back(false);
-    let store = Store::open_with(&path, &StoreOptions::new().pool(options)).expect("a store");
-    let map: Map<u64, Vec<u8>> = store.map("map").expect("a map");
-    let value = vec![b'a'; 20_000];
-    let filled = (0..1000).find(|key| map.try_insert(key, &value).is_err()).expect("it is full");
-    let line = |command: &str, rest: &[&str]| {
-        let rest = rest.iter().map(ToString::to_string);
-        let path = path.to_str().expect("text").to_owned();
-        [command.to_owned(), path].into_iter().chain(rest).collect::<Vec<_>>()
-    };
-    map.remove(&0).expect("room for the log");
-    let written: Result<(), StoreError> =
-        store.transaction(|tx| (1000..1002).try_for_each(|key| tx.put(&map, &key, &[1; 9_000])));
-    assert!(matches!(written, Err(StoreError::Unfinished(_))), "{written:?}");
-    drop((map, store));
-    let report: Value = serde_json::from_str(&works(line("check", &["--json"]))).expect("JSON");
-    assert_eq!((&report["unfinished_transactions"], &report["whole"]), (&1.into(), &true.into()));
-    assert_eq!(report["indexes"].as_array().map(Vec::len), Some(1));
-    assert!(works(line("check", &[])).contains("1 transaction of a store"));
-    assert!(!works(line("info", &[])).contains("store.redo"));
-    let refused = fails(line("put", &["1", "one"]));
-    assert!(refused.contains("interrupted") && refused.contains("open the store"), "{refused}");
-    assert_eq!(works(line("get", &["1"])).trim_end().len(), 20_000, "reading is well");
-
-    // Finished, it is a pool as any other.
-    let options = PoolOptions::new().write_back(false);
-    let store = Store::open_with(&path, &StoreOptions::new().pool(options)).expect("a store");
-    let map: Map<u64, Vec<u8>> = store.map("map").expect("a map");
-    map.remove(&2).expect("room");
-    drop((map, store));
-    works(line("put", &["1", "one"]));
-    assert!(works(line("check", &[])).contains(&format!("{filled} records")), "{filled}");
 }

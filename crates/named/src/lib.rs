@@ -8,6 +8,7 @@
 mod error;
 mod handle;
 mod hash;
+mod interrupted;
 mod types;
 
 pub use error::NamedError;
@@ -17,4 +18,5 @@ pub use handle::{
 pub use hash::{
     OpenedRecords, Records, Sort, create_sort, get_any, identify_by_hash, open_sort, salvage_sort,
 };
+pub use interrupted::{Changes, interrupted};
 pub use types::{BYTES, Raw, Type};

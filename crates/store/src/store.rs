@@ -547,6 +547,18 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         self.core.redo.len()
     }
 
+    /// Returns the changes of durable commits to the map `name` that are not made before it is opened, of each
+    /// key the last one: for tools that save what is in a pool.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`]: a change is not of these types.
+    pub fn interrupted<K: Key, V: Value>(
+        &self,
+        name: &str,
+    ) -> Result<BTreeMap<K, Option<V>>, StoreError> {
+        Ok(self.core.redo.interrupted(name)?)
+    }
+
     /// Closes the maps and the log, so that the next opening is quick; the pool is closed when its last
     /// handle is dropped. First drop everything that came from the store: maps (an [`ExpiringMap`] and its
     /// [`Sweeper`](crate::Sweeper) hold one), snapshots, transactions, watches.

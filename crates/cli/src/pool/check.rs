@@ -11,7 +11,7 @@ use crate::error::CliError;
 use crate::table::counted;
 use crate::{output, style};
 
-use super::{open, repair, store_log};
+use super::{batch_log, open, repair, store_log};
 
 /// The pool to check, and options.
 #[derive(clap::Args)]
@@ -22,8 +22,10 @@ use super::{open, repair, store_log};
     --repair copies every record that can be read into a new pool, and reports what cannot be read. It\n\
     reads an index from both ends and by lookups in between; if the index does not open (fptree,\n\
     nvtree, hart, sptree) or has no order (cceh), it reads the nodes one by one. The records of a damaged\n\
-    node are lost. Values have no checksums: a value that changed on the medium is not noticed. Not saved\n\
-    are an index of unknown types and a pool whose superblock is lost. A backup is better.")]
+    node are lost. Transactions of a store that a crash interrupted are finished in the new pool; a\n\
+    damaged log of a store counts as damage. Values have no checksums: a value that changed on the medium\n\
+    is not noticed. Not saved are an index of unknown types and a pool whose superblock is lost. A backup\n\
+    is better.")]
 pub(crate) struct Args {
     /// The pool's file
     pool: PathBuf,
@@ -58,19 +60,22 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         return save(args, &pool, target);
     }
     let mut results: Vec<(String, Result<Whole, CliError>)> = Vec::new();
+    let mut batches = Vec::new();
     for entry in store_log::indexes(&pool)? {
+        // A damaged log is an index that is reported by itself.
+        if let Ok(count @ 1..) = batch_log::interrupted(&pool, &entry.name) {
+            batches.push((entry.name.clone(), count));
+        }
         let outcome =
             pmindex_named::open_sort(&pool, &entry).map_err(CliError::from).and_then(|handle| {
                 Ok(Whole { records: handle.check()?, load_factor: handle.load_factor()? })
             });
         results.push((entry.name, outcome));
     }
-    let log = store_log::check(&pool);
-    if let Err(error) = &log {
-        let error = CliError::StoreLog { error: error.to_string() };
-        results.push(("log of the store".into(), Err(error)));
-    }
-    let unfinished = log.ok().flatten().unwrap_or(0);
+    let unfinished = store_log::check(&pool).unwrap_or_else(|error| {
+        results.push((store_log::TITLE.into(), Err(error.into())));
+        0
+    });
     let bad = results.iter().filter(|(_, outcome)| outcome.is_err()).count();
     if args.json {
         let indexes: Vec<Value> = results
@@ -90,6 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             "whole": bad == 0,
             "superblock_damaged": lost_copy,
             "unfinished_transactions": unfinished,
+            "unfinished_batches": batches.iter().map(|(_, count)| count).sum::<u64>(),
             "indexes": indexes,
         });
         output::print_json(&report)?;
@@ -103,12 +109,18 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
                 "{unfinished} of a store: its program will finish them when it opens the store\n"
             ))?;
         }
+        for (name, count) in batches {
+            let unfinished = counted(count, "batch", "batches");
+            output::print(&format!(
+                "{unfinished} of {name}: its program will finish them when it opens the index\n"
+            ))?;
+        }
     }
     if bad == 0 { Ok(()) } else { Err(CliError::Damaged { indexes: bad }) }
 }
 
 fn save(args: &Args, pool: &Arc<Pool>, target: &Path) -> Result<(), CliError> {
-    let saved = repair::repair(pool, target)?;
+    let (saved, unfinished) = repair::repair(pool, target)?;
     let bad = saved.iter().filter(|saved| saved.is_damaged()).count();
     if args.json {
         let indexes: Vec<Value> = saved.iter().map(repair::Saved::json).collect();
@@ -117,10 +129,17 @@ fn save(args: &Args, pool: &Arc<Pool>, target: &Path) -> Result<(), CliError> {
             "repaired": target,
             "whole": bad == 0,
             "superblock_damaged": pool.superblock_was_damaged(),
+            "unfinished_transactions": unfinished,
             "indexes": indexes,
         }))?;
     } else {
         output::print(&saved.iter().map(repair::Saved::text).collect::<String>())?;
+        if unfinished > 0 {
+            let unfinished = counted(unfinished, "transaction", "transactions");
+            output::print(&format!(
+                "{unfinished} of a store, which a crash interrupted: finished in the new pool\n"
+            ))?;
+        }
     }
     if bad == 0 {
         Ok(())

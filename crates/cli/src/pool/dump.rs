@@ -30,7 +30,7 @@ use crate::table::counted;
 use crate::{output, progress};
 
 use super::fresh::{Filling, FreshPool};
-use super::{open, store_log};
+use super::{batch_log, open, store_log};
 
 /// The version of the format above.
 const VERSION: u64 = 1;
@@ -93,6 +93,7 @@ pub(crate) struct RestoreArgs {
 /// Writes a pool as text.
 pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
     let pool = open::read_only(&args.pool)?;
+    store_log::refuse_unfinished(&pool)?;
     let mut indexes = Vec::new();
     let mut entries = store_log::indexes(&pool)?;
     if let Some(name) = &args.index {
@@ -101,6 +102,8 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
         if entries.is_empty() {
             return Err(CliError::NoIndex { name: args.index.clone(), there });
         }
+        // A dump of the whole pool has the log of its batches too.
+        batch_log::refuse_interrupted(&pool, name)?;
     }
     // Open all indexes before the first line, so that an error does not leave half a dump.
     for entry in entries {

@@ -2,6 +2,7 @@
 //! a pool.
 
 mod backup;
+mod batch_log;
 mod check;
 mod compact;
 mod dump;

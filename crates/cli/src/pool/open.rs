@@ -10,7 +10,7 @@ use pmindex_named::{Handle, Sort};
 use crate::error::CliError;
 use crate::medium::MediumArgs;
 
-use super::store_log;
+use super::{batch_log, store_log};
 
 /// The pool, and the index in it.
 #[derive(clap::Args, Debug)]
@@ -36,10 +36,18 @@ pub(crate) fn read_only_with(path: &Path, options: PoolOptions) -> Result<Arc<Po
     Ok(Arc::new(Pool::open(path, &options.read_only(true))?))
 }
 
+/// Opens a pool for reading, and finds an index whose records are all there.
+pub(crate) fn found_to_read(which: &IndexArgs) -> Result<(Arc<Pool>, IndexEntry), CliError> {
+    let pool = read_only(&which.pool)?;
+    store_log::refuse_unfinished(&pool)?;
+    let entry = find(&pool, which.index.as_deref())?;
+    batch_log::refuse_interrupted(&pool, &entry.name)?;
+    Ok((pool, entry))
+}
+
 /// Opens an index for reading.
 pub(crate) fn index_to_read(which: &IndexArgs) -> Result<Box<dyn Handle>, CliError> {
-    let pool = read_only(&which.pool)?;
-    let entry = find(&pool, which.index.as_deref())?;
+    let (pool, entry) = found_to_read(which)?;
     ordered(&pool, &entry)
 }
 
@@ -76,9 +84,16 @@ pub(crate) fn index_to_write(
     let name = which.index.as_deref();
     let handle = match (find(&pool, name), create) {
         (Err(CliError::NoIndex { .. }), Some(kind)) => {
-            pmindex_named::create(&pool, name.unwrap_or(DEFAULT_INDEX), kind)?
+            let name = name.unwrap_or(DEFAULT_INDEX);
+            batch_log::refuse_name(name)?;
+            pmindex_named::create(&pool, name, kind)?
         }
-        (found, _) => ordered(&pool, &found?)?,
+        (found, _) => {
+            let entry = found?;
+            batch_log::refuse_log(&pool, &entry.name)?;
+            batch_log::refuse_interrupted(&pool, &entry.name)?;
+            ordered(&pool, &entry)?
+        }
     };
     Ok((pool, handle))
 }

@@ -1,12 +1,12 @@
 //! `pmindex check --repair`: copies the readable records of a damaged pool into a new one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use pmindex::core::{IndexEntry, PmError, Pool};
-use pmindex::{Gap, IndexError};
+use pmindex::{Gap, IndexError, Store, StoreError};
 use pmindex_named::{NamedError, Raw, Sort, Type};
 use serde_json::{Value, json};
 
@@ -29,6 +29,8 @@ pub(crate) struct Saved {
 struct Rescue {
     /// Records in the new pool.
     records: u64,
+    /// Records that were read in the old one; interrupted transactions make the difference.
+    read: u64,
     keys: &'static Type,
     /// The error of the index; `None` if it is whole.
     damage: Option<IndexError>,
@@ -37,16 +39,24 @@ struct Rescue {
     gaps: Vec<Gap<Raw>>,
     /// The errors of its nodes, if they were read one by one.
     nodes: Vec<PmError>,
+    /// Why interrupted transactions are not finished in the new pool.
+    unfinished: Option<StoreError>,
 }
 
-/// Saves every index of a pool that can be opened.
-pub(crate) fn repair(pool: &Arc<Pool>, target: &Path) -> Result<Vec<Saved>, CliError> {
+/// Saves every index of a pool that can be opened, and finishes interrupted transactions in the new pool; returns
+/// their number too.
+pub(crate) fn repair(pool: &Arc<Pool>, target: &Path) -> Result<(Vec<Saved>, u64), CliError> {
     let fresh = FreshPool::create(target)?;
     let mut saved = Vec::new();
+    let store = store_log::store(pool);
     let entries = store_log::indexes(pool)?;
     let mut owned: Vec<Option<HashSet<u64>>> =
         entries.iter().map(|entry| blocks_of_whole(pool, entry)).collect();
-    owned.push(store_log::blocks(pool));
+    owned.push(store.as_ref().ok().and_then(|store| blocks_of_log(store.as_ref())));
+    let (store, broken) = match store {
+        Ok(store) => (store, None),
+        Err(error) => (None, Some(error)),
+    };
     for (at, entry) in entries.into_iter().enumerate() {
         let bar = progress::spinner("saving records");
         let others = owned.iter().enumerate().filter(|(other, _)| *other != at);
@@ -55,7 +65,7 @@ pub(crate) fn repair(pool: &Arc<Pool>, target: &Path) -> Result<Vec<Saved>, CliE
             .map(|(_, blocks)| blocks.as_ref())
             .collect::<Option<Vec<_>>>()
             .map(|all| all.into_iter().flatten().copied().collect());
-        let outcome = match save(pool, &entry, others.as_ref(), &fresh) {
+        let outcome = match save((pool, store.as_ref()), &entry, others.as_ref(), &fresh) {
             // The error is in the new pool, not in the old one: nothing can be saved without it.
             Err(Fault::Target(error)) => return Err(error),
             Err(Fault::Source(error)) => Err(error),
@@ -64,8 +74,18 @@ pub(crate) fn repair(pool: &Arc<Pool>, target: &Path) -> Result<Vec<Saved>, CliE
         bar.finish_and_clear();
         saved.push(Saved { name: entry.name, outcome });
     }
+    if let Some(error) = broken {
+        saved.push(Saved { name: store_log::TITLE.into(), outcome: Err(error.into()) });
+    }
+    let unfinished = store.map_or(0, |store| store.unfinished_commits());
     fresh.finish()?;
-    Ok(saved)
+    Ok((saved, unfinished))
+}
+
+/// Returns the blocks of the log of a store.
+fn blocks_of_log(store: Option<&Store>) -> Option<HashSet<u64>> {
+    let blocks = store.map_or(Ok(Vec::new()), Store::blocks).ok()?;
+    Some(blocks.into_iter().collect())
 }
 
 /// Returns the blocks of an index if it is whole.
@@ -82,7 +102,7 @@ enum Fault {
 }
 
 fn save(
-    pool: &Arc<Pool>,
+    (pool, store): (&Arc<Pool>, Option<&Store>),
     entry: &IndexEntry,
     others: Option<&HashSet<u64>>,
     fresh: &FreshPool,
@@ -100,19 +120,30 @@ fn save(
             (types, opened.and_then(|index| index.check().map(|_| None)))
         }
     };
+    let changes = store.map(|store| pmindex_named::interrupted(store, &entry.name, types));
+    let (changes, unfinished) = match changes.transpose() {
+        Ok(changes) => (changes.unwrap_or_default(), None),
+        Err(error) => (pmindex_named::Changes::default(), Some(error)),
+    };
     let mut filling = fresh.index(&entry.name, sort, types).map_err(Fault::Target)?;
-    let mut failed = None;
+    let (mut failed, mut replaced) = (None, BTreeSet::new());
     let mut each = |key: Raw, value: Raw| {
+        if changes.contains_key(&key) {
+            replaced.insert(key);
+            return true;
+        }
         failed = filling.add(key, value).err();
         failed.is_none()
     };
     let mut rescue = Rescue {
         records: 0,
+        read: 0,
         keys: types.keys,
         damage: None,
         claimed: None,
         gaps: Vec::new(),
         nodes: Vec::new(),
+        unfinished,
     };
     match opened {
         Ok(None) => {}
@@ -132,17 +163,32 @@ fn save(
             Err(error) => rescue.damage = Some(error), // not even the root can be read
         }
     }
+    let mut added = 0;
+    for (key, value) in changes {
+        if let (None, Some(value)) = (&failed, value) {
+            added += 1;
+            failed = filling.add(key, value).err();
+        }
+    }
     if let Some(error) = failed {
         return Err(Fault::Target(error.into()));
     }
     rescue.records = filling.finish().map_err(Fault::Target)?;
+    rescue.read = (rescue.records + replaced.len() as u64).saturating_sub(added);
     Ok(rescue)
+}
+
+impl Rescue {
+    /// Returns `true` if records are or may be lost.
+    fn is_damaged(&self) -> bool {
+        self.damage.is_some() || self.unfinished.is_some()
+    }
 }
 
 impl Saved {
     /// Returns `true` if records are or may be lost.
     pub(crate) fn is_damaged(&self) -> bool {
-        self.outcome.as_ref().map_or(true, |rescue| rescue.damage.is_some())
+        self.outcome.as_ref().map_or(true, Rescue::is_damaged)
     }
 
     /// Returns the result as text.
@@ -153,12 +199,15 @@ impl Saved {
             Err(error) => return format!("{name}: nothing could be saved: {error}\n"),
         };
         let records = counted(rescue.records, "record", "records");
+        let unfinished = rescue.unfinished.as_ref().map_or_else(String::new, |error| {
+            format!("  interrupted transactions are not finished in it: {error}\n")
+        });
         let Some(damage) = &rescue.damage else {
-            return format!("{name}: whole, {records}\n");
+            return format!("{name}: whole, {records}\n{unfinished}");
         };
-        let mut text = format!("{name}: {records} saved; damaged: {damage}\n");
+        let mut text = format!("{name}: {records} saved; damaged: {damage}\n{unfinished}");
         if let Some(claimed) = rescue.claimed {
-            let missing = claimed.saturating_sub(rescue.records);
+            let missing = claimed.saturating_sub(rescue.read);
             let missing = counted(missing, "record is", "records are");
             let _ = writeln!(text, "  the index says it has {claimed}: {missing} missing");
         } else {
@@ -204,10 +253,11 @@ impl Saved {
             .collect();
         json!({
             "name": self.name,
-            "whole": rescue.damage.is_none(),
+            "whole": !rescue.is_damaged(),
             "saved": rescue.records,
             "claimed": rescue.claimed,
             "error": rescue.damage.as_ref().map(ToString::to_string),
+            "unfinished": rescue.unfinished.as_ref().map(ToString::to_string),
             "gaps": gaps,
             "nodes": rescue.nodes.iter().map(ToString::to_string).collect::<Vec<_>>(),
         })
