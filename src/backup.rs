@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pmindex_core::{Medium, NewFile, PmError, Pool};
 use pmindex_error::error_enum;
 
-use crate::any::has_file;
+use crate::any::Kind;
 
 /// Bytes that are read in one piece.
 const CHUNK: usize = 1 << 20;
@@ -71,6 +71,7 @@ pub struct Backup<'p, M: Medium> {
     pool: &'p Pool<M>,
     file: NewFile,
     target: PathBuf,
+    replace: bool,
     /// The length of the part that has been copied at least once.
     covered: u64,
     live: Vec<u8>,
@@ -148,7 +149,7 @@ impl<'p, M: Medium> Backup<'p, M> {
         if pool.is_at(&target) {
             return Err(BackupError::Itself { path: target });
         }
-        if let Some(entry) = pool.indexes()?.into_iter().find(has_file) {
+        if let Some(entry) = pool.indexes()?.into_iter().find(Kind::has_file) {
             return Err(BackupError::HasFile { name: entry.name });
         }
         let file = NewFile::create(&target, 0o600).map_err(|source| BackupError::Io {
@@ -157,9 +158,17 @@ impl<'p, M: Medium> Backup<'p, M> {
             source,
         })?;
         let (live, copy) = (vec![0; CHUNK], vec![0; CHUNK]);
-        let mut backup = Self { pool, file, target, covered: 0, live, copy };
+        let mut backup = Self { pool, file, target, replace: true, covered: 0, live, copy };
         backup.catch_up()?;
         Ok(backup)
+    }
+
+    /// Sets whether [`finish`](Self::finish) replaces a file of the target's name (default `true`). Otherwise it
+    /// fails with [`BackupError::Io`] of the kind `AlreadyExists`, also if the file appeared meanwhile.
+    #[must_use]
+    pub fn replace(mut self, replace: bool) -> Self {
+        self.replace = replace;
+        self
     }
 
     /// Copies what has changed since the last round, and the part by which the pool has grown, while
@@ -186,7 +195,7 @@ impl<'p, M: Medium> Backup<'p, M> {
     }
 
     /// Copies the rest while no write to the pool is in progress, drops `stopped`, makes the copy durable,
-    /// and gives it its name, replacing a file of that name. `stopped` keeps the writers stopped: a lock
+    /// and gives it its name, replacing a file of that name unless [`replace`](Self::replace) says otherwise. `stopped` keeps the writers stopped: a lock
     /// guard, an exclusive reference, or `()` if there are no writers.
     ///
     /// # Errors
@@ -208,7 +217,7 @@ impl<'p, M: Medium> Backup<'p, M> {
         drop(stopped);
         let pause = started.elapsed();
         let path = self.target.clone();
-        let finished = self.file.finish(true);
+        let finished = self.file.finish(self.replace);
         finished.map_err(|source| BackupError::Io { path, what: "finishing", source })?;
         Ok(BackupReport { bytes: self.covered, delta, pause })
     }
@@ -279,6 +288,20 @@ mod tests {
 
         let report = Backup::begin(&pool, &target).unwrap().finish(()).unwrap();
         assert_eq!((report.bytes, report.delta), (pool.len(), 0));
+        // A file that appears meanwhile stays.
+        let other = folder.path().join("other");
+        let backup = Backup::begin(&pool, &other).unwrap().replace(false);
+        fs::write(&other, "of another process").unwrap();
+        let outcome = backup.finish(());
+        assert!(
+            matches!(&outcome, Err(BackupError::Io { source, .. })
+                if source.kind() == io::ErrorKind::AlreadyExists),
+            "{outcome:?}"
+        );
+        assert_eq!(fs::read(&other).unwrap(), b"of another process");
+        fs::remove_file(&other).unwrap();
+        Backup::begin(&pool, &other).unwrap().replace(false).finish(()).unwrap();
+
         let whole = Backup::begin(&pool, pool.path());
         assert!(matches!(whole, Err(BackupError::Itself { .. })));
     }

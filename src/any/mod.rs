@@ -113,12 +113,13 @@ kinds! {
     SkipList: "skiplist", SkipList;
 }
 
-/// Returns `true` if an index has a file of its own beside the pool, also of a kind that this build lacks.
-pub(crate) fn has_file(entry: &IndexEntry) -> bool {
-    entry.kind == *b"paged\0\0\0"
-}
-
 impl Kind {
+    /// Returns `true` if an index has a file of its own beside the pool, also of a kind that this build lacks.
+    #[must_use]
+    pub fn has_file(entry: &IndexEntry) -> bool {
+        entry.kind == *b"paged\0\0\0"
+    }
+
     /// Passes the readable records of the index to `each`; returns `None` if the kind opens without reading
     /// its nodes.
     #[allow(unreachable_patterns, clippy::unnecessary_wraps, reason = "a build may have one kind")]

@@ -567,6 +567,76 @@ fn a_pool_that_is_written_to_can_be_looked_at_and_copied() {
     works(line("check", &pool, &[]));
 }
 
+/// What a backup writes on the way is no file that has a name: none is in its way, and it is in nobody's.
+#[test]
+fn a_backup_leaves_every_other_file_alone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    // As named as if it were half a copy.
+    let (pool, copy) = (dir.path().join("copy.pm.partial"), dir.path().join("copy.pm"));
+    let mut writer = live_writer(&pool, &dir.path().join("keys.txt"), "process");
+    let file = copy.to_str().expect("text");
+    works(line("backup", &pool, &[file, "--pause"]));
+    assert_eq!(json(&works(line("check", &copy, &["--json"])))["whole"], true);
+    drop(writer.stdin.take());
+    let output = writer.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(json(&works(line("check", &pool, &["--json"])))["whole"], true);
+
+    // Another process is restoring to the name.
+    let (other, theirs) = (dir.path().join("other.pm"), dir.path().join("other.pm.partial"));
+    std::fs::write(&theirs, "half a pool").expect("written");
+    works(line("backup", &pool, &[other.to_str().expect("text")]));
+    let live = dir.path().join("live.pm");
+    let mut writer = live_writer(&live, &dir.path().join("words.txt"), "process");
+    works(line("backup", &live, &[other.to_str().expect("text"), "--pause", "--replace"]));
+    drop(writer.stdin.take());
+    assert!(writer.wait().expect("it ends").success());
+    assert!(std::fs::read(&theirs).is_ok_and(|there| there == b"half a pool"));
+}
+
+/// Ctrl-C removes nothing of another process.
+#[test]
+fn an_interrupted_backup_removes_no_file_of_others() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pool = dir.path().join("a.pm");
+    works(line("put", &pool, &["k", "v", "--durability", "process"]));
+    let (copy, theirs) = (dir.path().join("copy.pm"), dir.path().join("copy.pm.partial"));
+    for round in 0..20 {
+        std::fs::write(&theirs, "half a pool").expect("written");
+        let file = copy.to_str().expect("text");
+        let mut child = start(&line("backup", &pool, &[file, "--replace"]));
+        std::thread::sleep(Duration::from_millis(round));
+        if child.try_wait().expect("a child").is_none() {
+            signal(&child, Signal::TERM);
+        }
+        child.wait().expect("it ends");
+        assert!(theirs.exists(), "round {round}");
+    }
+}
+
+/// An index with pages in a file beside the pool, which a copy of the pool alone would lack.
+#[test]
+fn a_backup_of_a_pool_in_use_refuses_files_beside_it() {
+    use pmindex::core::{Medium, PmU64, Pool, PoolOptions};
+    let dir = tempfile::tempdir().expect("a folder");
+    let (path, copy) = (dir.path().join("a.pm"), dir.path().join("copy.pm"));
+    let pool = Pool::create(&path, &PoolOptions::new().size(1 << 20)).expect("a pool");
+    let root = |word: &PmU64| {
+        pool.pm().store(word, 1);
+        pool.pm().flush(word)
+    };
+    let open = pool.create_index::<PmU64>("pages", *b"paged\0\0\0", 1, root).expect("room");
+    drop(open);
+    for round in 0..2 {
+        let error = fails(line("backup", &path, &[copy.to_str().expect("text"), "--pause"]));
+        assert!(error.contains("\"pages\" has a file of its own"), "{round}: {error}");
+        assert!(!copy.exists(), "{round}");
+    }
+    pool.close().expect("closed");
+    let error = fails(line("backup", &path, &[copy.to_str().expect("text"), "--pause"]));
+    assert!(error.contains("\"pages\" has a file of its own"), "{error}");
+}
+
 #[test]
 fn a_copy_of_a_pool_in_use_needs_no_journal() {
     let dir = tempfile::tempdir().expect("a folder");

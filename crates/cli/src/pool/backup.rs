@@ -1,19 +1,18 @@
 //! `pmindex backup`: a verified copy of a pool.
 
 use std::fmt::Write;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pmindex::Backup;
-use pmindex::core::{OpenError, Pool, without_journal};
+use pmindex::core::{NewFile, OpenError, Peek, Pool, without_journal};
+use pmindex::{Backup, BackupError, Kind};
 use pmindex_named::NamedError;
 use serde_json::json;
 
 use crate::error::CliError;
-use crate::interrupt::{Fate, Registered};
 use crate::output;
 use crate::table::{bytes, counted, millis};
 
@@ -112,74 +111,74 @@ fn copy(args: &Args) -> Result<Copied, CliError> {
             if exists() {
                 return Err(CliError::Exists { path: args.file.clone() });
             }
-            return copy_in_use(&args.pool, &args.file);
+            return copy_in_use(args);
         }
         pool => pool?,
     };
     if exists() {
         return Err(CliError::Exists { path: args.file.clone() });
     }
-    let _registered = Registered::new(&partial(&args.file), Fate::Remove);
     // The pool is locked, so no process writes to it.
-    let report = Backup::begin(&pool, &args.file)?.finish(())?;
+    let finished = Backup::begin(&pool, &args.file)?.replace(args.replace).finish(());
+    let report = finished.map_err(|error| match error {
+        BackupError::Io { path, source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
+            CliError::Exists { path }
+        }
+        error => error.into(),
+    })?;
     Ok(Copied { bytes: report.bytes, pause: None })
-}
-
-/// Returns the name of an incomplete copy.
-fn partial(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".partial");
-    name.into()
 }
 
 /// Copies a pool that another process writes to: most of it while that process runs, the rest while it is
 /// stopped.
-fn copy_in_use(pool: &Path, file: &Path) -> Result<Copied, CliError> {
+fn copy_in_use(args: &Args) -> Result<Copied, CliError> {
+    let (pool, file) = (&args.pool, &args.file);
     if fs::canonicalize(pool).ok() == fs::canonicalize(file).ok() {
-        let path = pool.to_path_buf();
-        return Err(pmindex::BackupError::Itself { path }.into());
+        return Err(BackupError::Itself { path: pool.clone() }.into());
     }
     let mut copy = LiveCopy::new(pool, file)?;
     // The second round copies only what changed during the first.
-    copy.catch_up(Pool::peek(pool)?.len)?;
-    copy.catch_up(Pool::peek(pool)?.len)?;
+    copy.catch_up(peek(pool)?.len)?;
+    copy.catch_up(peek(pool)?.len)?;
     let stopped = Stopped::stop(pool)?;
     let begun = Instant::now();
-    let caught_up = Pool::peek(pool)
-        .map_err(CliError::from)
-        .and_then(|peek| copy.catch_up(peek.len).map(|()| peek.len));
+    let caught_up = peek(pool).and_then(|peek| copy.catch_up(peek.len).map(|()| peek.len));
     drop(stopped);
     let pause = begun.elapsed();
     let bytes = caught_up?;
-    copy.finish(file, bytes)?;
+    copy.finish(bytes, args.replace)?;
     Ok(Copied { bytes, pause: Some(pause) })
+}
+
+/// Looks into a pool; refuses one with files beside it, which the copy would lack.
+fn peek(pool: &Path) -> Result<Peek, CliError> {
+    let peek = Pool::peek(pool)?;
+    match peek.indexes.iter().find(|entry| Kind::has_file(entry)) {
+        Some(entry) => Err(BackupError::HasFile { name: entry.name.clone() }.into()),
+        None => Ok(peek),
+    }
 }
 
 /// A copy of a file that changes meanwhile.
 struct LiveCopy {
     pool: File,
-    copy: File,
+    copy: NewFile,
     path: PathBuf,
     here: Vec<u8>,
     there: Vec<u8>,
-    finished: bool,
-    _registered: Registered,
 }
 
 impl LiveCopy {
-    fn new(pool: &Path, file: &Path) -> Result<Self, CliError> {
-        let path = partial(file);
+    fn new(pool: &Path, path: &Path) -> Result<Self, CliError> {
         let failed = |path: &Path| {
             let path = path.to_path_buf();
             move |error| CliError::File { path, error }
         };
-        let registered = Registered::new(&path, Fate::Remove);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        let copy = options.open(&path).map_err(failed(&path))?;
+        // Readable only by the owner, like the pool.
+        let copy = NewFile::create(path, 0o600).map_err(failed(path))?;
         let pool = File::open(pool).map_err(failed(pool))?;
         let (here, there) = (vec![0; CHUNK], vec![0; CHUNK]);
-        Ok(Self { pool, copy, path, here, there, finished: false, _registered: registered })
+        Ok(Self { pool, copy, path: path.to_path_buf(), here, there })
     }
 
     /// Makes the first `len` bytes of the copy equal to those of the pool now.
@@ -194,8 +193,9 @@ impl LiveCopy {
                     without_journal(here);
                 }
                 // A part that the copy lacks counts as different.
-                let same = self.copy.read_exact_at(there, at).is_ok() && here == there;
-                if same { Ok(()) } else { self.copy.write_all_at(here, at) }
+                let copy = self.copy.file();
+                let same = copy.read_exact_at(there, at).is_ok() && here == there;
+                if same { Ok(()) } else { copy.write_all_at(here, at) }
             })();
             done.map_err(|error: io::Error| CliError::File { path: self.path.clone(), error })?;
             at += bytes as u64;
@@ -204,27 +204,35 @@ impl LiveCopy {
     }
 
     /// Makes the copy durable, and gives it its name.
-    fn finish(mut self, file: &Path, len: u64) -> Result<(), CliError> {
-        let named = (|| {
-            self.copy.set_len(len)?;
-            self.copy.sync_all()?; // durable before: the name
-            fs::rename(&self.path, file)?;
-            self.finished = true;
-            let folder = match file.parent() {
-                Some(folder) if !folder.as_os_str().is_empty() => folder,
-                _ => Path::new("."),
-            };
-            File::open(folder)?.sync_all()
-        })();
-        named.map_err(|error| CliError::File { path: file.to_path_buf(), error })
+    fn finish(self, len: u64, replace: bool) -> Result<(), CliError> {
+        let Self { copy, path, .. } = self;
+        let named = copy.file().set_len(len).and_then(|()| copy.finish(replace));
+        named.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => CliError::Exists { path },
+            _ => CliError::File { path, error },
+        })
     }
 }
 
-impl Drop for LiveCopy {
-    fn drop(&mut self) {
-        if !self.finished {
-            // If this fails, the next backup overwrites the remaining file.
-            let _ = fs::remove_file(&self.path);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_appears_meanwhile_is_replaced_only_if_that_is_asked_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (pool, target) = (folder.path().join("a.pm"), folder.path().join("copy.pm"));
+        fs::write(&pool, "as long as it is").expect("written");
+        for replace in [false, true] {
+            let mut copy = LiveCopy::new(&pool, &target).expect("a file");
+            copy.catch_up(16).expect("copied");
+            fs::write(&target, "of another process").expect("written");
+            let finished = copy.finish(10, replace);
+            assert_eq!(finished.is_ok(), replace, "{finished:?}");
+            assert!(replace || matches!(finished, Err(CliError::Exists { .. })));
+            let there: &[u8] = if replace { b"as long as" } else { b"of another process" };
+            assert_eq!(fs::read(&target).expect("there"), there);
+            assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
         }
     }
 }
