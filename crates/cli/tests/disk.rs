@@ -250,7 +250,7 @@ fn compact_rewrites_a_pool_into_a_small_file() {
     assert_eq!((&report["indexes"], &report["records"]), (&2.into(), &1002.into()), "{report}");
     assert_eq!((&report["replaced"], &report["size_before"]), (&true.into(), &before.into()));
     let file = fs::metadata(&path).expect("a file");
-    assert!(file.len() <= 3 << 20, "{} bytes: {report}", file.len());
+    assert!(file.len() <= 5 << 20, "{} bytes: {report}", file.len());
     assert_eq!(file.permissions().mode() & 0o777, permissions.mode());
     let pool = Arc::new(Pool::open(&path, &options()).expect("a pool"));
     assert_ne!(pool.uuid(), uuid);
@@ -416,4 +416,64 @@ fn compact_rewrites_every_kind_and_a_store() {
     let counts = store.map::<u64, u64>("counts").expect("there");
     assert_eq!(fruit.get("pear").expect("whole"), Some(5));
     assert_eq!((counts.get(&7).expect("whole"), counts.len().expect("whole")), (Some(9), 1000));
+}
+
+/// The new pool takes every value that the old one took, whatever the old one was made for.
+#[test]
+fn a_rewritten_pool_takes_the_values_that_it_took() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for zone in [128u64 << 10, 1 << 20, 4 << 20, 16 << 20] {
+        for there in [false, true] {
+            let path = folder.path().join(format!("{zone}-{there}.pm"));
+            let options = quick(64 << 20).zone_bytes(zone);
+            let pool = Arc::new(Pool::create(&path, &options).expect("created"));
+            let texts =
+                AnyIndex::<u64, Vec<u8>>::create(&pool, "t", Kind::FpTree).expect("created");
+            texts.put(&0, b"small").expect("room");
+            let mut largest = vec![7; (zone as usize).min(pmindex::MAX_VALUE_BYTES)];
+            while texts.put(&1, &largest).is_err() {
+                largest.truncate(largest.len() - 512);
+            }
+            if !there {
+                texts.remove(&1).expect("there");
+            }
+            texts.close().expect("closed");
+            Arc::into_inner(pool).expect("closed").close().expect("closed");
+            let report = json(&works("compact", &path, &["--rewrite", "--json"]));
+            assert_eq!(report["replaced"], true, "{zone}: {report}");
+            let pool = Arc::new(Pool::open(&path, &quick(0)).expect("a pool"));
+            let texts = AnyIndex::<u64, Vec<u8>>::open(&pool, "t").expect("there");
+            for key in 1..4 {
+                assert_eq!(
+                    texts.put(&key, &largest),
+                    Ok(key > 1 || !there),
+                    "{zone}, {there}, {key}"
+                );
+            }
+            assert_eq!(texts.check(), Ok(4));
+        }
+    }
+}
+
+#[test]
+fn a_rewritten_pool_belongs_to_its_owner_and_has_as_many_writers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pm");
+    let pool = Arc::new(Pool::create(&path, &quick(64 << 20).slots(100)).expect("created"));
+    AnyIndex::<u64, u64>::create(&pool, "n", Kind::FpTree).expect("new").close().expect("closed");
+    let slots = pool.slots();
+    Arc::into_inner(pool).expect("closed").close().expect("closed");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("changed");
+    let is_root = std::os::unix::fs::chown(&path, Some(12_345), Some(23_456)).is_ok();
+    if !is_root {
+        eprintln!("only root can give a file to another user: its owner is not tested");
+    }
+    let before = fs::metadata(&path).expect("a file");
+    let report = json(&works("compact", &path, &["--rewrite", "--json"]));
+    assert_eq!((&report["replaced"], &report["owner_kept"]), (&true.into(), &true.into()));
+    let file = fs::metadata(&path).expect("a file");
+    assert_eq!((file.uid(), file.gid(), file.mode()), (before.uid(), before.gid(), before.mode()));
+    assert_ne!(file.ino(), before.ino());
+    let pool = Pool::open(&path, &quick(0)).expect("a pool");
+    assert_eq!((pool.slots(), slots), (100, 100));
 }

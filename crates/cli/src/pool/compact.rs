@@ -1,11 +1,13 @@
 //! `pmindex compact`: returns the unused space of a pool to the file system, or writes the pool anew.
 
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pmindex::IndexError;
 use pmindex::core::{self, PmError, Pool, PoolOptions};
-use pmindex_named::{NamedError, Sort, create_sort};
+use pmindex_named::{Sort, create_sort};
 use serde_json::json;
 
 use crate::error::CliError;
@@ -27,8 +29,9 @@ use super::store_log;
     return nothing.\n\n\
     With --rewrite all records are loaded into a new file, which replaces the pool if it is shorter, in\n\
     one step: a crash leaves one of the two. The disk needs room for both. The new pool has the kinds\n\
-    and types of the indexes, the maps of a store, the permissions of the file, and another identity;\n\
-    a watch of a store cannot continue in it. Pools with types of a program's own, files of an\n\
+    and types of the indexes, the maps of a store, another identity, and room for the same values and as\n\
+    many writers; a watch of a store cannot continue in it. The file has the same permissions, and the\n\
+    same owner and group where the system allows it. Pools with types of a program's own, files of an\n\
     environment, a journal, a twin, or transactions that a crash has interrupted are refused. A kill\n\
     leaves POOL.partial behind: remove it, and run the command again."
 )]
@@ -84,27 +87,28 @@ fn rewrite(args: &Args, pool: &Arc<Pool>) -> Result<(), CliError> {
     refuse_companions(pool, &path)?;
     store_log::refuse_unfinished(pool)?;
     let before = pool.len();
-    // Small zones make a small file; the largest values need large ones.
-    let small = (pool.used_bytes() / 8).next_power_of_two().clamp(1 << 20, 8 << 20);
-    let written = match write_anew(pool, &path, small) {
-        Err(error) if small < 8 << 20 && is_full(&error) => write_anew(pool, &path, 8 << 20),
-        written => written,
-    }?;
-    let Written { fresh, _registered, indexes, records } = written;
+    let Written { fresh, _registered, indexes, records } = write_anew(pool, &path)?;
     let size = fresh.pool().len();
-    let replaced = size < before;
+    let (replaced, mut owner_kept) = (size < before, true);
     if replaced {
         let file = |error| CliError::File { path: path.clone(), error };
-        let mode = std::fs::metadata(&path).map_err(file)?.permissions();
-        std::fs::set_permissions(fresh.partial(), mode).map_err(file)?;
+        let old = std::fs::metadata(&path).map_err(file)?;
+        owner_kept = give(fresh.partial(), &old).map_err(file)?;
+        // After it: a change of the owner takes bits of the mode away.
+        std::fs::set_permissions(fresh.partial(), old.permissions()).map_err(file)?;
         fresh.finish().map_err(file)?;
     }
     let after = if replaced { size } else { before };
     if args.json {
         return output::print_json(&json!({
             "pool": args.pool, "replaced": replaced, "size_before": before, "size": after,
-            "indexes": indexes, "records": records,
+            "owner_kept": owner_kept, "indexes": indexes, "records": records,
         }));
+    }
+    if !owner_kept {
+        output::print(
+            "the file is yours now: the system gives it to its owner for root only (chown)\n",
+        )?;
     }
     output::print(&if replaced {
         let what = format!(
@@ -118,14 +122,17 @@ fn rewrite(args: &Args, pool: &Arc<Pool>) -> Result<(), CliError> {
     })
 }
 
-/// Returns `true` if a pool has no room.
-fn is_full(error: &CliError) -> bool {
-    match error {
-        CliError::Pool(error)
-        | CliError::Index(IndexError::Pool(error))
-        | CliError::Named(NamedError::Index(IndexError::Pool(error))) => error.is_full(),
-        _ => false,
-    }
+/// Gives a new file the owner and the group of another one; returns `false` if the system does not allow it.
+fn give(new: &Path, old: &Metadata) -> io::Result<bool> {
+    let new_owner = std::fs::metadata(new)?;
+    let allowed = |done: io::Result<()>| match done {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        done => done.map(|()| true),
+    };
+    // The group by itself: a member of it may give the file to it, but not to another user.
+    let group = new_owner.gid() == old.gid() || allowed(chown(new, None, Some(old.gid())))?;
+    let owner = new_owner.uid() == old.uid() || allowed(chown(new, Some(old.uid()), None))?;
+    Ok(group && owner)
 }
 
 /// Refuses pools whose files are several: they would have to be replaced in one step.
@@ -145,9 +152,9 @@ fn refuse_companions(pool: &Pool, path: &Path) -> Result<(), CliError> {
 }
 
 /// Loads all indexes into a pool with a temporary name.
-fn write_anew(pool: &Arc<Pool>, path: &Path, zone_bytes: u64) -> Result<Written, CliError> {
+fn write_anew(pool: &Arc<Pool>, path: &Path) -> Result<Written, CliError> {
     // An existing file of the temporary name is an error: another process may be filling it.
-    let fresh = core::FreshPool::replacing(path, zone_bytes)?;
+    let fresh = core::FreshPool::replacing(path, pool)?;
     let registered = Registered::new(fresh.partial(), Fate::Remove); // ours from here on
     let mut written = Written { fresh, _registered: registered, indexes: 0, records: 0 };
     for entry in store_log::indexes(pool)? {

@@ -154,6 +154,11 @@ impl Heap {
         })
     }
 
+    /// Returns the places of its parts, as when the pool was opened.
+    pub(crate) fn geometry(&self) -> &HeapGeometry {
+        &self.geometry
+    }
+
     #[inline]
     pub(super) fn zone_count(&self) -> usize {
         ((self.end() - self.geometry.zones_offset) / self.geometry.zone_bytes) as usize

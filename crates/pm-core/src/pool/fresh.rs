@@ -11,6 +11,9 @@ use crate::sys;
 
 use super::{Pool, PoolOptions};
 
+/// The bytes of a zone in which the largest values have room: twice the default.
+const LARGE_ZONE: u64 = 8 << 20;
+
 /// A pool in the making, for a program that fills one and then ends: it is durable before it has its name. If
 /// it is dropped before that, it is removed.
 ///
@@ -35,26 +38,34 @@ impl FreshPool {
         if target.exists() {
             return Err(OpenError::AlreadyExists { path: target.into() });
         }
-        // Of twice the default size, so that the largest values have room.
-        Self::begin(target, 8 << 20, false)
+        Self::begin(target, PoolOptions::new(), LARGE_ZONE, false)
     }
 
-    /// Creates a pool that will replace `target`, at first with one zone of `zone_bytes`. The other pool, which
-    /// the caller keeps open until this one is finished, so that no process writes to it, is there until then,
-    /// whatever happens.
+    /// Creates a pool that will replace `old`, whose file is `target`, at first with one zone. It takes as many
+    /// writers, and blocks as large as the old pool does up to those of the largest values. The old pool, which the
+    /// caller keeps open until this one is finished, so that no process writes to it, is there until then, whatever
+    /// happens.
     ///
     /// # Errors
     /// Those of [`Pool::create`].
-    pub fn replacing(target: &Path, zone_bytes: u64) -> Result<Self, OpenError> {
-        Self::begin(target, zone_bytes, true)
+    pub fn replacing(target: &Path, old: &Pool) -> Result<Self, OpenError> {
+        let geometry = old.heap.geometry();
+        let zone_bytes = geometry.zone_bytes.min(LARGE_ZONE);
+        let slots = PoolOptions::new().slots(geometry.slot_count).slot_bytes(geometry.slot_bytes);
+        Self::begin(target, slots, zone_bytes, true)
     }
 
-    fn begin(target: &Path, zone_bytes: u64, replaces: bool) -> Result<Self, OpenError> {
+    fn begin(
+        target: &Path,
+        options: PoolOptions,
+        zone_bytes: u64,
+        replaces: bool,
+    ) -> Result<Self, OpenError> {
         let mut partial = target.as_os_str().to_owned();
         partial.push(".partial");
         let partial = PathBuf::from(partial);
         // One zone to begin with.
-        let options = PoolOptions::new().size(zone_bytes).zone_bytes(zone_bytes).write_back(false);
+        let options = options.size(zone_bytes).zone_bytes(zone_bytes).write_back(false);
         let pool = Some(Arc::new(Pool::create(&partial, &options)?));
         Ok(Self { pool, partial: Some(partial), target: target.into(), replaces })
     }

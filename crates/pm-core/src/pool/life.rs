@@ -106,6 +106,12 @@ impl<M: Medium> Pool<M> {
         if self.facts.grow { self.facts.max_size.max(self.len()) } else { self.len() }
     }
 
+    /// Returns the number of operations that can allocate, free or log at once: see
+    /// [`PoolOptions::slots`](crate::PoolOptions::slots).
+    pub fn slots(&self) -> u64 {
+        self.heap.geometry().slot_count
+    }
+
     /// Returns `true` if this process was forked after the pool was opened.
     pub(crate) fn is_forked(&self) -> bool {
         self.region.len() == 0
