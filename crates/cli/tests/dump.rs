@@ -307,3 +307,91 @@ fn an_index_by_hash_is_checked_and_saved_segment_by_segment() {
     assert_eq!(whole, false);
     assert!((2000..4000).contains(&count), "{count}");
 }
+
+/// What `--json` prints is what `restore` reads, so that nothing is lost and no two records look alike.
+#[test]
+fn json_shows_keys_and_values_as_a_dump_has_them() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("a.pm");
+    sample(&path);
+    let pool = Arc::new(Pool::open(&path, &options()).expect("a pool"));
+    let alike = [
+        (vec![0xff], b"\t\n".to_vec()),
+        (b"\\xff".to_vec(), vec![0xff]),
+        (b"{\"hex\":\"ff\"}".to_vec(), b"\\xff".to_vec()),
+    ];
+    fill(&pool, "alike", Kind::FpTree, &alike);
+    let hash = Cceh::<u64, Vec<u8>>::create(&pool, "hash").expect("created");
+    hash.insert(&7, &[0xff]).expect("room");
+    hash.close().expect("closed");
+    drop(pool);
+
+    let run = |command: &str, rest: &[&str]| {
+        let rest = rest.iter().map(OsStr::new);
+        works([OsStr::new(command), path.as_os_str()].into_iter().chain(rest))
+    };
+    let line = |text: &str| -> Value { serde_json::from_str(text).expect("JSON") };
+    let names = ["alike", "bytes", "chars", "empty", "fptree texts", "fptree words", "signs"];
+    for name in names {
+        let dump = run("dump", &["--index", name]);
+        let lines: Vec<&str> = dump.lines().collect();
+        let records: Vec<Value> = lines[2..lines.len() - 2].iter().map(|text| line(text)).collect();
+        let scan = run("scan", &["--index", name, "--json"]);
+        let found: Vec<Value> = scan.lines().map(line).collect();
+        let as_record =
+            |object: &Value| Value::from(vec![object["key"].clone(), object["value"].clone()]);
+        assert_eq!(found.iter().map(as_record).collect::<Vec<_>>(), records, "{name}");
+    }
+    let get = |index, key| line(&run("get", &[key, "--index", index, "--json"]));
+    let object =
+        |key: Value, value: Value| serde_json::json!({ "key": key, "value": value, "found": true });
+    let ff = serde_json::json!({ "hex": "ff" });
+    assert_eq!(get("alike", "\\xff"), object("\\xff".into(), ff.clone()));
+    assert_eq!(get("alike", "{\"hex\":\"ff\"}"), object("{\"hex\":\"ff\"}".into(), "\\xff".into()));
+    assert_eq!(get("fptree words", "0x9"), object(9.into(), (-3).into()));
+    assert_eq!(get("signs", "-1"), object((-1).into(), false.into()));
+    assert_eq!(get("chars", "é"), object("é".into(), Value::Null));
+    assert_eq!(get("hash", "7"), object(7.into(), ff.clone()));
+    let missing = pmindex(["get", path.to_str().expect("text"), "8", "--index", "hash", "--json"]);
+    assert_eq!(missing.status.code(), Some(1));
+    let missing = line(&text(&missing.stdout));
+    assert_eq!(missing, serde_json::json!({ "key": 8, "value": null, "found": false }));
+    let put = run("put", &["0x9", "-4", "--index", "fptree words", "--json"]);
+    assert_eq!(line(&put), serde_json::json!({ "key": 9, "new": false }));
+    let del = run("del", &["9", "--index", "fptree words", "--json"]);
+    assert_eq!(line(&del), object(9.into(), (-4).into()));
+    let del = run("del", &["\\xff", "--index", "alike", "--json"]);
+    assert_eq!(line(&del), object("\\xff".into(), ff));
+    // For people, as before.
+    assert_eq!(run("get", &["k", "--index", "bytes"]), "\\x80".repeat(3000) + "\n");
+    assert_eq!(run("scan", &["--index", "alike"]), "{\"hex\":\"ff\"}\t\\xff\n\\xff\t\\x09\\x0a\n");
+}
+
+#[test]
+fn get_writes_the_bytes_of_a_value_as_they_are() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("a.pm");
+    let pool = Arc::new(Pool::create(&path, &options()).expect("created"));
+    let bytes: Vec<u8> = (0..=255).collect();
+    fill(
+        &pool,
+        "bytes",
+        Kind::FpTree,
+        &[(b"all".to_vec(), bytes.clone()), (b"none".to_vec(), vec![])],
+    );
+    fill(&pool, "texts", Kind::FpTree, &[(7u64, "naïve\n".to_owned())]);
+    fill(&pool, "words", Kind::FpTree, &[(7u64, -7i64)]);
+    drop(pool);
+    let raw = |index: &str, key: &str| {
+        let line = ["get", path.to_str().expect("text"), key, "--index", index, "--raw"];
+        let output = pmindex(line);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        output.stdout
+    };
+    assert_eq!(raw("bytes", "all"), bytes);
+    assert_eq!(raw("bytes", "none"), b"");
+    assert_eq!(raw("texts", "7"), "naïve\n".as_bytes());
+    assert_eq!(raw("words", "7"), b"-7");
+    let help = works(["get", "--help"]);
+    assert!(help.contains("--raw") && help.contains("{\"hex\""), "{help}");
+}

@@ -17,11 +17,11 @@ pub trait Handle {
     /// Returns the types of its keys and values.
     fn types(&self) -> Types;
     /// Returns the value of a key.
-    fn get(&self, key: &str) -> Result<Option<String>, NamedError>;
+    fn get(&self, key: &str) -> Result<Option<Raw>, NamedError>;
     /// Adds or replaces a record; returns `true` if the key is new.
     fn put(&self, key: &str, value: &str) -> Result<bool, NamedError>;
     /// Removes a record; returns its value.
-    fn del(&self, key: &str) -> Result<Option<String>, NamedError>;
+    fn del(&self, key: &str) -> Result<Option<Raw>, NamedError>;
     /// Passes every record from `from` to before `to` to `each`, until that returns `false`.
     fn scan(&self, scan: &Scan<'_>, each: Each<'_>) -> Result<(), NamedError>;
     /// Adds records with few fences; of equal keys the first stays.
@@ -88,9 +88,8 @@ impl<K: Key + OfRaw, V: Value + OfRaw> Handle for Open<K, V> {
         self.types
     }
 
-    fn get(&self, key: &str) -> Result<Option<String>, NamedError> {
-        let value = self.index.get(self.key(key)?.borrowed())?;
-        Ok(value.map(|value| self.types.values.show(&value.into_raw())))
+    fn get(&self, key: &str) -> Result<Option<Raw>, NamedError> {
+        Ok(self.index.get(self.key(key)?.borrowed())?.map(OfRaw::into_raw))
     }
 
     fn put(&self, key: &str, value: &str) -> Result<bool, NamedError> {
@@ -98,9 +97,8 @@ impl<K: Key + OfRaw, V: Value + OfRaw> Handle for Open<K, V> {
         Ok(self.index.put(self.key(key)?.borrowed(), value.borrowed())?)
     }
 
-    fn del(&self, key: &str) -> Result<Option<String>, NamedError> {
-        let value = self.index.remove(self.key(key)?.borrowed())?;
-        Ok(value.map(|value| self.types.values.show(&value.into_raw())))
+    fn del(&self, key: &str) -> Result<Option<Raw>, NamedError> {
+        Ok(self.index.remove(self.key(key)?.borrowed())?.map(OfRaw::into_raw))
     }
 
     fn scan(&self, scan: &Scan<'_>, each: Each<'_>) -> Result<(), NamedError> {

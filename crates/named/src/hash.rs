@@ -38,8 +38,8 @@ impl Sort {
 
 /// An open index of any sort.
 pub trait Records {
-    /// Returns the value of a key; the types are the index's.
-    fn get(&self, types: Types, key: &str) -> Result<Option<String>, NamedError>;
+    /// Returns the value of a key.
+    fn get(&self, key: &str) -> Result<Option<Raw>, NamedError>;
     /// Returns the types of its keys and values.
     fn types(&self) -> Types;
     /// Adds records with few fences; of equal keys the first stays.
@@ -65,7 +65,7 @@ pub type OpenedRecords = Result<Box<dyn Records>, IndexError>;
 struct Ordered(Box<dyn Handle>);
 
 impl Records for Ordered {
-    fn get(&self, _: Types, key: &str) -> Result<Option<String>, NamedError> {
+    fn get(&self, key: &str) -> Result<Option<Raw>, NamedError> {
         self.0.get(key)
     }
     fn types(&self) -> Types {
@@ -107,10 +107,9 @@ struct ByHash<K: Key, V: Value> {
 const AT_ONCE: usize = 1024;
 
 impl<K: Key + OfRaw, V: Value + OfRaw> Records for ByHash<K, V> {
-    fn get(&self, types: Types, key: &str) -> Result<Option<String>, NamedError> {
-        let key: K = parse("key", types.keys, key)?;
-        let value = self.index.get(key.borrowed())?;
-        Ok(value.map(|value| types.values.show(&value.into_raw())))
+    fn get(&self, key: &str) -> Result<Option<Raw>, NamedError> {
+        let key: K = parse("key", self.types.keys, key)?;
+        Ok(self.index.get(key.borrowed())?.map(OfRaw::into_raw))
     }
     fn types(&self) -> Types {
         self.types
@@ -206,21 +205,6 @@ pub fn open_sort(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<Box<dyn Records
     match Sort::of(entry)? {
         Sort::ByHash => Ok(identify_by_hash(pool, entry)?.1?),
         Sort::Ordered(_) => Ok(Box::new(Ordered(identify(pool, entry)?.1?))),
-    }
-}
-
-/// Returns the value of a key in an index of any sort and any known types.
-pub fn get_any(
-    pool: &Arc<Pool>,
-    entry: &IndexEntry,
-    key: &str,
-) -> Result<Option<String>, NamedError> {
-    match Sort::of(entry)? {
-        Sort::Ordered(_) => identify(pool, entry)?.1?.get(key),
-        Sort::ByHash => {
-            let (types, opened) = identify_by_hash(pool, entry)?;
-            opened?.get(types, key)
-        }
     }
 }
 

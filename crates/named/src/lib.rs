@@ -16,7 +16,7 @@ pub use handle::{
     Each, Handle, Opened, Scan, Types, create, create_typed, identify, kind_of, open_any,
 };
 pub use hash::{
-    OpenedRecords, Records, Sort, create_sort, get_any, identify_by_hash, open_sort, salvage_sort,
+    OpenedRecords, Records, Sort, create_sort, identify_by_hash, open_sort, salvage_sort,
 };
 pub use interrupted::{Changes, interrupted};
 pub use types::{BYTES, Raw, Type};

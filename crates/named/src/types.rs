@@ -103,6 +103,16 @@ impl Type {
         }
     }
 
+    /// Returns a byte string or text as it is, without a change, and anything else as people write it.
+    #[must_use]
+    pub fn exact(&self, raw: &Raw) -> Vec<u8> {
+        match (self.form, raw) {
+            (_, Raw::Bytes(bytes)) => bytes.clone(),
+            (Form::Char, Raw::Word(word)) => char_of(*word).to_string().into_bytes(),
+            _ => self.show(raw).into_bytes(),
+        }
+    }
+
     /// Converts to JSON, which [`read_json`](Self::read_json) converts back: numbers as numbers, byte
     /// strings as strings if they are UTF-8, else as `{"hex": "00ff"}`.
     #[must_use]

@@ -3,8 +3,8 @@
 use std::io::{self, BufWriter, Write};
 
 use pmindex::Kind;
-use pmindex_named::Scan;
-use serde_json::json;
+use pmindex_named::{Raw, Scan, Type, open_sort};
+use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::kinds::kinds;
@@ -13,10 +13,17 @@ use crate::output;
 
 use super::open::{self, IndexArgs};
 
+/// How `--json` prints keys and values: as a dump has them.
+const JSON: &str = "--json prints keys and values as `pmindex dump` does, and `restore` reads them:\n\
+    numbers as numbers, a byte string as a string if it is UTF-8, else as {\"hex\": \"00ff\"}, () as null.";
+
 /// What to look up.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  pmindex get my.pool apple\n\n\
-    The exit code is 1 if the key is missing.")]
+#[command(after_help = format!("Examples:\n  pmindex get my.pool apple\n  \
+    pmindex get my.pool logo --raw > logo.png\n\n\
+    A byte string is shown so that a terminal can show it, with other bytes as \\xNN: use --raw or --json\n\
+    for the exact bytes. {JSON}\n\n\
+    The exit code is 1 if the key is missing."))]
 pub(crate) struct GetArgs {
     #[command(flatten)]
     which: IndexArgs,
@@ -26,6 +33,9 @@ pub(crate) struct GetArgs {
     /// Print JSON instead of the bare value
     #[arg(long)]
     json: bool,
+    /// Print exactly the bytes of the value, and no end of line
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
 }
 
 /// What to store.
@@ -59,7 +69,8 @@ pub(crate) struct PutArgs {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex del my.pool apple\n  \
     pmindex del my.pool apple pear plum\n\n\
-    Each removal is durable by itself. The exit code is 1 if a key is missing; the others are removed.")]
+    Each removal is durable by itself. The exit code is 1 if a key is missing; the others are removed.\n\
+    --json prints keys and values as `get --json` does.")]
 pub(crate) struct DelArgs {
     #[command(flatten)]
     which: IndexArgs,
@@ -75,9 +86,11 @@ pub(crate) struct DelArgs {
 
 /// What to list.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  pmindex scan my.pool\n  \
+#[command(after_help = format!("Examples:\n  pmindex scan my.pool\n  \
     pmindex scan my.pool --from apple --to banana --limit 10\n  \
-    pmindex scan my.pool --reverse --limit 1 --json")]
+    pmindex scan my.pool --reverse --limit 1 --json\n\n\
+    Byte strings are shown so that a terminal can show them, with other bytes as \\xNN: use --json for the\n\
+    exact bytes. {JSON}"))]
 pub(crate) struct ScanArgs {
     #[command(flatten)]
     which: IndexArgs,
@@ -98,29 +111,44 @@ pub(crate) struct ScanArgs {
     json: bool,
 }
 
+/// Returns a key that the index has taken as JSON.
+fn key_in_json(keys: &Type, key: &str) -> Value {
+    keys.parse(key).map_or(Value::Null, |key| keys.to_json(&key))
+}
+
+/// Returns a value as JSON; `null` for none.
+fn value_in_json(values: &Type, value: Option<&Raw>) -> Value {
+    value.map_or(Value::Null, |value| values.to_json(value))
+}
+
 /// Prints the value of a key.
 pub(crate) fn get(args: &GetArgs) -> Result<(), CliError> {
-    let pool = open::read_only(&args.which.pool)?;
-    let entry = open::find(&pool, args.which.index.as_deref())?;
-    let value = pmindex_named::get_any(&pool, &entry, &args.key)?;
+    let (pool, entry) = open::found_to_read(&args.which)?;
+    let index = open_sort(&pool, &entry)?;
+    let (found, types) = (index.get(&args.key)?, index.types());
     if args.json {
-        output::print(&format!(
-            "{}\n",
-            json!({ "key": args.key, "found": value.is_some(), "value": value })
-        ))?;
-    } else if let Some(value) = &value {
-        output::print(&format!("{value}\n"))?;
+        let key = key_in_json(types.keys, &args.key);
+        let value = value_in_json(types.values, found.as_ref());
+        let found = found.is_some();
+        output::print(&format!("{}\n", json!({ "key": key, "found": found, "value": value })))?;
+    } else if let Some(value) = &found {
+        if args.raw {
+            output::print_bytes(&types.values.exact(value))?;
+        } else {
+            output::print(&format!("{}\n", types.values.show(value)))?;
+        }
     }
-    value.map(|_| ()).ok_or(CliError::NoKey { keys: vec![args.key.clone()] })
+    found.map(drop).ok_or(CliError::NoKey { keys: vec![args.key.clone()] })
 }
 
 /// Adds or replaces a record.
 pub(crate) fn put(args: &PutArgs) -> Result<(), CliError> {
     let (pool, index) = open::index_to_write(&args.which, args.medium, Some(args.kind))?;
-    let new = index.put(&args.key, &args.value)?;
+    let (new, keys) = (index.put(&args.key, &args.value)?, index.types().keys);
     open::close(pool, index)?;
     if args.json {
-        output::print(&format!("{}\n", json!({ "key": args.key, "new": new })))?;
+        let key = key_in_json(keys, &args.key);
+        output::print(&format!("{}\n", json!({ "key": key, "new": new })))?;
     } else {
         output::print(&format!("{} {}\n", if new { "added" } else { "replaced" }, args.key))?;
     }
@@ -130,11 +158,12 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), CliError> {
 /// Removes records.
 pub(crate) fn del(args: &DelArgs) -> Result<(), CliError> {
     let (pool, index) = open::index_to_write(&args.which, args.medium, None)?;
-    let mut missing = Vec::new();
+    let (mut missing, types) = (Vec::new(), index.types());
     for key in &args.keys {
         let value = index.del(key)?;
         if args.json {
-            let found = value.is_some();
+            let (found, key) = (value.is_some(), key_in_json(types.keys, key));
+            let value = value_in_json(types.values, value.as_ref());
             output::print(&format!("{}\n", json!({ "key": key, "found": found, "value": value })))?;
         } else if value.is_some() {
             output::print(&format!("removed {key}\n"))?;
@@ -156,15 +185,15 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), CliError> {
     let (mut count, mut failed) = (0, None);
     let types = index.types();
     index.scan(&scan, &mut |key, value| {
-        let (key, value) = (types.keys.show(&key), types.values.show(&value));
         if count == limit {
             return false;
         }
         count += 1;
         let written = if args.json {
+            let (key, value) = (types.keys.to_json(&key), types.values.to_json(&value));
             writeln!(out, "{}", json!({ "key": key, "value": value }))
         } else {
-            writeln!(out, "{key}\t{value}")
+            writeln!(out, "{}\t{}", types.keys.show(&key), types.values.show(&value))
         };
         failed = written.err();
         failed.is_none()
