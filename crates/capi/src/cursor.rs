@@ -91,12 +91,17 @@ impl State {
     fn read_ahead(&mut self) -> Result<(), Fault> {
         let (mut bytes, mut stopped) = (0, false);
         let (batch, ahead) = (self.batch, &mut self.ahead);
-        self.source.scan(&self.rest, &mut |key, value| {
+        let read = self.source.scan(&self.rest, &mut |key, value| {
             bytes += key.len() + value.len();
             ahead.push_back((key.to_vec(), value.to_vec()));
             stopped = ahead.len() >= batch || bytes >= BATCH_BYTES;
             !stopped
-        })?;
+        });
+        if let Err(fault) = read {
+            // The next call reads these records again.
+            self.ahead.clear();
+            return Err(fault);
+        }
         self.last = !stopped;
         self.batch = (self.batch * 2).min(LARGEST_BATCH);
         if let Some((key, _)) = self.ahead.back() {

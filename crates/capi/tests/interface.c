@@ -327,6 +327,65 @@ static void refusals(pmindex_pool *pool, const char *path) {
     EXPECT(strcmp(pmindex_status_name(12345), "unknown code") == 0);
 }
 
+/* Makes 512 bytes of a file unreadable as nodes: those around this number. */
+static void damage(const char *path, uint64_t number) {
+    FILE *file = fopen(path, "r+b");
+    EXPECT(file != NULL);
+    uint64_t page[64];
+    long at = 0;
+    while (fread(page, sizeof page, 1, file) == 1) {
+        for (int word = 0; word < 64; word++) {
+            if (page[word] == number) {
+                memset(page, 0xa5, sizeof page);
+                EXPECT(fseek(file, at, SEEK_SET) == 0 && fwrite(page, sizeof page, 1, file) == 1);
+                EXPECT(fclose(file) == 0);
+                return;
+            }
+        }
+        at += (long)sizeof page;
+    }
+    EXPECT(!"the number is in the file");
+}
+
+/* A cursor returns records in order, and then the error, however often it is asked. */
+static void cursor_over_damage(const char *pool_path, bool reverse) {
+    char path[4096];
+    EXPECT(snprintf(path, sizeof path, "%s.damaged%d", pool_path, reverse) < (int)sizeof path);
+    pmindex_options options = {.size = 1 << 20, .flags = PMINDEX_NO_WRITE_BACK};
+    pmindex_pool *pool;
+    pmindex_index *index;
+    OK(pmindex_pool_create(path, &options, &pool));
+    OK(pmindex_index_create(pool, "words", "fastfair", PMINDEX_TYPE_U64, PMINDEX_TYPE_U64, &index));
+    for (uint64_t key = 0; key < 4000; key++) {
+        OK(pmindex_u64_try_insert(index, key, ~key));
+    }
+    OK(pmindex_index_close(index));
+    OK(pmindex_pool_close(pool));
+    damage(path, ~(uint64_t)2001);
+    OK(pmindex_pool_open(path, &options, &pool));
+    OK(pmindex_index_open(pool, "words", &index));
+    pmindex_cursor *cursor;
+    pmindex_range range = {.reverse = reverse};
+    OK(pmindex_cursor_open(index, &range, &cursor));
+    pmindex_bytes key;
+    uint64_t seen = 0;
+    pmindex_status status;
+    while ((status = pmindex_cursor_next(cursor, &key, NULL)) == PMINDEX_STATUS_OK) {
+        uint64_t number;
+        memcpy(&number, key.data, sizeof number);
+        EXPECT(number == (reverse ? 3999 - seen : seen));
+        seen++;
+    }
+    EXPECT(seen > 1500 && seen < 2100);
+    for (int again = 0; again < 3; again++) {
+        EXPECT(status == PMINDEX_STATUS_CORRUPT);
+        status = pmindex_cursor_next(cursor, &key, NULL);
+    }
+    OK(pmindex_cursor_close(cursor));
+    IS(pmindex_index_close(index), CORRUPT);
+    (void)pmindex_pool_close(pool); /* it is damaged */
+}
+
 int main(int argc, char **argv) {
     EXPECT(argc == 2);
     const char *path = argv[1];
@@ -378,6 +437,8 @@ int main(int argc, char **argv) {
     OK(pmindex_u64_try_insert(index, 9999, 1));
     OK(pmindex_index_close(index));
     OK(pmindex_pool_close(pool));
+    cursor_over_damage(path, false);
+    cursor_over_damage(path, true);
     puts("all of it holds");
     return EXIT_SUCCESS;
 }
