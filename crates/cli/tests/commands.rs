@@ -567,7 +567,7 @@ fn a_pool_that_is_written_to_can_be_looked_at_and_copied() {
     works(line("check", &pool, &[]));
 }
 
-/// What a backup writes on the way is no file that has a name: none is in its way, and it is in nobody's.
+/// What a backup writes on the way is a file without a name: no other file is in its way, and it is in the way of none.
 #[test]
 fn a_backup_leaves_every_other_file_alone() {
     let dir = tempfile::tempdir().expect("a folder");
