@@ -54,8 +54,8 @@ impl<M: Medium> Partition<M> {
         if self.staged.is_empty() && self.pipeline.is_empty() {
             return Ok(());
         }
-        self.pool().check_writable()?;
         self.broken = true; // unless it comes to its end
+        self.pool().check_writable()?;
         self.turn()?;
         self.broken = false;
         self.counters.commits += 1;

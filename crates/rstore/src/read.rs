@@ -25,6 +25,12 @@ pub(crate) fn is_over(parts: &Parts<'_>, now: Millis) -> bool {
 }
 
 impl<M: Medium> Partition<M> {
+    /// Refuses reads after a failed commit: they would return writes that are not durable.
+    #[inline]
+    fn readable(&self) -> Result<(), Error> {
+        if self.broken { Err(Error::Broken) } else { Ok(()) }
+    }
+
     /// Calls `read` with the record of a key, if it has not expired.
     #[inline]
     fn with<R>(
@@ -33,6 +39,7 @@ impl<M: Medium> Partition<M> {
         now: Millis,
         read: impl FnOnce(Parts<'_>) -> Result<R, Error>,
     ) -> Result<Option<R>, Error> {
+        self.readable()?;
         let Some(at) = self.index.get(&self.blocks, key)? else { return Ok(None) };
         let mut words = self.scratch.take();
         let found = match self.blocks.read(at, &mut words) {
@@ -57,7 +64,7 @@ impl<M: Medium> Partition<M> {
     /// expired.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; `out` may have grown then.
+    /// [`Error::Broken`]; [`Error::Damaged`]: `out` may have grown then.
     ///
     /// # Cost
     /// A search in the index, and the lines of the record, which is copied once and verified. No fence, no
@@ -79,7 +86,7 @@ impl<M: Medium> Partition<M> {
     /// expires.
     ///
     /// # Errors
-    /// [`Error::Damaged`].
+    /// [`Error::Broken`], [`Error::Damaged`].
     ///
     /// # Cost
     /// That of [`get_into`](Self::get_into), without reading a large value.
@@ -90,7 +97,7 @@ impl<M: Medium> Partition<M> {
     /// Returns the length of a value; `None` if the key is missing or its record has expired.
     ///
     /// # Errors
-    /// [`Error::Damaged`].
+    /// [`Error::Broken`], [`Error::Damaged`].
     ///
     /// # Cost
     /// That of [`expiry`](Self::expiry).
@@ -102,7 +109,7 @@ impl<M: Medium> Partition<M> {
     /// `reverse`, until it breaks. `visit` may read this partition.
     ///
     /// # Errors
-    /// [`Error::Damaged`].
+    /// [`Error::Broken`], [`Error::Damaged`].
     ///
     /// # Cost
     /// A search in the index for every 128 records, which are prefetched (thesis, section 5.6.2).
@@ -114,6 +121,7 @@ impl<M: Medium> Partition<M> {
         reverse: bool,
         visit: &mut Visit<'_>,
     ) -> Result<(), Error> {
+        self.readable()?;
         let mut value = Vec::new();
         self.walk((from, to), reverse, &mut |key, parts| {
             if is_over(&parts, now) {

@@ -9,6 +9,8 @@ mod backup;
 mod engine;
 mod open;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -69,7 +71,10 @@ pub(crate) struct Shard {
     /// A write is staged, or a staged one may have been read.
     staged: bool,
     batch: Batch,
+    /// Why a commit failed.
     broken: Option<String>,
+    /// It failed in this turn.
+    lost: bool,
     /// The number of applied writes.
     pub(crate) writes: u64,
 }
@@ -205,14 +210,26 @@ impl Shard {
         Ok(())
     }
 
-    /// Makes the writes of the turn durable with one fence. The replies of the turn may be sent afterwards.
-    pub(crate) fn commit(&mut self) -> Result<(), Failure> {
+    /// Ends a turn with a commit. The replies of the turn may be sent afterwards; if it fails, they must not,
+    /// because some of them may show writes that are not durable. In the turns after that every reply to a
+    /// request for records is an error, so they may be sent.
+    pub(crate) fn end(&mut self) -> Result<(), Failure> {
+        let committed = self.commit();
+        if std::mem::take(&mut self.lost) || self.broken.is_none() { committed } else { Ok(()) }
+    }
+
+    /// Makes the writes of the turn durable with one fence. Fails from the first failure on.
+    fn commit(&mut self) -> Result<(), Failure> {
+        if let Some(why) = &self.broken {
+            return Err(Failure::Broken(why.clone()));
+        }
         if !std::mem::take(&mut self.staged) {
             return Ok(());
         }
         match &mut self.store {
             Store::Alone(engine) => engine.commit().map_err(|error| {
                 self.broken = Some(error.to_string());
+                self.lost = true;
                 engine::failure(&error)
             }),
             Store::Group(_) => Ok(()), // the round makes them durable

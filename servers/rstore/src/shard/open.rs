@@ -160,6 +160,7 @@ impl Shard {
             staged: false,
             batch: Batch::new(),
             broken: None,
+            lost: false,
             writes: 0,
         })
     }

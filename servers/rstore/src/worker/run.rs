@@ -469,7 +469,7 @@ impl Worker {
         add(&self.common.figures[self.number].turns, 1);
         let round = self.shard.round();
         let (round, outcome) = match round {
-            None => (None, self.shard.commit()),
+            None => (None, self.shard.end()),
             Some(Ok(round)) => (Some(round), Ok(())),
             Some(Err(failure)) => (None, Err(failure)),
         };
