@@ -381,6 +381,12 @@ impl<M: Medium> RaftLog<M> {
         Ok(())
     }
 
+    /// Returns the entry of an index.
+    pub(crate) fn entry(&self, index: u64) -> Option<Entry> {
+        let at = index.checked_sub(self.base.index + 1)?;
+        self.entries.get(at as usize).cloned()
+    }
+
     fn term_of(&self, index: u64) -> Option<u64> {
         if index == self.base.index {
             return Some(self.base.term);

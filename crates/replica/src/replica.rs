@@ -83,7 +83,8 @@ pub struct Turn {
     pub leader: Option<u64>,
     /// `true` if this replica leads.
     pub leads: bool,
-    /// `true` if it leads, and has applied all entries committed before: its state is the group's.
+    /// `true` if it leads, and has applied every entry of its log, also those that it has proposed itself: its
+    /// state is the group's, and nothing is on its way that would change it.
     pub serves: bool,
     /// The term of the leader.
     pub term: u64,
@@ -108,6 +109,10 @@ pub struct Replica<M: Medium, S: State> {
     node: RawNode<RaftLog<M>>,
     state: S,
     applied: u64,
+    /// The last committed entry; those after `applied` wait, because the state has no room.
+    committed: u64,
+    /// The tick at which they are tried again.
+    try_at: u64,
     durable: u64,
     reads: Reads,
     ticks: u64,
@@ -184,6 +189,8 @@ impl<M: Medium, S: State> Replica<M, S> {
             node,
             state,
             applied,
+            committed: applied,
+            try_at: 0,
             durable: applied,
             reads: Reads::default(),
             ticks: 0,
@@ -264,6 +271,10 @@ impl<M: Medium, S: State> Replica<M, S> {
             return;
         }
         self.node.tick();
+        if self.is_stuck() {
+            self.hand_over_stuck();
+            return; // it could lead, but not serve
+        }
         let raft = &mut self.node.raft;
         let stands = raft.state != StateRole::Leader && raft.promotable();
         if stands && raft.election_elapsed >= self.patience {
@@ -286,7 +297,10 @@ impl<M: Medium, S: State> Replica<M, S> {
         // Its log was lost, or the message was for another replica: Raft's engine would panic.
         let unknown = heartbeat && message.commit > self.node.raft.raft_log.last_index();
         let ours = message.to == self.id() && message.from != self.id();
-        if !ours || unknown || self.removed {
+        // Nothing can be cut from its log until there is room.
+        let appends = message.get_msg_type() == MessageType::MsgAppend;
+        let over = appends && self.is_stuck() && self.node.store().bytes() > 2 * self.log_bytes;
+        if !ours || unknown || over || self.removed {
             return Ok(());
         }
         match message.get_msg_type() {
@@ -369,6 +383,25 @@ impl<M: Medium, S: State> Replica<M, S> {
         self.leads() && raft.prs().get(id).is_some_and(current)
     }
 
+    /// Returns `true` if committed entries wait, because the [state](State::apply) has no room for them. Then
+    /// this replica does not stand for election, and hands leadership over. It tries again with each tick.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.applied < self.committed
+    }
+
+    /// Hands leadership over, now and then, because this replica has no room.
+    fn hand_over_stuck(&mut self) {
+        if !self.leads() || !self.ticks.is_multiple_of(self.election_ticks as u64) {
+            return;
+        }
+        let others = self.members().voters.into_iter().filter(|id| *id != self.id());
+        let next = others.filter(|id| self.is_current(*id)).min_by_key(|id| (*id < self.id(), *id));
+        if let Some(next) = next {
+            self.hand_over(next);
+        }
+    }
+
     /// Returns `true` while leadership is being [transferred](Self::hand_over): nothing can be proposed.
     #[must_use]
     pub fn hands_over(&self) -> bool {
@@ -397,6 +430,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         // What it sends in the turn in which it is removed tells the others that this was agreed on.
         let takes_part = !self.removed;
         self.receive_pieces(&mut turn.messages)?;
+        self.apply_waiting()?;
         loop {
             // Asks again after an answer, so that reads of this turn need not wait for the next one.
             self.ask();
@@ -439,7 +473,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         let raft = &self.node.raft;
         turn.serves = self.leads()
             && raft.commit_to_current_term()
-            && raft.raft_log.committed == self.applied;
+            && raft.raft_log.last_index() == self.applied;
         turn.restored = std::mem::take(&mut self.restored);
         Ok(turn)
     }
@@ -498,11 +532,12 @@ impl<M: Medium, S: State> Replica<M, S> {
         let messages = ready.take_persisted_messages();
         self.send(messages, turn);
         self.apply(ready.take_committed_entries())?;
-        let mut light = self.node.advance(ready);
+        let mut light = self.node.advance_append(ready);
+        self.node.advance_apply_to(self.applied);
         let messages = light.take_messages();
         self.send(messages, turn);
         self.apply(light.take_committed_entries())?;
-        self.node.advance_apply();
+        self.node.advance_apply_to(self.applied);
         Ok(())
     }
 
@@ -531,39 +566,66 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(())
     }
 
-    /// Applies committed entries.
+    /// Applies committed entries, as far as the state has room for them. The others are in the log.
     fn apply(&mut self, entries: Vec<Entry>) -> Result<(), Error> {
         for entry in entries {
-            let corrupt = |error| Error::Raft(raft::Error::CodecError(error));
-            let members = match entry.get_entry_type() {
-                EntryType::EntryNormal if entry.data.is_empty() => None, // of a new leader
-                EntryType::EntryNormal => {
-                    self.state.apply(entry.index, &entry.data).map_err(Error::State)?; // T2
-                    None
-                }
-                EntryType::EntryConfChange => {
-                    let change = ConfChange::parse_from_bytes(&entry.data).map_err(corrupt)?;
-                    let removes = change.get_change_type() == ConfChangeType::RemoveNode;
-                    if removes && change.node_id == self.id() {
-                        Some(self.leave())
-                    } else {
-                        Some(self.node.apply_conf_change(&change)?)
-                    }
-                }
-                EntryType::EntryConfChangeV2 => {
-                    let change = ConfChangeV2::parse_from_bytes(&entry.data).map_err(corrupt)?;
-                    Some(self.node.apply_conf_change(&change)?)
-                }
-            };
-            if let Some(members) = members
-                && !self.faults.has(Wrong::ConfigurationForgotten)
-            {
-                self.node.mut_store().configure(entry.index, &members);
-                self.log_durable()?; // before: the state's index
+            self.committed = entry.index;
+            if self.applied + 1 == entry.index {
+                self.apply_one(&entry)?;
             }
-            self.applied = entry.index;
         }
         Ok(())
+    }
+
+    /// Applies the committed entries that wait for room, if there is some now.
+    fn apply_waiting(&mut self) -> Result<(), Error> {
+        if !self.is_stuck() || self.ticks < self.try_at || self.removed {
+            return Ok(());
+        }
+        while self.is_stuck() {
+            let Some(entry) = self.node.store().entry(self.applied + 1) else { break };
+            if !self.apply_one(&entry)? {
+                break;
+            }
+        }
+        self.node.advance_apply_to(self.applied);
+        Ok(())
+    }
+
+    /// Applies an entry; returns `false` if the state has no room for it.
+    fn apply_one(&mut self, entry: &Entry) -> Result<bool, Error> {
+        let corrupt = |error| Error::Raft(raft::Error::CodecError(error));
+        let members = match entry.get_entry_type() {
+            EntryType::EntryNormal if entry.data.is_empty() => None, // of a new leader
+            EntryType::EntryNormal => {
+                if !self.state.apply(entry.index, &entry.data).map_err(Error::State)? {
+                    self.try_at = self.ticks + 1;
+                    return Ok(false);
+                }
+                None // T2
+            }
+            EntryType::EntryConfChange => {
+                let change = ConfChange::parse_from_bytes(&entry.data).map_err(corrupt)?;
+                let removes = change.get_change_type() == ConfChangeType::RemoveNode;
+                if removes && change.node_id == self.id() {
+                    Some(self.leave())
+                } else {
+                    Some(self.node.apply_conf_change(&change)?)
+                }
+            }
+            EntryType::EntryConfChangeV2 => {
+                let change = ConfChangeV2::parse_from_bytes(&entry.data).map_err(corrupt)?;
+                Some(self.node.apply_conf_change(&change)?)
+            }
+        };
+        if let Some(members) = members
+            && !self.faults.has(Wrong::ConfigurationForgotten)
+        {
+            self.node.mut_store().configure(entry.index, &members);
+            self.log_durable()?; // before: the state's index
+        }
+        self.applied = entry.index;
+        Ok(true)
     }
 
     /// Leaves the group. The Raft engine is not told: it panics in a leader that has removed itself.

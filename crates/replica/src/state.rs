@@ -24,11 +24,12 @@ pub trait State {
     /// Returns the index of the last entry that is durable, together with all before it.
     fn applied(&self) -> u64;
 
-    /// Applies an entry. It is durable after [`commit`](Self::commit).
+    /// Applies an entry; durable after [`commit`](Self::commit). Returns `false` if there is no room for it:
+    /// then the replica tries it again later, before any other entry. A part of it may be applied already.
     ///
     /// # Errors
     /// A failure ends this replica: the entry is committed, so it cannot be skipped.
-    fn apply(&mut self, index: u64, data: &[u8]) -> Result<(), StateError>;
+    fn apply(&mut self, index: u64, data: &[u8]) -> Result<bool, StateError>;
 
     /// Makes the applied entries up to this index durable; the index becomes durable with them or after them.
     ///

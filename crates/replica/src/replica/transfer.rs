@@ -212,7 +212,7 @@ impl<M: Medium, S: State> Replica<M, S> {
             self.state.finish(index).map_err(Error::State)?;
         }
         self.state.switch(generation).map_err(Error::State)?;
-        (self.applied, self.durable) = (index, index);
+        (self.applied, self.committed, self.durable) = (index, index, index);
         self.restored = true;
         Ok(())
     }

@@ -29,6 +29,8 @@ pub(super) struct Plan {
     pub(super) lose: usize,
     /// The leader hands over.
     pub(super) hand_over: usize,
+    /// A replica has no room for a while.
+    pub(super) full: usize,
     /// One in this number of messages is lost.
     pub(super) drop: usize,
     /// The maximum padding of an entry.
@@ -49,6 +51,8 @@ pub(super) struct Seen {
     pub(super) lost: u64,
     pub(super) cuts: u64,
     pub(super) handed: u64,
+    /// The entries that waited for room, each time that they were tried.
+    pub(super) refused: u64,
     /// The turns in which a replica received a piece of a snapshot, and the crashes then.
     pub(super) pieces: u64,
     pub(super) interrupted: u64,
@@ -226,6 +230,7 @@ impl Group {
             self.seen.leaders += 1;
             process.term = turn.term;
         }
+        self.seen.refused += std::mem::take(&mut replica.state_mut().refused);
         let before = std::mem::take(&mut replica.state_mut().last);
         for waiting in std::mem::take(&mut process.waiting) {
             let event = &mut self.events[waiting.event];
@@ -356,6 +361,16 @@ impl Group {
         }
     }
 
+    /// Makes a replica have no room, until it has tried some times.
+    fn fill(&mut self) {
+        let id = self.any();
+        let tries = 1 + self.random.below(30) as u64;
+        let process = self.processes.get_mut(&id);
+        if let Some(replica) = process.and_then(|process| process.replica.as_mut()) {
+            replica.state_mut().refuses = tries;
+        }
+    }
+
     fn deliver(&mut self) {
         let due: Vec<usize> =
             (0..self.network.len()).filter(|&at| self.network[at].0 <= self.now).collect();
@@ -406,6 +421,9 @@ impl Group {
         if happens(self.plan.hand_over, &mut self.random) {
             self.hand_over();
         }
+        if happens(self.plan.full, &mut self.random) {
+            self.fill();
+        }
         match self.random.below(10) {
             0 | 1 => {
                 let id = self.any();
@@ -437,6 +455,7 @@ impl Group {
         // From now on nothing fails: the group must find a leader, and agree.
         (self.plan.crash, self.plan.partition, self.plan.drop) = (0, 0, 0);
         (self.plan.change, self.plan.lose, self.plan.hand_over) = (0, 0, 0);
+        self.plan.full = 0;
         self.cut.clear();
         let answered = self.seen.answered;
         for round in 0.. {

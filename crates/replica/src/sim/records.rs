@@ -50,6 +50,10 @@ pub(super) struct Records {
     applied: u64,
     /// The last entry, and the old value of its key.
     pub(super) last: Vec<(u64, Option<u64>)>,
+    /// The calls of `apply` that are still refused, as if there were no room.
+    pub(super) refuses: u64,
+    /// The calls that were.
+    pub(super) refused: u64,
 }
 
 fn name(generation: u64) -> String {
@@ -71,7 +75,8 @@ impl Records {
         let (partition, _) = Partition::open_or_create(pool, &name(generation), &options())?;
         let applied = tag(&partition, APPLIED)?.unwrap_or(0);
         let pool = Arc::clone(pool);
-        Ok(Self { pool, generation, partition, next: None, applied, last: Vec::new() })
+        let (next, last, refuses, refused) = (None, Vec::new(), 0, 0);
+        Ok(Self { pool, generation, partition, next, applied, last, refuses, refused })
     }
 
     pub(super) fn get(&self, key: u64) -> Option<u64> {
@@ -86,7 +91,11 @@ impl State for Records {
         self.applied
     }
 
-    fn apply(&mut self, index: u64, data: &[u8]) -> Result<(), StateError> {
+    fn apply(&mut self, index: u64, data: &[u8]) -> Result<bool, StateError> {
+        if let Some(left) = self.refuses.checked_sub(1) {
+            (self.refuses, self.refused) = (left, self.refused + 1);
+            return Ok(false);
+        }
         let write = Write::decode(data);
         self.last.push((index, self.get(write.key)));
         let key = write.key.to_le_bytes();
@@ -94,7 +103,7 @@ impl State for Records {
             Some(tag) => self.partition.put(&key, &tag.to_le_bytes(), None)?,
             None => drop(self.partition.remove(&key)?),
         }
-        Ok(())
+        Ok(true)
     }
 
     fn commit(&mut self, applied: u64) -> Result<(), StateError> {

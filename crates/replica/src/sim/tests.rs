@@ -13,6 +13,7 @@ const CALM: Plan = Plan {
     change: 0,
     lose: 0,
     hand_over: 0,
+    full: 0,
     drop: 50,
     padding: 40,
     log_bytes: 1 << 20,
@@ -22,6 +23,7 @@ const CUTS: Plan = Plan { steps: 12_000, partition: 500, drop: 10, ..CALM };
 /// A log that is soon cut, so that who was away gets a snapshot.
 const SHORT: Plan = Plan { crash: 200, partition: 300, padding: 900, log_bytes: 6_000, ..CALM };
 const HANDED: Plan = Plan { hand_over: 60, crash: 800, ..CUTS };
+const FULL: Plan = Plan { full: 60, crash: 400, partition: 800, ..CALM };
 const MEMBERS: Plan = Plan { crash: 400, change: 200, lose: 1_500, ..SHORT };
 
 fn run(seed: u64, plan: Plan, wrong: Option<Wrong>) -> Result<Seen, String> {
@@ -81,6 +83,15 @@ fn members_come_and_go_and_lose_their_pools() {
     let seen = runs(MEMBERS, 0..6);
     let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
     assert!(sum(|seen| seen.changes) > 20 && sum(|seen| seen.lost) > 3, "{seen:?}");
+}
+
+#[test]
+fn who_has_no_room_waits_and_the_others_go_on() {
+    for plan in [FULL, Plan { full: 60, ..MEMBERS }] {
+        let seen = runs(plan, 0..6);
+        let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
+        assert!(sum(|seen| seen.refused) > 200 && sum(|seen| seen.answered) > 600, "{seen:?}");
+    }
 }
 
 fn is_caught(wrong: Wrong, plan: Plan) {

@@ -201,7 +201,7 @@ impl State for Machine {
         self.applied
     }
 
-    fn apply(&mut self, _: u64, data: &[u8]) -> Result<(), StateError> {
+    fn apply(&mut self, _: u64, data: &[u8]) -> Result<bool, StateError> {
         for step in steps(data) {
             match step? {
                 Step::Put(key, value, expiry) => self.engine.put(key, value, expiry)?,
@@ -209,7 +209,7 @@ impl State for Machine {
                 Step::Clear => self.clear()?,
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn commit(&mut self, applied: u64) -> Result<(), StateError> {

@@ -314,3 +314,20 @@ fn an_address_is_written_down_only_after_raft_has_accepted_the_change() {
     }
     assert!(group.replica.members().learners.is_empty() && knows(&group, 1));
 }
+
+#[test]
+fn a_leader_whose_entries_are_on_their_way_does_not_begin_to_serve() {
+    let mut group = Group::new();
+    let leader = group.leader().expect("a leader");
+    let serves = |group: &mut Group| {
+        let turn = group.nodes.get_mut(&leader).expect("it runs").turn().expect("not broken");
+        assert!(turn.leads);
+        turn.serves
+    };
+    assert!(serves(&mut group));
+    // If the next entry is refused, its leader must not go on with a state without this one.
+    group.put(b"counter", b"1");
+    assert!(!serves(&mut group));
+    group.until(Group::is_even);
+    assert!(serves(&mut group));
+}
