@@ -2,7 +2,7 @@
 
 use crate::Millis;
 
-/// Writes of several keys that form one record of the log: after a crash all of them are there or none is.
+/// Writes of several keys: after a crash all of them are there or none is.
 /// Of several writes of one key the last one counts.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {

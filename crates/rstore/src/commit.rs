@@ -4,8 +4,9 @@
 //! a commit
 //! step  store                                                    durable before
 //! P1    the staged bodies, one record of the log (or one for     the fence, which is the commit (DUR)
-//!       each part of them that a record has room for); the
-//!       lines of records in blocks that are not flushed yet
+//!       each part of them that a record has room for; all
+//!       records of a batch but the last are marked as parts);
+//!       the lines of records in blocks that are not flushed yet
 //! P2    lengths of blocks that are full or that were copied to   P3 of the commit after the next one;
 //!       (LIN of what they cover, for opening)                    giving back segments of the log
 //! P3    length 0 of victims that were emptied two commits ago    P4
@@ -28,10 +29,30 @@ use crate::Error;
 use crate::blocks::State;
 use crate::layout::{LENGTH, length_word};
 use crate::partition::Partition;
+use crate::record::Parts;
 use crate::wrong::Wrong;
 
 /// The tag of a log record with writes.
 pub(crate) const WRITES: u64 = 1;
+/// That of one with the beginning of a batch, or a piece of its middle. It counts only if the next record begins
+/// with the same LSN, and so on to one with the tag [`WRITES`].
+pub(crate) const PART: u64 = 2;
+
+/// Returns the end of the bodies from `begin` on, at most up to `end`, for which a record has room; at least one.
+fn end_of_part(staged: &[u64], begin: usize, end: usize, most: usize) -> usize {
+    if end - begin <= most {
+        return end;
+    }
+    let mut at = begin;
+    while let Some(parts) = Parts::split(&staged[at..end]) {
+        let next = at + parts.words.len();
+        if next - begin > most && at > begin {
+            break;
+        }
+        at = next;
+    }
+    at
+}
 
 impl<M: Medium> Partition<M> {
     /// Makes all staged writes durable, with one fence for any number of writes. Send replies after it.
@@ -131,8 +152,9 @@ impl<M: Medium> Partition<M> {
     }
 
     fn push(&mut self) -> Result<(), PmError> {
-        let most = self.log.max_payload();
+        let most = self.logged;
         let in_parts = self.faults.has(Wrong::BatchInParts);
+        let part = if self.faults.has(Wrong::PartsCount) { WRITES } else { PART };
         let mut lane = self.log.lane_at(0);
         let (mut begin, mut ends) = (0, self.ends.iter().peekable());
         while let Some(&end) = ends.next() {
@@ -141,13 +163,17 @@ impl<M: Medium> Partition<M> {
             if more && !in_parts {
                 continue;
             }
-            let appended = lane.push(WRITES, [&self.staged[begin..end]])?; // P1
-            let sequence = appended.position.sequence();
-            match self.segments.back_mut() {
-                Some((last, lsn)) if *last == sequence => *lsn = self.lsn,
-                _ => self.segments.push_back((sequence, self.lsn)),
+            while begin < end {
+                let next = end_of_part(&self.staged, begin, end, most);
+                let tag = if next == end { WRITES } else { part };
+                let appended = lane.push(tag, [&self.staged[begin..next]])?; // P1
+                let sequence = appended.position.sequence();
+                match self.segments.back_mut() {
+                    Some((last, lsn)) if *last == sequence => *lsn = self.lsn,
+                    _ => self.segments.push_back((sequence, self.lsn)),
+                }
+                begin = next;
             }
-            begin = end;
         }
         lane.commit()?; // DUR
         Ok(())

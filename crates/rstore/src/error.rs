@@ -31,10 +31,10 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
-    /// A batch does not fit into one record of the log.
-    #[error("a batch whose log record has {len} bytes is too large; the limit is {max}; split it")]
+    /// A batch is too large for the log.
+    #[error("a batch with {len} bytes of the log is too large; the limit is {max}; split it")]
     BatchTooLarge {
-        /// The length of its log record.
+        /// Its bytes in the log.
         len: usize,
         /// The limit.
         max: usize,

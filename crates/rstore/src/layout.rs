@@ -12,6 +12,10 @@
 //! entry of the log    records without their checksums
 //! ```
 //!
+//! The tag of an entry of the log is 1; or 2, if the batch in it is continued in the next entry. Only a batch that is
+//! too long for one entry has several, and only while the log has one do versions without the tag 2 refuse the
+//! partition.
+//!
 //! A *place* is a number for a block: of records, or for the first piece of a large value, which records
 //! name by its place and its generation. A word of the table decides whether the block is there.
 //!

@@ -49,6 +49,8 @@ pub struct Options {
     pub(crate) records: Option<u64>,
     pub(crate) salvage: bool,
     pub(crate) fill_below: Option<u64>,
+    pub(crate) raised: u64,
+    pub(crate) logged: usize,
     pub(crate) wrong: Option<Wrong>,
 }
 
@@ -61,6 +63,8 @@ impl Default for Options {
             records: None,
             salvage: false,
             fill_below: None,
+            raised: 0,
+            logged: usize::MAX,
             wrong: None,
         }
     }
@@ -97,6 +101,15 @@ impl Options {
         self
     }
 
+    /// Raises the capacity while the partition is open, if it was created with less: so that a full one can go
+    /// on in a pool that may grow further. The table was made for the former capacity: it has room for at least
+    /// as many large values, and for 32 times as many blocks of 64 KiB.
+    #[must_use]
+    pub fn raise_capacity(mut self, bytes: u64) -> Self {
+        self.raised = bytes;
+        self
+    }
+
     /// Sets the approximate maximum number of records, for which address space (no memory) is reserved for
     /// the index. The default is one record per 64 bytes of the capacity.
     #[must_use]
@@ -111,6 +124,14 @@ impl Options {
     #[must_use]
     pub fn fill_below(mut self, blocks: u64) -> Self {
         self.fill_below = Some(blocks);
+        self
+    }
+
+    /// Limits the words of a record of the log, so that a small batch has several: for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn logged_words(mut self, words: usize) -> Self {
+        self.logged = words;
         self
     }
 

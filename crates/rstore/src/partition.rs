@@ -54,6 +54,8 @@ pub struct Partition<M: Medium = Mapped> {
     /// The bodies that are not in the log yet, and the end of each log record in them.
     pub(crate) staged: Vec<u64>,
     pub(crate) ends: Vec<usize>,
+    /// The most words of a record of the log.
+    pub(crate) logged: usize,
     /// The last LSN.
     pub(crate) lsn: u64,
     /// A clearing has removed the records up to this LSN.

@@ -19,7 +19,7 @@ use pmindex_log::Log;
 
 use crate::append::{OF, Stream};
 use crate::blocks::{Block, Blocks, Location, State};
-use crate::commit::WRITES;
+use crate::commit::{PART, WRITES};
 use crate::graves::Graves;
 use crate::holes::Holes;
 use crate::index::Index;
@@ -189,6 +189,8 @@ impl<M: Medium> Partition<M> {
             _ => Log::open(pool, log_cell)?,
         };
         let records = options.records.unwrap_or(capacity / 64).max(1 << 10);
+        let logged = options.logged.min(log.max_payload());
+        let capacity = capacity.max(options.raised);
         let mut partition = Self {
             root: at,
             blocks: Blocks::new(pool, identity, (bytes / 8) as u32),
@@ -209,6 +211,7 @@ impl<M: Medium> Partition<M> {
             copies: None,
             staged: Vec::new(),
             ends: Vec::new(),
+            logged,
             lsn: pm.load(&root.cleared),
             cleared: pm.load(&root.cleared),
             most_records: records,
@@ -433,6 +436,8 @@ impl<M: Medium> Partition<M> {
     /// Appends the writes of the log that the blocks lack.
     fn replay(&mut self, found: &mut Found) -> Result<(), Error> {
         let mut bodies: Vec<u64> = Vec::new();
+        // Where the parts of a batch begin whose last record has not come yet, and their LSN.
+        let mut parts_from: Option<(usize, u64)> = None;
         for entry in self.log.entries() {
             let entry = entry?;
             let begin = bodies.len();
@@ -440,23 +445,36 @@ impl<M: Medium> Partition<M> {
             found.recovery.log_bytes += 8 * cells.len() as u64;
             bodies.resize(begin + cells.len(), 0);
             self.blocks.pool.pm().read_words(cells, &mut bodies[begin..]);
-            if entry.entry.tag != WRITES {
+            if !matches!(entry.entry.tag, WRITES | PART) {
                 return Err(
                     PmError::Corrupt { what: "an entry of a partition's log", offset: 0 }.into()
                 );
             }
-            let (mut at, mut last) = (begin, 0);
+            let (mut at, mut first, mut last) = (begin, 0, 0);
             // Zeros fill the last line.
             while let Some(parts) = Parts::split(&bodies[at..]).filter(|parts| parts.head.lsn != 0)
             {
                 (at, last) = (at + parts.words.len(), parts.head.lsn);
+                first = if first == 0 { last } else { first };
             }
             bodies.truncate(at);
+            found.last_lsn = found.last_lsn.max(last);
+            if let Some((from, _)) = parts_from.take_if(|(_, lsn)| *lsn != first) {
+                bodies.drain(from..begin); // a crash came before the rest of this batch was there
+            }
+            if entry.entry.tag == PART {
+                parts_from = parts_from.or(Some((bodies.len() - (at - begin), first)));
+            } else {
+                parts_from = None;
+            }
             let sequence = entry.position.sequence();
             match self.segments.back_mut() {
                 Some((known, lsn)) if *known == sequence => *lsn = last.max(*lsn),
                 _ => self.segments.push_back((sequence, last)),
             }
+        }
+        if let Some((from, _)) = parts_from {
+            bodies.truncate(from);
         }
         // The blocks may no longer have the tombstones of writes that the log of a closed partition still
         // has.

@@ -26,8 +26,11 @@ use crate::{Batch, Error, Millis};
 /// The number of blocks that writes leave to collection.
 pub(crate) const RESERVE: u64 = 2;
 /// The maximum live share, in percent of the capacity.
-const LIVE_PERCENT: u64 = 95;
-/// The number of blocks by which the live bytes stay below the capacity.
+pub(crate) const LIVE_PERCENT: u64 = 95;
+/// The share of the capacity that a batch may have in the log, and the most words.
+const BATCH_SHARE: u64 = 16;
+const MOST_BATCH: usize = (128 << 20) / 8;
+/// The number of blocks by which the live bytes stay below the capacity, at that share; more below a smaller one.
 const SLACK: u64 = 5;
 
 /// A write of one key.
@@ -39,7 +42,58 @@ struct One<'w> {
     expiry: Option<Millis>,
 }
 
+/// What writes need.
+#[derive(Clone, Copy, Debug, Default)]
+struct Needs {
+    /// The words of their records in blocks, and those of the longest one.
+    words: usize,
+    longest: usize,
+    /// The words in the log.
+    log: usize,
+    /// The bytes of the blocks of large values.
+    large: u64,
+    /// The bytes that become live.
+    grows: u64,
+}
+
 impl<M: Medium> Partition<M> {
+    /// Returns the bytes that writes make live at most, or the error with which a batch of them would be
+    /// refused: for a caller that hands writes on before it makes them, and must know that they can be made.
+    /// At most `percent` of the capacity may be live then: 95, as for the writes themselves, or less, to keep
+    /// room for what differs elsewhere. Writes that were admitted before and are not made yet are counted with
+    /// `ahead` bytes.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    ///
+    /// # Cost
+    /// None per key, and a search in the index for each if there is little room.
+    pub fn admit<'w>(
+        &self,
+        writes: impl Iterator<Item = (&'w [u8], Option<&'w [u8]>, Option<Millis>)> + Clone,
+        (percent, ahead): (u64, u64),
+    ) -> Result<u64, Error> {
+        self.usable()?;
+        for (key, value, _) in writes.clone() {
+            self.check_lengths(key.len(), value.map_or(0, <[u8]>::len))?;
+        }
+        let bodies = writes.map(|(key, value, expiry)| {
+            let value = value.map_or(Content::Tombstone, Content::Bytes);
+            Body { lsn: 0, key, value, expiry }
+        });
+        let needs = self.needs(bodies.clone())?;
+        self.check_growth(bodies, needs.grows, (percent, ahead))?;
+        Ok(needs.grows)
+    }
+
+    /// Returns the error for a key or a value that is too long, if it is.
+    ///
+    /// # Errors
+    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`].
+    pub fn check_lengths(&self, key: usize, value: usize) -> Result<(), Error> {
+        check_lengths(key, self.max_key(), value)
+    }
+
     /// Sets a key, with an optional time of expiry. Staged: durable after [`commit`](Self::commit).
     ///
     /// # Errors
@@ -68,7 +122,8 @@ impl<M: Medium> Partition<M> {
         Ok(true)
     }
 
-    /// Makes the writes of a batch: all of them or none, also after a crash. Staged.
+    /// Makes the writes of a batch: all of them or none, also after a crash. Staged. In the log a batch may have a
+    /// sixteenth of the capacity, 128 MiB at most; large values do not count.
     ///
     /// # Errors
     /// Those of [`put`](Self::put), and [`Error::BatchTooLarge`].
@@ -126,8 +181,7 @@ impl<M: Medium> Partition<M> {
         Ok(true)
     }
 
-    /// Removes up to `limit` keys between two bounds, with one record of the log: so all of them or none
-    /// after a crash. Returns their number; if that is less than `limit`, no key remains. Staged.
+    /// Removes up to `limit` keys between two bounds, as a batch: so all of them or none after a crash. Returns their number; if that is less than `limit`, no key remains. Staged.
     ///
     /// # Errors
     /// Those of [`remove`](Self::remove); [`Error::BatchTooLarge`] if the limit is too great.
@@ -148,7 +202,7 @@ impl<M: Medium> Partition<M> {
         Ok(keys.len())
     }
 
-    /// Writes these keys, each once, with one record of the log.
+    /// Writes these keys, each once, as a batch.
     fn write_all(&mut self, writes: &[One<'_>]) -> Result<(), Error> {
         self.usable()?;
         if writes.is_empty() {
@@ -157,7 +211,7 @@ impl<M: Medium> Partition<M> {
         let mut bodies = Vec::with_capacity(writes.len());
         let lsn = self.lsn + 1;
         for &One { key, value, expiry } in writes {
-            check_lengths(key.len(), self.max_key(), value.map_or(0, <[u8]>::len))?;
+            self.check_lengths(key.len(), value.map_or(0, <[u8]>::len))?;
             let value = match value {
                 None => Content::Tombstone,
                 // The place is known later.
@@ -190,48 +244,79 @@ impl<M: Medium> Partition<M> {
     /// Makes room for writes, or refuses them before anything is staged.
     fn prepare(&mut self, bodies: &[Body<'_>]) -> Result<(), Error> {
         self.note_thread();
+        let needs = self.needs(bodies.iter().copied())?;
+        self.check_growth(bodies.iter().copied(), needs.grows, (LIVE_PERCENT, 0))?;
+        if !self.staged.is_empty() && self.staged.len() + needs.log > self.max_batch() {
+            self.commit()?; // the log must have room for a turn
+        }
+        if !self.faults.has(Wrong::Unpaid) {
+            self.pay(needs.large)?;
+        }
+        self.make_room(needs.words as u32, needs.longest as u32, needs.large)
+    }
+
+    /// Returns what writes need, or refuses more than the log takes at once.
+    fn needs<'b>(&self, bodies: impl Iterator<Item = Body<'b>>) -> Result<Needs, Error> {
         let max_inline = self.max_inline();
-        let (mut words, mut large, mut log, mut longest) = (0, 0, 0, 0);
-        let mut grows = 0;
+        let mut needs = Needs::default();
         for body in bodies {
             let mut head = body.head();
             if let Content::Bytes(value) = body.value
                 && value.len() > max_inline
             {
                 head.flags |= LARGE;
-                large += self.large_bytes_of(value.len());
+                needs.large += self.large_bytes_of(value.len());
             }
             let record = head.words() + 1;
-            (words, log, longest) = (words + record, log + record - 1, longest.max(record));
+            needs.words += record;
+            needs.log += record - 1;
+            needs.longest = needs.longest.max(record);
             if !matches!(body.value, Content::Tombstone) {
-                grows += 8 * record as u64;
+                needs.grows += 8 * record as u64;
             }
         }
-        let max = self.log.max_payload();
-        if log > max {
-            return Err(Error::BatchTooLarge { len: 8 * log, max: 8 * max });
+        needs.grows += needs.large;
+        for (len, max) in
+            [(needs.log, self.max_batch()), (needs.longest, self.log.max_payload() + 1)]
+        {
+            if len > max {
+                return Err(Error::BatchTooLarge { len: 8 * len, max: 8 * max });
+            }
         }
-        grows += large;
-        if grows > 0 && self.live_bytes() + 8 * self.wasted + grows > self.live_limit() {
-            self.check_growth(bodies, grows)?;
-        }
-        if !self.faults.has(Wrong::Unpaid) {
-            self.pay(large)?;
-        }
-        self.make_room(words as u32, longest as u32, large)
+        Ok(needs)
     }
 
-    /// Returns the bytes that may be live, including headers and unused ends of blocks.
-    pub(crate) fn live_limit(&self) -> u64 {
-        let most = self.capacity / 100 * LIVE_PERCENT;
-        most.min(self.capacity.saturating_sub(SLACK * self.block_bytes()))
+    /// Returns the most words of a batch in the log.
+    fn max_batch(&self) -> usize {
+        let share = (self.capacity / BATCH_SHARE / 8) as usize;
+        share.min(MOST_BATCH).max(self.log.max_payload())
     }
 
-    /// Refuses writes that exceed the limit of live bytes, unless they replace at least as many bytes.
+    /// Refuses writes after which, and after others, more than a share of the capacity is live, including headers
+    /// and unused ends of blocks; unless they replace at least as many bytes as they take.
+    fn check_growth<'b>(
+        &self,
+        bodies: impl Iterator<Item = Body<'b>>,
+        grows: u64,
+        (percent, ahead): (u64, u64),
+    ) -> Result<(), Error> {
+        let slack = SLACK * (100 - percent) / (100 - LIVE_PERCENT);
+        let most = self.capacity / 100 * percent;
+        let most = most.min(self.capacity.saturating_sub(slack * self.block_bytes()));
+        if grows > 0 && self.live_bytes() + 8 * self.wasted + ahead + grows > most {
+            return self.check_replaced(bodies, grows);
+        }
+        Ok(())
+    }
+
     #[cold]
-    fn check_growth(&mut self, bodies: &[Body<'_>], grows: u64) -> Result<(), Error> {
+    fn check_replaced<'b>(
+        &self,
+        bodies: impl Iterator<Item = Body<'b>>,
+        grows: u64,
+    ) -> Result<(), Error> {
         let mut frees = 0;
-        for body in bodies.iter().filter(|body| !matches!(body.value, Content::Tombstone)) {
+        for body in bodies.filter(|body| !matches!(body.value, Content::Tombstone)) {
             if let Some(at) = self.index.get(&self.blocks, body.key)? {
                 let (head, cells) = self.blocks.record(at)?;
                 let large = if head.has(LARGE) { self.large_bytes_of(head.value_len) } else { 0 };

@@ -21,6 +21,8 @@ pub(crate) enum Wrong {
     VoidedUncommitted,
     /// Each key of a batch gets a log record of its own.
     BatchInParts,
+    /// The records of a batch that has several count without the last one.
+    PartsCount,
     /// Writes neither pay for collection nor fill holes.
     Unpaid,
     /// A write takes a hole before the seal of the hole is durable.

@@ -230,7 +230,7 @@ impl Group {
             self.seen.leaders += 1;
             process.term = turn.term;
         }
-        self.seen.refused += std::mem::take(&mut replica.state_mut().refused);
+        self.seen.refused += std::mem::take(&mut replica.state_mut().waited);
         let before = std::mem::take(&mut replica.state_mut().last);
         for waiting in std::mem::take(&mut process.waiting) {
             let event = &mut self.events[waiting.event];

@@ -53,7 +53,7 @@ pub(super) struct Records {
     /// The calls of `apply` that are still refused, as if there were no room.
     pub(super) refuses: u64,
     /// The calls that were.
-    pub(super) refused: u64,
+    pub(super) waited: u64,
 }
 
 fn name(generation: u64) -> String {
@@ -75,8 +75,8 @@ impl Records {
         let (partition, _) = Partition::open_or_create(pool, &name(generation), &options())?;
         let applied = tag(&partition, APPLIED)?.unwrap_or(0);
         let pool = Arc::clone(pool);
-        let (next, last, refuses, refused) = (None, Vec::new(), 0, 0);
-        Ok(Self { pool, generation, partition, next, applied, last, refuses, refused })
+        let (next, last, refuses, waited) = (None, Vec::new(), 0, 0);
+        Ok(Self { pool, generation, partition, next, applied, last, refuses, waited })
     }
 
     pub(super) fn get(&self, key: u64) -> Option<u64> {
@@ -93,7 +93,7 @@ impl State for Records {
 
     fn apply(&mut self, index: u64, data: &[u8]) -> Result<bool, StateError> {
         if let Some(left) = self.refuses.checked_sub(1) {
-            (self.refuses, self.refused) = (left, self.refused + 1);
+            (self.refuses, self.waited) = (left, self.waited + 1);
             return Ok(false);
         }
         let write = Write::decode(data);

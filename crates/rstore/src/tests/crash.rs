@@ -11,7 +11,7 @@ mod rstore;
 
 use rstore::{Case, Filling, Partitioned, Right, Variant};
 
-const WRONG: [(Wrong, &str); 13] = [
+const WRONG: [(Wrong, &str); 14] = [
     (Wrong::VoidedEarly, "a block is free before the copies of its records are durable"),
     (Wrong::NewestByPlace, "recovery takes the last version that it reads"),
     (Wrong::NoTombstones, "tombstones are dropped at once"),
@@ -28,9 +28,20 @@ const WRONG: [(Wrong, &str); 13] = [
     (Wrong::SealedEarly, "a record is sealed before the write is durable that replaced it"),
     (Wrong::OpenedEarly, "a record in a hole is open before its log entry is durable"),
     (Wrong::ForgottenEarly, "a tombstone goes before the seals of older versions are durable"),
+    (Wrong::PartsCount, "a batch of several log records counts without the last one"),
 ];
-/// The first of them about holes.
+/// The first of them about holes, and the one about batches of several records.
 const HOLES: usize = 9;
+const PARTS: usize = 13;
+
+/// A record of the log has room for one key, so each batch has several.
+struct InParts;
+
+impl Variant for InParts {
+    fn vary(options: Options) -> Options {
+        options.logged_words(4)
+    }
+}
 
 /// One of the [`WRONG`].
 struct Goes<const WRONG_STEP: usize>;
@@ -38,7 +49,11 @@ struct Goes<const WRONG_STEP: usize>;
 impl<const WRONG_STEP: usize> Variant for Goes<WRONG_STEP> {
     fn vary(options: Options) -> Options {
         let options = options.go_wrong(WRONG[WRONG_STEP].0);
-        if WRONG_STEP >= HOLES { Filling::vary(options) } else { options }
+        match WRONG_STEP {
+            PARTS => InParts::vary(options),
+            HOLES.. => Filling::vary(options),
+            _ => options,
+        }
     }
 }
 
@@ -57,6 +72,9 @@ fn what_was_acknowledged_is_there_after_a_crash() {
     assert!(states >= 5_000, "{states}");
     let states =
         crash::<Partitioned<Filling>>(4, 5_000).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(states >= 5_000, "{states}");
+    let states =
+        crash::<Partitioned<InParts>>(5, 5_000).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(states >= 5_000, "{states}");
 }
 
@@ -90,6 +108,7 @@ fn wrong_tombstones_are_caught() {
 fn a_wrong_log_is_caught() {
     is_caught::<4>(Case::Large);
     is_caught::<8>(Case::Batch);
+    is_caught::<PARTS>(Case::Batch);
 }
 
 #[test]

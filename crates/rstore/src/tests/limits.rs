@@ -127,16 +127,109 @@ fn large_values_come_and_go() {
     let too_long = partition.put(&vec![0; partition.max_key() + 1], b"", None);
     assert!(matches!(too_long, Err(Error::KeyTooLong { .. })));
     partition.put(&vec![1; partition.max_key()], b"the longest key", None).expect("room");
-    let mut batch = Batch::new();
-    for number in 0..50_000 {
-        batch.put(&key(number), &[0; 100], None);
-    }
-    assert!(matches!(partition.write(&batch), Err(Error::BatchTooLarge { .. })));
     partition.clear().expect("room");
     partition.put(b"k", b"v", None).expect("room");
     partition.commit().expect("room");
     assert_eq!(partition.stats().large_values, 0);
     pool.audit(partition.all_blocks().expect("sound").into_iter()).expect("no leaks");
+}
+
+fn put_all(batch: &mut Batch, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        batch.put(&key(number), &[7; 100], None);
+    }
+}
+
+/// Opens a partition again, as after a kill.
+fn reopen(partition: Partition, options: &Options) -> Partition {
+    let pool = Arc::clone(partition.pool());
+    drop(partition);
+    Partition::open(&pool, "p", options).expect("sound").0
+}
+
+#[test]
+fn a_batch_of_any_number_of_keys_is_there_whole() {
+    let options = Options::new().capacity(160 << 20);
+    let mut partition = Partition::create(&pool(256 << 20), "p", &options).expect("room");
+    let most = partition.log.max_payload();
+    let mut batch = Batch::new();
+    put_all(&mut batch, 0..60_000);
+    partition.write(&batch).expect("room");
+    assert!(partition.staged.len() > most, "it needs several records of the log");
+    partition.commit().expect("room");
+    partition = reopen(partition, &options);
+    assert_eq!(partition.len(), 60_000);
+    let (from, to) = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+    assert_eq!(partition.remove_range(from, to, 59_999).expect("room"), 59_999);
+    assert!(partition.staged.len() > most);
+    partition.commit().expect("room");
+    partition = reopen(partition, &options);
+    assert_eq!(partition.len(), 1);
+    partition.check().expect("sound");
+    // What one batch may have in the log is limited, and refused before anything has changed.
+    put_all(&mut batch, 60_000..100_000);
+    let refused = partition.write(&batch);
+    assert!(matches!(refused, Err(Error::BatchTooLarge { .. })), "{refused:?}");
+    assert_eq!((partition.len(), partition.staged.len()), (1, 0));
+    // Batches of one turn do not pile up before the log.
+    batch.clear();
+    put_all(&mut batch, 0..40_000);
+    for _ in 0..3 {
+        partition.write(&batch).expect("room");
+        assert!(partition.staged.len() as u64 <= (160 << 20) / 16 / 8);
+    }
+}
+
+#[test]
+fn what_is_admitted_can_be_written_and_what_is_not_admitted_is_refused() {
+    let options = Options::new().block_size(BlockSize::Kib16).capacity(4 << 20);
+    let mut partition = Partition::create(&pool(16 << 20), "p", &options).expect("room");
+    let long = vec![0; MAX_VALUE + 1];
+    let keys = vec![1; partition.max_key() + 1];
+    let admit = |partition: &Partition, key: &[u8], value: Option<&[u8]>, bounds: (u64, u64)| {
+        partition.admit(std::iter::once((key, value, None)), bounds)
+    };
+    let refused = admit(&partition, b"k", Some(&long), (95, 0));
+    assert!(matches!(refused, Err(Error::ValueTooLong { .. })), "{refused:?}");
+    for value in [None, Some(&b"v"[..])] {
+        let refused = admit(&partition, &keys, value, (95, 0));
+        assert!(matches!(refused, Err(Error::KeyTooLong { .. })), "{refused:?}");
+    }
+    let mut refused = 0;
+    for number in 0.. {
+        let (key, value) = (key(number), Some(&[7; 500][..]));
+        let careful = admit(&partition, &key, value, (90, 0));
+        let ahead = admit(&partition, &key, value, (90, 1 << 20));
+        let admitted = admit(&partition, &key, value, (95, 0));
+        let done = partition.put(&key, &[7; 500], None);
+        assert_eq!(admitted.as_ref().err(), done.as_ref().err());
+        assert!(careful.is_err() || admitted.is_ok(), "less is admitted below a smaller share");
+        assert!(ahead.is_err() || careful.is_ok(), "what is not made yet counts");
+        refused += u64::from(careful.is_err());
+        if done.is_err() {
+            break;
+        }
+        partition.commit().expect("room");
+    }
+    assert!(refused > 200, "{refused}");
+    // Removing, and replacing by as much, is admitted.
+    for value in [None, Some(&[8; 500][..])] {
+        assert!(admit(&partition, &key(3), value, (90, 1 << 20)).is_ok());
+    }
+    // With a greater capacity it goes on, and without it what is there stays.
+    let raised = options.clone().raise_capacity(8 << 20);
+    partition = reopen(partition, &raised);
+    for number in 0..1000 {
+        partition.put(&[&key(number)[..], b"more"].concat(), &[7; 500], None).expect("room");
+    }
+    partition.commit().expect("room");
+    let records = partition.len();
+    partition = reopen(partition, &options);
+    assert_eq!(partition.len(), records);
+    assert!(partition.put(b"new", &[7; 500], None).is_err_and(|error| error.is_full()));
+    assert!(partition.remove(&key(1)).expect("room"));
+    partition.commit().expect("room");
+    partition.check().expect("sound");
 }
 
 #[test]

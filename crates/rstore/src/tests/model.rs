@@ -56,9 +56,11 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..400)
 }
 
-/// Options with which writes fill holes always, or when few blocks are free.
-fn options(fill: bool) -> Options {
+/// Options with which writes fill holes always, or when few blocks are free, and batches have several records of
+/// the log, or one.
+fn options(fill: bool, in_parts: bool) -> Options {
     let options = Options::new().block_bytes(512).capacity(48 << 10);
+    let options = if in_parts { options.logged_words(20) } else { options };
     if fill { options.fill_below(u64::MAX) } else { options }
 }
 
@@ -214,9 +216,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(250))]
 
     #[test]
-    fn as_a_map(ops in ops(), fill in any::<bool>()) {
+    fn as_a_map(ops in ops(), fill in any::<bool>(), in_parts in any::<bool>()) {
         let pool = Arc::new(Pool::emulated(4 << 20).expect("a pool"));
-        let options = options(fill);
+        let options = options(fill, in_parts);
         let mut partition = Partition::create(&pool, "p", &options).expect("a partition");
         let mut map = Map::new();
         for (seed, op) in ops.iter().enumerate() {
