@@ -72,7 +72,12 @@ pub(super) struct Machine {
     /// The engine that a snapshot is being loaded into, not in use yet.
     next: Option<(u64, Partition)>,
     applied: u64,
+    /// The entry that there was no room for, and how often it was tried.
+    refused: (u64, u64),
 }
+
+/// The number of attempts after which it is said again that an entry waits for room.
+const SAY_AGAIN: u64 = 600;
 
 fn name_of(name: &str, generation: u64) -> String {
     let mut full = name.to_owned();
@@ -105,7 +110,7 @@ impl Machine {
         );
         let applied = applied_in(&engine)?;
         let (pool, name, options) = (Arc::clone(pool), name.to_owned(), options.clone());
-        Ok(Self { pool, name, options, engine, next: None, applied })
+        Ok(Self { pool, name, options, engine, next: None, applied, refused: (0, 0) })
     }
 
     /// Returns the members with known addresses.
@@ -142,6 +147,32 @@ impl Machine {
         for (from, to) in parts {
             while self.engine.remove_range(from, to, SLICE)? == SLICE {
                 self.engine.commit()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the error of an entry whose keys or values are too long for every engine.
+    fn unfit(&self, data: &[u8]) -> Result<Option<pmindex_rstore::Error>, StateError> {
+        for step in steps(data) {
+            let (key, value) = match step? {
+                Step::Put(key, value, _) => (key, value.len()),
+                Step::Remove(key) => (key, 0),
+                Step::Clear => continue,
+            };
+            if let Err(error) = self.engine.check_lengths(key.len(), value) {
+                return Ok(Some(error));
+            }
+        }
+        Ok(None)
+    }
+
+    fn apply_steps(&mut self, data: &[u8]) -> Result<(), StateError> {
+        for step in steps(data) {
+            match step? {
+                Step::Put(key, value, expiry) => self.engine.put(key, value, expiry)?,
+                Step::Remove(key) => drop(self.engine.remove(key)?),
+                Step::Clear => self.clear()?,
             }
         }
         Ok(())
@@ -201,15 +232,36 @@ impl State for Machine {
         self.applied
     }
 
-    fn apply(&mut self, _: u64, data: &[u8]) -> Result<bool, StateError> {
-        for step in steps(data) {
-            match step? {
-                Step::Put(key, value, expiry) => self.engine.put(key, value, expiry)?,
-                Step::Remove(key) => drop(self.engine.remove(key)?),
-                Step::Clear => self.clear()?,
-            }
+    /// A leader proposes only what each engine takes (`shard/admit.rs`). For what an older leader has proposed: an
+    /// entry that is too long for all engines is skipped by all replicas. One that this engine has no room for
+    /// waits, because others may have room.
+    fn apply(&mut self, index: u64, data: &[u8]) -> Result<bool, StateError> {
+        if let Some(error) = self.unfit(data)? {
+            tracing::error!(index, %error, "every replica skips an entry of the group");
+            return Ok(true);
         }
-        Ok(true)
+        match self.apply_steps(data) {
+            Ok(()) => {
+                if self.refused.0 == index {
+                    tracing::info!(index, "there is room again: this replica goes on");
+                }
+                Ok(true)
+            }
+            Err(error) if is_full(&error) => {
+                let (last, times) = self.refused;
+                self.refused = (index, if last == index { times + 1 } else { 0 });
+                if self.refused.1.is_multiple_of(SAY_AGAIN) {
+                    tracing::error!(
+                        index,
+                        %error,
+                        "there is no room for an entry of the group: this replica stops here until there is; \
+                         make room on its disk, or start it again with a greater --capacity"
+                    );
+                }
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn commit(&mut self, applied: u64) -> Result<(), StateError> {

@@ -29,6 +29,7 @@ use pmindex_rstore::{Options, Partition};
 
 use crate::command::Refusal;
 use crate::keyspace::{Change, Failure, NEVER, Records, Stored, Visit, changes_over};
+use crate::shard::{Bounds, MOST_WRITTEN, admit};
 
 pub(crate) use machine::Member;
 pub(crate) use parcel::Parcel;
@@ -46,6 +47,13 @@ const BALANCE_TICKS: u64 = 50;
 const DRAIN_TICKS: u64 = 10;
 /// Requests are refused while more bytes of entries than this wait for a majority.
 const MOST_WAITING: usize = 64 << 20;
+/// Or more than this share of the pool, because the logs of the members must have room for them.
+const WAITING_SHARE: u64 = 16;
+/// The share of the pool that the changes of one command or transaction may have.
+const CHANGE_SHARE: u64 = 8;
+/// The share of its capacity, in percent, up to which a leader fills its engine. Those of the others refuse writes
+/// from 95 on: so it does not matter that each collects by itself, and its blocks have other unused ends.
+const FILL: u64 = 90;
 /// A learner becomes a voter when it is at most this number of entries behind.
 const NEAR: u64 = 64;
 
@@ -114,6 +122,8 @@ struct Batch {
     proposal: Proposal,
     keys: Vec<Vec<u8>>,
     bytes: usize,
+    /// The bytes that it adds to an engine at most.
+    grows: u64,
 }
 
 /// The changes that are proposed, or will be with this turn, over the agreed records.
@@ -130,6 +140,9 @@ struct Pending {
     number: u64,
     entry: Vec<u8>,
     keys: Vec<Vec<u8>>,
+    /// The bytes that this turn's entry, and all of them, add to an engine at most.
+    grows: u64,
+    ahead: u64,
     /// The number of records that these changes add to the agreed ones.
     added: i64,
 }
@@ -240,9 +253,11 @@ impl Group {
         Err(leader.and_then(|leader| self.members.get(&leader)))
     }
 
-    /// Returns `true` if too many entries wait for a majority, or another node is about to lead.
+    /// Returns `true` if too many entries wait, for a majority or for room, or another node is about to lead.
     pub(crate) fn is_busy(&self) -> bool {
-        self.pending.bytes + self.pending.entry.len() > MOST_WAITING
+        let most = MOST_WAITING.min((self.pool().max_size() / WAITING_SHARE) as usize);
+        self.pending.bytes + self.pending.entry.len() > most
+            || self.replica.is_stuck()
             || self.handing.is_some()
             || self.replica.hands_over()
     }
@@ -297,7 +312,7 @@ impl Group {
         }
         self.members.insert(id, member.clone());
         let record = Stored { value: member.text().into_bytes(), expires: NEVER };
-        self.stage(&member_key(id), &Some(record)).map_err(Refusal::from)
+        self.stage_one(member_key(id), Some(record)).map_err(Refusal::from)
     }
 
     /// Proposes the removal of a member.
@@ -309,7 +324,7 @@ impl Group {
             return Err(Refusal::of("ERR it is the only voter"));
         }
         self.replica.change(MemberChange::Remove(id)).map_err(refusal)?;
-        self.stage(&member_key(id), &None).map_err(Refusal::from)
+        self.stage_one(member_key(id), None).map_err(Refusal::from)
     }
 
     fn is_member(&self, id: u64) -> bool {
@@ -317,18 +332,31 @@ impl Group {
         members.voters.contains(&id) || members.learners.contains(&id)
     }
 
-    /// Adds a change to this turn's entry.
-    pub(crate) fn stage(&mut self, key: &[u8], change: &Change) -> Result<(), Failure> {
-        let was = Records::expiry(&*self, key, 0)?.is_some();
-        let pending = &mut self.pending;
-        if !machine::is_groups(key) {
-            pending.added += i64::from(change.is_some()) - i64::from(was);
+    /// Adds changes to this turn's entry, all of them or, if they are not admitted, none.
+    pub(crate) fn stage(&mut self, changes: &BTreeMap<Vec<u8>, Change>) -> Result<(), Failure> {
+        let written = MOST_WRITTEN.min((self.pool().max_size() / CHANGE_SHARE) as usize);
+        let bounds = Bounds { percent: FILL, ahead: self.pending.ahead, written };
+        let grows = admit(self.engine(), changes.iter(), bounds)?;
+        let mut added = 0;
+        for (key, change) in changes.iter().filter(|(key, _)| !machine::is_groups(key)) {
+            let was = Records::expiry(&*self, key, 0)?.is_some();
+            added += i64::from(change.is_some()) - i64::from(was);
         }
-        entry::push(&mut pending.entry, key, change);
-        pending.keys.push(key.to_vec());
-        pending.last.insert(key.to_vec(), pending.number);
-        pending.changes.insert(key.to_vec(), change.clone());
+        let pending = &mut self.pending;
+        pending.added += added;
+        pending.grows += grows;
+        pending.ahead += grows;
+        for (key, change) in changes {
+            entry::push(&mut pending.entry, key, change);
+            pending.keys.push(key.clone());
+            pending.last.insert(key.clone(), pending.number);
+            pending.changes.insert(key.clone(), change.clone());
+        }
         Ok(())
+    }
+
+    fn stage_one(&mut self, key: Vec<u8>, change: Change) -> Result<(), Failure> {
+        self.stage(&BTreeMap::from([(key, change)]))
     }
 
     /// Removes every record of clients, in this turn's entry.
@@ -464,12 +492,12 @@ impl Group {
         }
         let entry = std::mem::take(&mut pending.entry);
         let (keys, bytes) = (std::mem::take(&mut pending.keys), entry.len());
-        let number = pending.number;
+        let (number, grows) = (pending.number, std::mem::take(&mut pending.grows));
         pending.number += 1;
         match self.replica.propose(entry) {
             Ok(proposal) => {
                 pending.bytes += bytes;
-                pending.batches.push_back(Batch { number, proposal, keys, bytes });
+                pending.batches.push_back(Batch { number, proposal, keys, bytes, grows });
                 Some(Gate { index: proposal.index, read: 0 })
             }
             Err(error) => {
@@ -489,7 +517,7 @@ impl Group {
         for (id, place) in self.founders.clone() {
             if voters.contains(&id) && known.iter().all(|(other, _)| *other != id) {
                 let record = Stored { value: place.text().into_bytes(), expires: NEVER };
-                if let Err(failure) = self.stage(&member_key(id), &Some(record)) {
+                if let Err(failure) = self.stage_one(member_key(id), Some(record)) {
                     tracing::error!(?failure, "where a founder is cannot be written down");
                 }
             }
@@ -503,6 +531,7 @@ impl Group {
             && let Some(batch) = pending.batches.pop_front()
         {
             pending.bytes -= batch.bytes;
+            pending.ahead -= batch.grows;
             for key in &batch.keys {
                 if pending.last.get(key) == Some(&batch.number) {
                     pending.last.remove(key);
@@ -545,10 +574,9 @@ impl Group {
         if idle {
             self.pending.added = 0;
         }
-        for key in &expired {
-            self.stage(key, &None)?;
-        }
-        Ok(!expired.is_empty() || !collected.done)
+        let more = !expired.is_empty() || !collected.done;
+        self.stage(&expired.into_iter().map(|key| (key, None)).collect())?;
+        Ok(more)
     }
 
     /// Hands leadership over before this replica ends, if it leads; returns `true` if it tries.

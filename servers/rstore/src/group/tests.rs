@@ -65,7 +65,7 @@ impl Group {
         let founders: &[u64] = if id <= 3 { &[1, 2, 3] } else { &[] };
         let options = pmindex_replica::Options::new(id).seed(id).log_bytes(128 << 10);
         let capacity = self.capacity.get(&id).copied().unwrap_or(24 << 20);
-        let engine = Options::new().capacity(capacity);
+        let engine = Options::new().capacity(capacity).raise_capacity(capacity);
         let state = |generation| Machine::open(pool, "records", &engine, generation);
         let node = Replica::start(pool, "log", &options.piece_bytes(PIECE), founders, state);
         self.nodes.insert(id, node.expect("it starts"));
@@ -330,4 +330,54 @@ fn a_leader_whose_entries_are_on_their_way_does_not_begin_to_serve() {
     assert!(!serves(&mut group));
     group.until(Group::is_even);
     assert!(serves(&mut group));
+}
+
+#[test]
+fn an_entry_that_is_too_long_for_every_engine_is_skipped_by_every_replica() {
+    let mut group = Group::new();
+    let long = vec![b'k'; 17 << 10];
+    let mut entry = Vec::new();
+    push_put(&mut entry, b"with it", b"1", None);
+    push_put(&mut entry, &long, b"1", None);
+    let leader = group.leader().expect("a leader");
+    group.nodes.get_mut(&leader).expect("it runs").propose(entry).expect("proposed");
+    group.put(b"after", b"1");
+    group.until(Group::is_even);
+    for id in 1..=3 {
+        // Also when it is replayed.
+        group.kill(id);
+        group.start(id);
+        let has = |group: &Group| group.records(id).contains_key(&b"after"[..]);
+        group.until(|group| group.leader().is_some() && has(group));
+        assert!(!group.records(id).contains_key(&b"with it"[..]));
+        let other = 1 + id % 3;
+        assert!(group.records(id) == group.records(other));
+    }
+}
+
+#[test]
+fn a_replica_whose_engine_is_full_waits_for_room_and_the_others_go_on() {
+    let mut group = Group::new();
+    group.capacity.insert(4, 5 << 20);
+    group.lose_a_disk();
+    group.until(Group::is_even);
+    group.change(Change::Voter(4));
+    let mut stuck = 0;
+    for round in 0..4000 {
+        group.write(KEYS + round);
+        group.round();
+        stuck += usize::from(group.nodes[&4].is_stuck());
+        let leads = group.leader() == Some(4);
+        assert!(!leads || !group.nodes[&4].is_stuck() || round < 3000, "it cannot serve");
+    }
+    assert!(stuck > 500, "{stuck}");
+    let leader = group.leader().expect("a leader");
+    assert!(leader != 4 && group.records(leader).len() > KEYS + 3900);
+    assert!(group.records(4).len() < KEYS + 3000);
+    // With a greater capacity it goes on where it stopped.
+    group.kill(4);
+    group.capacity.insert(4, 24 << 20);
+    group.start(4);
+    group.until(Group::is_even);
+    assert!(group.records(4) == group.records(leader));
 }

@@ -1,10 +1,11 @@
 //! A partition, which one thread owns: the engine, its state in memory, and the path of a write.
 //!
 //! A command, or a transaction of several, makes a draft. The draft becomes an [`Entry`]: the records in
-//! their new state, with nothing left to decide. The entry is one record of the log and is applied after
-//! that; with replicas, they agree on it in between. Replies wait for the commit at the end of the turn,
-//! which is one fence for all writes of the turn.
+//! their new state, with nothing left to decide. An entry that is admitted ([`admit`]) is one batch in the log
+//! and is applied after that; with replicas, they agree on it in between. Replies wait for the commit at the end
+//! of the turn, which is one fence for all writes of the turn.
 
+mod admit;
 mod backup;
 mod engine;
 mod open;
@@ -24,6 +25,7 @@ use crate::keyspace::{Change, Draft, Failure, NEVER, Place, Reaper};
 use crate::memcache;
 use crate::wire::{Args, Protocol, Reply, Request};
 
+pub(crate) use admit::{Bounds, MOST_WRITTEN, admit};
 pub(crate) use backup::Backup;
 pub(crate) use open::{Folder, Opened};
 pub(crate) use store::Store;
@@ -56,9 +58,6 @@ pub(crate) enum Work {
     Transaction(Transaction),
     Memcache(memcache::Command),
 }
-
-/// The bytes that a transaction may write at most: the limit of one record of the log.
-const MOST_WRITTEN: usize = 128 << 20;
 
 /// A partition.
 #[derive(Debug)]
@@ -174,17 +173,18 @@ impl Shard {
         }
     }
 
-    /// Applies an entry: one record of the log, staged until the commit.
+    /// Applies an entry, if it is admitted: one batch, staged until the commit.
     fn apply(&mut self, entry: Entry, others: u64) -> Result<(), Failure> {
         if let Some(why) = &self.broken {
             return Err(Failure::Broken(why.clone()));
         }
         let Entry(changes) = entry;
         match &mut self.store {
-            Store::Alone(engine) => apply_alone(engine, &mut self.batch, &changes)?,
-            Store::Group(group) => {
-                changes.iter().try_for_each(|(key, change)| group.stage(key, change))?;
+            Store::Alone(engine) => {
+                admit(engine, changes.iter(), Bounds::ALONE)?;
+                apply_alone(engine, &mut self.batch, &changes)?;
             }
+            Store::Group(group) => group.stage(&changes)?,
         }
         self.staged = true;
         self.writes += 1;

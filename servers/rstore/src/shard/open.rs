@@ -113,7 +113,11 @@ impl Folder {
         let mut engine_options = Options::new().salvage(storage.salvage);
         let capacity = storage.capacity.unwrap_or(pool.max_size() * self.partitions as u64);
         let spare = if identity.is_some() { 2 } else { 1 } * spare(capacity);
-        engine_options = engine_options.capacity((capacity - spare) / self.partitions as u64);
+        let each = (capacity - spare) / self.partitions as u64;
+        engine_options = engine_options.capacity(each);
+        if storage.capacity.is_some() {
+            engine_options = engine_options.raise_capacity(each);
+        }
         let pool = Arc::new(pool);
         if let Some(identity) = identity {
             let partition = (number, self.partitions);

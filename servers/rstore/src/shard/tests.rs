@@ -1,10 +1,12 @@
-//! A partition under failures and at its limits, on one thread.
+//! A partition under failures and at its limits, on one thread: alone, and as the only member of a group.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::{Folder, Shard, Store};
 use crate::command::table;
 use crate::config::{DurabilityArg, Storage};
+use crate::group::{Identity, Member};
 use crate::wire::{Protocol, Reply, Request};
 
 const NOW: u64 = 1_000_000;
@@ -26,6 +28,33 @@ fn storage(dir: &Path, durability: DurabilityArg, capacity: u64) -> Storage {
 fn open(storage: &Storage) -> Shard {
     let folder = Folder::open(storage).expect("a folder");
     folder.partition(storage, 0, None).expect("it opens").shard
+}
+
+/// Opens the only partition of a folder, alone or as a member of a group that it leads.
+fn open_as(storage: &Storage, grouped: bool) -> Shard {
+    if !grouped {
+        return open(storage);
+    }
+    let me = Member::parse("localhost:1/localhost:2").expect("addresses");
+    let identity = Identity { id: 1, founders: vec![(1, me.clone())], me };
+    let folder = Folder::open(storage).expect("a folder");
+    let mut shard = folder.partition(storage, 0, Some(&identity)).expect("it opens").shard;
+    while shard.group().is_some_and(|group| group.leads().is_err()) {
+        turn(&mut shard);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    shard
+}
+
+/// Ends a turn, and waits until its writes are applied.
+fn turn(shard: &mut Shard) {
+    if shard.round().is_none() {
+        shard.end().expect("a disk");
+        return;
+    }
+    for _ in 0..3 {
+        shard.round().expect("a group").expect("not broken");
+    }
 }
 
 /// Runs a command and returns its reply, without the end of the line.
@@ -66,5 +95,106 @@ fn after_a_failed_commit_no_reply_shows_its_writes_and_no_save_hides_it() {
         }
         shard.sync().expect_err("it was not durable");
         shard.end().expect("the replies of this turn are errors, which clients may read");
+    }
+}
+
+#[test]
+fn what_no_engine_takes_is_refused_and_everything_else_goes_on() {
+    for grouped in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 1 << 30), grouped);
+        let long = "k".repeat(17 << 10);
+        let large = vec![7; 64 << 20];
+        assert_eq!(line(&mut shard, "RPUSH list a b"), ":2");
+        for words in [
+            &[&b"SET"[..], long.as_bytes(), b"v"],
+            &[b"HSET", b"hash", long.as_bytes(), b"v"][..],
+            &[b"SADD", b"set", long.as_bytes()],
+            &[b"ZADD", b"sorted", b"1", long.as_bytes()],
+            &[b"RENAME", b"list", long.as_bytes()],
+            &[b"MSET", b"a", b"1", long.as_bytes(), b"1", b"z", b"1"],
+            &[b"SETRANGE", b"s", b"67108863", b"x"],
+            &[b"SET", b"s", &large],
+            &[b"RPUSH", b"list", b"c", &[&large[..], b"and one"].concat()],
+        ] {
+            let reply = run(&mut shard, words);
+            assert!(reply.starts_with("-ERR ") && reply.contains("too l"), "{reply}");
+            turn(&mut shard);
+        }
+        // Of a refused command nothing is there.
+        assert_eq!(line(&mut shard, "DBSIZE"), ":1");
+        assert_eq!(line(&mut shard, "LRANGE list 0 -1"), "*2\r\n$1\r\na\r\n$1\r\nb");
+        assert_eq!(line(&mut shard, "SET s longest"), "+OK");
+        assert_eq!(line(&mut shard, "SETRANGE s 67108862 x"), ":67108863");
+        turn(&mut shard);
+        assert_eq!(line(&mut shard, "APPEND s x").get(..4), Some("-ERR"));
+        assert_eq!(line(&mut shard, "STRLEN s"), ":67108863");
+        turn(&mut shard);
+    }
+}
+
+#[test]
+fn a_full_partition_refuses_what_adds_and_lets_remove() {
+    for grouped in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 32 << 20), grouped);
+        let value = "v".repeat(1000);
+        assert_eq!(line(&mut shard, "HSET hash one 1 two 2"), ":2");
+        let mut keys = 0;
+        loop {
+            let reply = line(&mut shard, &format!("SET key{keys} {value}"));
+            // Several turns' writes may be under way when there is no more room.
+            if keys % 16 == 0 || reply != "+OK" {
+                turn(&mut shard);
+            }
+            if reply != "+OK" {
+                assert!(reply.starts_with("-OOM"), "{reply}");
+                break;
+            }
+            keys += 1;
+        }
+        let figures = shard.figures();
+        let live = figures.live_bytes * 100 / figures.capacity;
+        assert!(live >= if grouped { 80 } else { 90 } && live <= 95, "{live} of 100");
+        assert!(!grouped || live <= 90, "{live} of 100");
+        // Removing works, also from a collection, and so does replacing by as much.
+        assert_eq!(line(&mut shard, "HDEL hash one"), ":1");
+        assert_eq!(line(&mut shard, &format!("SET key1 {}", "w".repeat(1000))), "+OK");
+        for key in 0..keys / 2 {
+            assert_eq!(line(&mut shard, &format!("DEL key{key}")), ":1");
+            if key % 16 == 0 {
+                turn(&mut shard);
+            }
+        }
+        for key in 0..keys / 4 {
+            assert_eq!(line(&mut shard, &format!("SET key{key} {value}")), "+OK");
+            if key % 16 == 0 {
+                turn(&mut shard);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_command_may_change_more_records_than_a_record_of_the_log_has_room_for() {
+    for grouped in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 1 << 30), grouped);
+        for _ in 0..60 {
+            let words: Vec<&str> = ["RPUSH", "l"].into_iter().chain(["x"; 1000]).collect();
+            assert!(run(&mut shard, &words).starts_with(':'));
+            turn(&mut shard);
+        }
+        for (words, reply) in [
+            ("LINSERT l BEFORE x y", ":60001"),
+            ("COPY l copy", ":1"),
+            ("LREM l 59999 x", ":59999"),
+            ("LTRIM copy 0 0", "+OK"),
+            ("LLEN l", ":2"),
+            ("LRANGE copy 0 -1", "*1\r\n$1\r\ny"),
+        ] {
+            assert_eq!(line(&mut shard, words), reply, "{words}");
+            turn(&mut shard);
+        }
     }
 }
