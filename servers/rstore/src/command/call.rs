@@ -206,15 +206,15 @@ pub(crate) mod tests {
             let mut reaper = crate::keyspace::Reaper::default();
             loop {
                 let draft = Draft::new(&self.memory, self.now);
-                let more = reaper.walk_step(&draft, &mut self.place).expect("memory");
+                let more = reaper.walk_step(&draft, &mut self.place, 32).expect("memory");
                 if !more {
                     break;
                 }
             }
             loop {
                 let mut draft = Draft::new(&self.memory, self.now);
-                if !crate::keyspace::Reaper::drop_step(&mut draft, &mut self.place).expect("memory")
-                {
+                let done = crate::keyspace::Reaper::drop_step(&mut draft, &mut self.place, 64);
+                if done.expect("memory") == 0 {
                     return self.memory.len();
                 }
                 let others = self.place.count_others(&mut draft).expect("memory");

@@ -559,11 +559,11 @@ impl Group {
         }
     }
 
-    /// Collects space, as each replica does by itself. The leader proposes the removal of expired records,
-    /// while nothing else is pending: so a replica whose clock is ahead removes nothing.
+    /// Collects space, as each replica does by itself. The leader proposes the removal of expired records, except
+    /// those with pending changes: so a replica whose clock is ahead removes nothing.
     pub(crate) fn upkeep(&mut self, now: u64) -> Result<bool, Failure> {
         let idle = self.pending.batches.is_empty() && self.pending.entry.is_empty();
-        let removes = idle && self.serves.is_some() && !self.is_busy();
+        let removes = self.pending.cleared.is_none() && self.serves.is_some() && !self.is_busy();
         let engine = &mut self.replica.state_mut().engine;
         let failed = |error: pmindex_rstore::Error| Failure::Broken(error.to_string());
         let expired = if removes { engine.expired(now).map_err(failed)? } else { Vec::new() };
@@ -574,6 +574,8 @@ impl Group {
         if idle {
             self.pending.added = 0;
         }
+        let is_left = |key: &Vec<u8>| !self.pending.changes.contains_key(key);
+        let expired: Vec<_> = expired.into_iter().filter(is_left).collect();
         let more = !expired.is_empty() || !collected.done;
         self.stage(&expired.into_iter().map(|key| (key, None)).collect())?;
         Ok(more)

@@ -52,6 +52,11 @@ impl Place {
         Ok(place)
     }
 
+    /// Returns the id that the next new collection gets.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
     /// Returns an id for a new collection.
     pub(crate) fn new_id(&mut self) -> u64 {
         self.next_id += 1;

@@ -3,58 +3,110 @@
 //! A collection is dropped when the key in its owner record holds another id or nothing: it was removed,
 //! overwritten, or has expired. Commands put the ids of the collections that they drop into a queue; a walk
 //! over the owners finds the others, also after a restart.
+//!
+//! Writes pay for it: each record that was written pays for the removal of two, as soon as any wait. So they do
+//! not become more and more, whatever the load. The walk reads two owners for each new collection.
 
 use std::ops::Bound;
 
 use super::item::{self, MEMBERS, OWNERS};
 use super::{Draft, Failure, Item, Place};
 
-/// The walk over the owners.
+/// The removal of members, and the walk over the owners.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
-    /// The id after which it continues.
+    /// The id after which the walk continues.
     at: u64,
+    /// The number of records that are to be removed for those that were written.
+    owed: usize,
+    /// The id that the next collection had when the walk was paid for last; 0: never.
+    paid_to: u64,
 }
 
 /// The number of records that one step removes at most.
-const STEP: usize = 64;
-/// The number of owners that one step reads.
-const OWNERS_A_STEP: usize = 32;
+const STEP: usize = 256;
+/// The bytes of their keys at most, and one key more.
+const STEP_BYTES: usize = 64 << 10;
+/// The number of records that a turn removes at most; more if it owes more than [`PART`] times as many.
+const TURN: usize = 4096;
+const PART: usize = 16;
+/// The number of waiting collections for which a turn removes a record more than it owes.
+const WAITING: usize = 64;
+/// The number of waiting collections above which the walk finds no more.
+const MANY: usize = 4096;
 
 impl Reaper {
-    /// Removes members of dropped collections through a draft; returns `false` if there was nothing to do.
-    pub(crate) fn drop_step(draft: &mut Draft<'_>, place: &mut Place) -> Result<bool, Failure> {
-        let Some(id) = place.dropped.front().copied() else { return Ok(false) };
-        let Some(key) = is_gone(draft, id)? else {
-            place.dropped.pop_front();
-            return Ok(true);
-        };
-        // The expired head is removed first: if the clock is set back, the head must not reappear without its
-        // members.
-        let key = item::key_of(&key);
-        let head = draft.get_expired(&key)?.map(|record| Item { record, expires: super::NEVER });
-        if head.and_then(|item| item.head()).is_some_and(|head| head.id == id) {
-            draft.remove(key);
-        }
-        if remove_some(draft, id)? {
-            place.dropped.pop_front();
-        }
-        Ok(true)
+    /// Notes that this number of records was written.
+    pub(crate) fn owe(&mut self, records: usize) {
+        self.owed += 2 * records;
     }
 
-    /// Reads the next owners and queues the ids of dropped collections. Returns `false` at the end of the
+    /// Returns the number of records that this turn is to remove, in addition to this number.
+    pub(crate) fn due(&mut self, slice: usize, place: &Place) -> usize {
+        if place.dropped.is_empty() {
+            self.owed = 0;
+            return 0;
+        }
+        let due = self.owed.min(TURN.max(self.owed / PART));
+        self.owed -= due;
+        due + slice + (place.dropped.len() / WAITING).min(TURN)
+    }
+
+    /// Returns the number of owners that this turn is to read, in addition to this number.
+    pub(crate) fn due_owners(&mut self, slice: usize, place: &Place) -> usize {
+        let before = std::mem::replace(&mut self.paid_to, place.next_id());
+        let made = if before == 0 { 0 } else { place.next_id() - before };
+        if place.dropped.len() > MANY { 0 } else { slice + 2 * made as usize }
+    }
+
+    /// Removes members of dropped collections through a draft, this number of records at most; returns the
+    /// number, and that of ids that it looked at.
+    pub(crate) fn drop_step(
+        draft: &mut Draft<'_>,
+        place: &mut Place,
+        most: usize,
+    ) -> Result<usize, Failure> {
+        let (most, mut done) = (most.min(STEP), 0);
+        while done < most
+            && draft.size() < STEP_BYTES
+            && let Some(id) = place.dropped.front().copied()
+        {
+            done += 1;
+            let Some(key) = is_gone(draft, id)? else {
+                place.dropped.pop_front();
+                continue;
+            };
+            // The expired head is removed first: if the clock is set back, the head must not reappear without
+            // its members.
+            let key = item::key_of(&key);
+            let head = draft.get_expired(&key)?;
+            let head = head.map(|record| Item { record, expires: super::NEVER });
+            if head.and_then(|item| item.head()).is_some_and(|head| head.id == id) {
+                draft.remove(key);
+            }
+            let (removed, is_over) = remove_some(draft, id, most - done)?;
+            done += removed;
+            if is_over {
+                place.dropped.pop_front();
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads this number of owners and queues the ids of dropped collections. Returns `false` at the end of the
     /// walk.
     pub(crate) fn walk_step(
         &mut self,
         draft: &Draft<'_>,
         place: &mut Place,
+        most: usize,
     ) -> Result<bool, Failure> {
         let (from, to) = (item::owner(self.at), [OWNERS + 1]);
         let mut ids = Vec::new();
         let range = (Bound::Excluded(&from[..]), Bound::Excluded(&to[..]));
         draft.scan(range, false, &mut |record, _| {
             ids.extend(item::id_in(record));
-            ids.len() < OWNERS_A_STEP
+            ids.len() < most
         })?;
         for id in &ids {
             if is_gone(draft, *id)?.is_some() && !place.dropped.contains(id) {
@@ -62,7 +114,7 @@ impl Reaper {
             }
         }
         self.at = ids.last().copied().unwrap_or(0);
-        Ok(ids.len() == OWNERS_A_STEP)
+        Ok(ids.len() == most)
     }
 }
 
@@ -73,22 +125,28 @@ fn is_gone(draft: &Draft<'_>, id: u64) -> Result<Option<Vec<u8>>, Failure> {
     Ok((head.map(|head| head.id) != Some(id)).then_some(owner))
 }
 
-/// Removes members of an id; when none is left, removes its owner and returns `true`.
-fn remove_some(draft: &mut Draft<'_>, id: u64) -> Result<bool, Failure> {
+/// Removes members of an id; when none is left, removes its owner. Returns the number of members, and `true` if it
+/// was all.
+fn remove_some(draft: &mut Draft<'_>, id: u64, most: usize) -> Result<(usize, bool), Failure> {
     let bound = |id: u64| [&[MEMBERS][..], &id.to_be_bytes()].concat();
     let (from, to) = (bound(id), bound(id + 1));
     let mut members = Vec::new();
     let range = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
+    let (mut bytes, mut done) = (draft.size(), true);
     draft.scan(range, false, &mut |record, _| {
-        members.push(record.to_vec());
-        members.len() < STEP
+        done = members.len() < most && bytes < STEP_BYTES;
+        if done {
+            bytes += record.len();
+            members.push(record.to_vec());
+        }
+        done
     })?;
-    let done = members.len() < STEP;
+    let count = members.len();
     for member in members {
         draft.remove(member);
     }
     if done {
         draft.remove(item::owner(id));
     }
-    Ok(done)
+    Ok((count, done))
 }

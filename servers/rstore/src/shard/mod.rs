@@ -80,6 +80,9 @@ pub(crate) struct Shard {
 
 /// Milliseconds between two walks over the owners of collections.
 const WALK_EVERY: u64 = 10_000;
+/// The number of records that a slice of upkeep removes, and the number of owners that it reads.
+const REAP: usize = 256;
+const WALK: usize = 32;
 
 impl Shard {
     /// Runs a command and appends its reply.
@@ -97,7 +100,7 @@ impl Shard {
         let outcome = match outcome {
             Ok(()) if draft.is_clean() => Ok(()),
             Ok(()) => entry(draft, &mut self.place)
-                .and_then(|(entry, others)| self.apply(entry, others))
+                .and_then(|(entry, others)| self.write(entry, others))
                 .map_err(Refusal::from),
             Err(refusal) => Err(refusal),
         };
@@ -150,7 +153,7 @@ impl Shard {
             return;
         }
         let written = entry(draft, &mut self.place);
-        if let Err(failure) = written.and_then(|(entry, others)| self.apply(entry, others)) {
+        if let Err(failure) = written.and_then(|(entry, others)| self.write(entry, others)) {
             out.bytes.truncate(start);
             out.error(&Refusal::from(failure).0);
         }
@@ -163,7 +166,7 @@ impl Shard {
         let outcome = match outcome {
             Ok(()) if draft.is_clean() => Ok(()),
             Ok(()) => entry(draft, &mut self.place)
-                .and_then(|(entry, others)| self.apply(entry, others))
+                .and_then(|(entry, others)| self.write(entry, others))
                 .map_err(Refusal::from),
             Err(refusal) => Err(refusal),
         };
@@ -171,6 +174,14 @@ impl Shard {
             out.truncate(start);
             memcache::refuse(&refusal, out);
         }
+    }
+
+    /// Applies the entry of a request, which pays for the removal of dropped members.
+    fn write(&mut self, entry: Entry, others: u64) -> Result<(), Failure> {
+        let records = entry.0.len();
+        self.apply(entry, others)?;
+        self.reaper.owe(records);
+        Ok(())
     }
 
     /// Applies an entry, if it is admitted: one batch, staged until the commit.
@@ -272,44 +283,61 @@ impl Shard {
         Ok(())
     }
 
-    /// Does a slice of the deferred work: removes expired records and members of dropped collections, and
-    /// collects space. Returns `true` if more is left.
-    pub(crate) fn upkeep(&mut self, now: u64) -> Result<bool, Failure> {
+    /// Does deferred work: removes expired records and members of dropped collections, and collects space. Does
+    /// what the writes of the turn pay for, and a slice more if that is due. Returns `true` if more is left.
+    pub(crate) fn upkeep(&mut self, now: u64, due: bool) -> Result<bool, Failure> {
         if self.broken.is_some() {
             return Ok(false);
         }
+        let mut more = due && self.upkeep_engine(now)?;
+        let serves = match self.group() {
+            Some(group) => group.leads().is_ok() && !group.is_busy(),
+            None => true,
+        };
+        if serves {
+            more |= self.reap(now, due)?;
+        }
+        Ok(more)
+    }
+
+    /// Removes expired records and collects space, a slice of each.
+    fn upkeep_engine(&mut self, now: u64) -> Result<bool, Failure> {
         let failed = |error| engine::failure(&error);
-        let (mut expired, mut more_space) = (0, false);
         match &mut self.store {
             Store::Alone(engine) => {
-                expired = engine.expire(now, Budget::default()).map_err(failed)?;
-                self.staged |= expired > 0;
+                let expired = engine.expire(now, Budget::default()).map_err(failed)?;
+                let collected = engine.collect(Budget::default()).map_err(failed)?;
+                self.staged |= expired > 0 || collected.copied > 0;
+                Ok(expired > 0 || !collected.done)
             }
-            Store::Group(group) => {
-                more_space = group.upkeep(now)?;
-                if group.leads().is_err() || group.is_busy() {
-                    return Ok(more_space);
-                }
+            Store::Group(group) => group.upkeep(now),
+        }
+    }
+
+    /// Removes members of dropped collections, and looks for collections that were dropped by their expiry.
+    fn reap(&mut self, now: u64, due: bool) -> Result<bool, Failure> {
+        let slice = if due { REAP } else { 0 };
+        let mut left = self.reaper.due(slice, &self.place);
+        while left > 0 && !self.place.dropped.is_empty() {
+            let mut draft = Draft::new(self.store.records(), now);
+            let done = Reaper::drop_step(&mut draft, &mut self.place, left)?;
+            left = left.saturating_sub(done);
+            if !draft.is_clean() {
+                let (entry, others) = entry(draft, &mut self.place)?;
+                self.apply(entry, others)?;
             }
         }
-        let mut draft = Draft::new(self.store.records(), now);
-        let mut more = Reaper::drop_step(&mut draft, &mut self.place)?;
-        if !draft.is_clean() {
-            let (entry, others) = entry(draft, &mut self.place)?;
-            self.apply(entry, others)?;
-        } else if crate::worker::is_due(now, self.next_walk, WALK_EVERY) {
-            let going = self.reaper.walk_step(&draft, &mut self.place)?;
+        let mut more = !self.place.dropped.is_empty();
+        let owners = self.reaper.due_owners(if due { WALK } else { 0 }, &self.place);
+        if owners > 0 && crate::worker::is_due(now, self.next_walk, WALK_EVERY) {
+            let draft = Draft::new(self.store.records(), now);
+            let going = self.reaper.walk_step(&draft, &mut self.place, owners)?;
             more |= going;
             if !going {
                 self.next_walk = now + WALK_EVERY;
             }
         }
-        if let Store::Alone(engine) = &mut self.store {
-            let collected = engine.collect(Budget::default()).map_err(failed)?;
-            self.staged |= collected.copied > 0;
-            more_space = !collected.done;
-        }
-        Ok(more || expired > 0 || more_space)
+        Ok(more)
     }
 
     /// Fetches the records of clients' keys into the caches.

@@ -40,14 +40,14 @@ fn open_as(storage: &Storage, grouped: bool) -> Shard {
     let folder = Folder::open(storage).expect("a folder");
     let mut shard = folder.partition(storage, 0, Some(&identity)).expect("it opens").shard;
     while shard.group().is_some_and(|group| group.leads().is_err()) {
-        turn(&mut shard);
+        end_turn(&mut shard);
         std::thread::sleep(Duration::from_millis(5));
     }
     shard
 }
 
 /// Ends a turn, and waits until its writes are applied.
-fn turn(shard: &mut Shard) {
+fn end_turn(shard: &mut Shard) {
     if shard.round().is_none() {
         shard.end().expect("a disk");
         return;
@@ -59,10 +59,14 @@ fn turn(shard: &mut Shard) {
 
 /// Runs a command and returns its reply, without the end of the line.
 fn run<T: AsRef<[u8]>>(shard: &mut Shard, words: &[T]) -> String {
+    run_at(shard, words, NOW)
+}
+
+fn run_at<T: AsRef<[u8]>>(shard: &mut Shard, words: &[T], now: u64) -> String {
     let request = Request::new(words.iter().map(AsRef::as_ref));
     let spec = table::find(request.args().at(0)).expect("a command");
     let mut out = Reply::new(Protocol::Resp2);
-    shard.run(spec, request.args(), NOW, &mut out);
+    shard.run(spec, request.args(), now, &mut out);
     String::from_utf8_lossy(&out.bytes).trim_end().to_owned()
 }
 
@@ -119,17 +123,17 @@ fn what_no_engine_takes_is_refused_and_everything_else_goes_on() {
         ] {
             let reply = run(&mut shard, words);
             assert!(reply.starts_with("-ERR ") && reply.contains("too l"), "{reply}");
-            turn(&mut shard);
+            end_turn(&mut shard);
         }
         // Of a refused command nothing is there.
         assert_eq!(line(&mut shard, "DBSIZE"), ":1");
         assert_eq!(line(&mut shard, "LRANGE list 0 -1"), "*2\r\n$1\r\na\r\n$1\r\nb");
         assert_eq!(line(&mut shard, "SET s longest"), "+OK");
         assert_eq!(line(&mut shard, "SETRANGE s 67108862 x"), ":67108863");
-        turn(&mut shard);
+        end_turn(&mut shard);
         assert_eq!(line(&mut shard, "APPEND s x").get(..4), Some("-ERR"));
         assert_eq!(line(&mut shard, "STRLEN s"), ":67108863");
-        turn(&mut shard);
+        end_turn(&mut shard);
     }
 }
 
@@ -145,7 +149,7 @@ fn a_full_partition_refuses_what_adds_and_lets_remove() {
             let reply = line(&mut shard, &format!("SET key{keys} {value}"));
             // Several turns' writes may be under way when there is no more room.
             if keys % 16 == 0 || reply != "+OK" {
-                turn(&mut shard);
+                end_turn(&mut shard);
             }
             if reply != "+OK" {
                 assert!(reply.starts_with("-OOM"), "{reply}");
@@ -163,13 +167,13 @@ fn a_full_partition_refuses_what_adds_and_lets_remove() {
         for key in 0..keys / 2 {
             assert_eq!(line(&mut shard, &format!("DEL key{key}")), ":1");
             if key % 16 == 0 {
-                turn(&mut shard);
+                end_turn(&mut shard);
             }
         }
         for key in 0..keys / 4 {
             assert_eq!(line(&mut shard, &format!("SET key{key} {value}")), "+OK");
             if key % 16 == 0 {
-                turn(&mut shard);
+                end_turn(&mut shard);
             }
         }
     }
@@ -183,7 +187,7 @@ fn a_command_may_change_more_records_than_a_record_of_the_log_has_room_for() {
         for _ in 0..60 {
             let words: Vec<&str> = ["RPUSH", "l"].into_iter().chain(["x"; 1000]).collect();
             assert!(run(&mut shard, &words).starts_with(':'));
-            turn(&mut shard);
+            end_turn(&mut shard);
         }
         for (words, reply) in [
             ("LINSERT l BEFORE x y", ":60001"),
@@ -194,7 +198,102 @@ fn a_command_may_change_more_records_than_a_record_of_the_log_has_room_for() {
             ("LRANGE copy 0 -1", "*1\r\n$1\r\ny"),
         ] {
             assert_eq!(line(&mut shard, words), reply, "{words}");
-            turn(&mut shard);
+            end_turn(&mut shard);
         }
+    }
+}
+
+/// Runs turns of some commands under load, a millisecond each, as the event loop does: a slice of upkeep is due
+/// every ten milliseconds. Returns the most records that were there, and the most that a turn removed.
+fn load(shard: &mut Shard, turns: u64, commands: impl Fn(u64) -> Vec<String>) -> (u64, u64) {
+    let (mut most, mut removed) = (0, 0);
+    for turn in 0..turns {
+        let now = NOW + turn;
+        for words in commands(turn) {
+            let reply = run_at(shard, &words.split(' ').collect::<Vec<_>>(), now);
+            assert!(!reply.starts_with('-'), "{words}: {reply}");
+        }
+        let before = shard.store.records().len();
+        shard.upkeep(now, turn % 10 == 0).expect("room");
+        let after = shard.store.records().len();
+        removed = removed.max(before.saturating_sub(after));
+        most = most.max(after);
+        end_turn(shard);
+    }
+    (most, removed)
+}
+
+#[test]
+fn writes_pay_for_the_removal_of_what_they_drop() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut shard = open(&storage(dir.path(), DurabilityArg::Process, 256 << 20));
+    let many = |of: &str| (0..300).fold(of.to_owned(), |text, at| format!("{text} {at}"));
+    line(&mut shard, &many("SADD source"));
+    let small = |turn| {
+        (0..5)
+            .flat_map(|at| [format!("HSET h{turn}.{at} a 1 b 2"), format!("DEL h{turn}.{at}")])
+            .collect()
+    };
+    let (most, removed) = load(&mut shard, 3000, small);
+    assert!(most < 600 && removed < 600, "small hashes: {most}, {removed} at once");
+    let (most, removed) = load(&mut shard, 200, |_| vec!["SUNIONSTORE dst source".into()]);
+    assert!(most < 3000 && removed < 2000, "one set again and again: {most}, {removed} at once");
+    // They expire after 200 ms. A walk, every 10 s, finds them, and has to overtake the new ones.
+    let expiring = |turn| {
+        (0..5)
+            .flat_map(|at| {
+                let key = format!("e{turn}.{at}");
+                [format!("HSET {key} a 1 b 2"), format!("PEXPIREAT {key} {}", NOW + turn + 200)]
+            })
+            .collect()
+    };
+    let (most, removed) = load(&mut shard, 14_000, expiring);
+    // 15 records a millisecond, until the walk begins; then they become fewer.
+    let left = shard.store.records().len();
+    assert!(most < 15 * 11_000 && removed < 5000, "expired hashes: {most}, {removed} at once");
+    assert!(left < most * 4 / 5, "{left} of {most}");
+}
+
+#[test]
+fn expired_records_are_removed_while_others_are_written() {
+    for grouped in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 64 << 20), grouped);
+        let before = shard.store.records().len();
+        for key in 0..100 {
+            assert_eq!(line(&mut shard, &format!("SET k{key} v PXAT {}", NOW + 5)), "+OK");
+        }
+        end_turn(&mut shard);
+        // One of them is written anew when it has expired, and does not expire any more.
+        load(&mut shard, 40, |turn| vec![format!("SET {} v", ["a", "k1"][turn as usize % 2])]);
+        let after = shard.store.records().len();
+        assert!(after <= before + 2, "{after} of {before} and 2");
+        assert_eq!(line(&mut shard, "GET k1"), "$1\r\nv");
+    }
+}
+
+#[test]
+fn the_removal_of_large_collections_is_spread_over_turns_and_goes_on_when_idle() {
+    for grouped in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 256 << 20), grouped);
+        for part in 0..100 {
+            let words =
+                (0..1000).fold("SADD s".to_owned(), |text, at| format!("{text} {part}.{at}"));
+            assert_eq!(line(&mut shard, &words), ":1000");
+            shard.upkeep(NOW, false).expect("room");
+            end_turn(&mut shard);
+        }
+        assert_eq!(line(&mut shard, "DEL s"), ":1");
+        let (_, removed) = load(&mut shard, 20, |_| vec!["SET a 1".into()]);
+        assert!(removed < 1000, "{removed}");
+        let mut slices = 0;
+        while shard.upkeep(NOW, true).expect("room") {
+            end_turn(&mut shard);
+            slices += 1;
+        }
+        end_turn(&mut shard);
+        assert!(shard.store.records().len() < 10, "{:?}", shard.figures());
+        assert!(slices > 50, "{slices}");
     }
 }

@@ -403,12 +403,13 @@ impl Worker {
     /// Runs slices of the deferred work.
     fn upkeep(&mut self, idle: bool) {
         self.step_backups();
-        if idle || is_due(self.now, self.next_upkeep, UPKEEP_EVERY) {
+        let due = idle || is_due(self.now, self.next_upkeep, UPKEEP_EVERY);
+        if due {
             self.next_upkeep = self.now + UPKEEP_EVERY;
-            match self.shard.upkeep(self.now) {
-                Ok(more) => self.busy |= more && idle,
-                Err(failure) => tracing::error!(partition = self.number, ?failure, "upkeep failed"),
-            }
+        }
+        match self.shard.upkeep(self.now, due) {
+            Ok(more) => self.busy |= more && idle,
+            Err(failure) => tracing::error!(partition = self.number, ?failure, "upkeep failed"),
         }
         if is_due(self.now, self.next_sweep, SWEEP_EVERY) {
             self.next_sweep = self.now + SWEEP_EVERY;
