@@ -273,7 +273,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         self.node.tick();
         if self.is_stuck() {
             self.hand_over_stuck();
-            return; // it could lead, but not serve
+            return;
         }
         let raft = &mut self.node.raft;
         let stands = raft.state != StateRole::Leader && raft.promotable();
@@ -297,10 +297,14 @@ impl<M: Medium, S: State> Replica<M, S> {
         // Its log was lost, or the message was for another replica: Raft's engine would panic.
         let unknown = heartbeat && message.commit > self.node.raft.raft_log.last_index();
         let ours = message.to == self.id() && message.from != self.id();
-        // Nothing can be cut from its log until there is room.
-        let appends = message.get_msg_type() == MessageType::MsgAppend;
-        let over = appends && self.is_stuck() && self.node.store().bytes() > 2 * self.log_bytes;
-        if !ours || unknown || over || self.removed {
+        let refused = self.is_stuck()
+            && match message.get_msg_type() {
+                // Nothing can be cut from its log until there is room.
+                MessageType::MsgAppend => self.node.store().bytes() > 2 * self.log_bytes,
+                MessageType::MsgTimeoutNow => true, // it could lead, but not serve
+                _ => false,
+            };
+        if !ours || unknown || refused || self.removed {
             return Ok(());
         }
         match message.get_msg_type() {
@@ -384,7 +388,8 @@ impl<M: Medium, S: State> Replica<M, S> {
     }
 
     /// Returns `true` if committed entries wait, because the [state](State::apply) has no room for them. Then
-    /// this replica does not stand for election, and hands leadership over. It tries again with each tick.
+    /// this replica does not stand for election, takes no leadership, and hands it over if it has it. It tries again
+    /// with each tick.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.applied < self.committed
@@ -396,9 +401,11 @@ impl<M: Medium, S: State> Replica<M, S> {
             return;
         }
         let others = self.members().voters.into_iter().filter(|id| *id != self.id());
-        let next = others.filter(|id| self.is_current(*id)).min_by_key(|id| (*id < self.id(), *id));
-        if let Some(next) = next {
-            self.hand_over(next);
+        let others: Vec<u64> = others.filter(|id| self.is_current(*id)).collect();
+        // Another one each time, since one without room refuses.
+        let turn = self.ticks as usize / self.election_ticks;
+        if let Some(next) = others.get(turn % others.len().max(1)) {
+            self.hand_over(*next);
         }
     }
 

@@ -43,6 +43,8 @@ const LOG: &str = "group";
 pub(crate) const TICK: u64 = 100;
 /// The number of ticks of a leader after which it considers another node for the next time.
 const BALANCE_TICKS: u64 = 50;
+/// The same after attempts that failed, each of which doubles it.
+const MOST_PATIENCE: u64 = 100 * BALANCE_TICKS;
 /// The number of ticks in which a leader that wants to hand over gets replies for what is under way.
 const DRAIN_TICKS: u64 = 10;
 /// Requests are refused while more bytes of entries than this wait for a majority.
@@ -165,8 +167,9 @@ pub(crate) struct Group {
     partition: (usize, usize),
     /// The node to which leadership goes, and since which tick: new requests are refused.
     handing: Option<(u64, u64)>,
-    /// The tick at which another node was considered last.
+    /// The tick at which another node was considered last, and the ticks until the next time.
     balanced: u64,
+    patience: u64,
     /// The last read of this leadership.
     last_read: u64,
 }
@@ -214,6 +217,7 @@ impl Group {
             partition,
             handing: None,
             balanced: 0,
+            patience: BALANCE_TICKS,
             last_read: 0,
         };
         group.read_members();
@@ -439,6 +443,7 @@ impl Group {
                 tracing::info!(node = self.replica.id(), term = turn.term, "leads");
                 (self.serves, round.began) = (Some(turn.term), true);
                 (self.balanced, self.last_read) = (self.ticks, 0);
+                self.patience = BALANCE_TICKS;
                 self.pending = Pending::default();
                 self.introduce_founders();
             }
@@ -468,7 +473,7 @@ impl Group {
             }
             return;
         }
-        if partitions == 1 || !ticks || self.ticks < self.balanced + BALANCE_TICKS {
+        if partitions == 1 || !ticks || self.ticks < self.balanced + self.patience {
             return;
         }
         let voters = self.replica.members().voters;
@@ -476,6 +481,8 @@ impl Group {
         // Every second Raft's engine forgets who has answered; then a later tick finds it.
         if to != self.replica.id() && self.replica.is_current(to) {
             (self.handing, self.balanced) = (Some((to, self.ticks)), self.ticks);
+            // A node without room for the records does not take leadership.
+            self.patience = (2 * self.patience).min(MOST_PATIENCE);
         }
     }
 

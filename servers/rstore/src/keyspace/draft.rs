@@ -1,7 +1,7 @@
 //! The changes of one command or transaction, visible to it alone until it ends.
 //!
-//! A command reads and writes through its draft. The resulting changes are one batch: one record of the log,
-//! applied as a whole or not at all. Replicas receive this batch, not the command.
+//! A command reads and writes through its draft. The resulting changes are one batch, applied as a whole or not at
+//! all. Replicas receive this batch, not the command.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

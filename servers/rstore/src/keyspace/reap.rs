@@ -49,7 +49,9 @@ impl Reaper {
         }
         let due = self.owed.min(TURN.max(self.owed / PART));
         self.owed -= due;
-        due + slice + (place.dropped.len() / WAITING).min(TURN)
+        // A turn that only reads removes nothing.
+        let more = if due + slice > 0 { (place.dropped.len() / WAITING).min(TURN) } else { 0 };
+        due + slice + more
     }
 
     /// Returns the number of owners that this turn is to read, in addition to this number.

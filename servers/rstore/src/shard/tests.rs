@@ -297,3 +297,49 @@ fn the_removal_of_large_collections_is_spread_over_turns_and_goes_on_when_idle()
         assert!(slices > 50, "{slices}");
     }
 }
+
+#[test]
+fn no_mixture_of_writes_ends_a_partition() {
+    for grouped in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 64 << 20), grouped);
+        let mut number = 1_u64;
+        let mut draw = |below: u64| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (number >> 33) % below
+        };
+        let (mut refused, mut done) = (0, 0);
+        for _ in 0..700 {
+            let (key, part) = (draw(40), draw(1000));
+            let long = vec![7; [100, 3000, 100_000, 9 << 20][draw(4) as usize]];
+            let long = &long[..long.len() - draw(long.len() as u64 / 2) as usize];
+            let many: Vec<String> = (0..draw(2000)).map(|at| format!("{part}.{at}")).collect();
+            let name = format!("{}{key}", ["string", "list", "hash"][draw(3) as usize]);
+            let mut words: Vec<&[u8]> = match (draw(12), &name[..1]) {
+                (0, _) => vec![b"DEL", name.as_bytes()],
+                (1, _) => vec![b"COPY", name.as_bytes(), b"copy", b"REPLACE"],
+                (_, "s") => vec![b"SET", name.as_bytes(), long],
+                (2, "l") => vec![b"LTRIM", name.as_bytes(), b"0", b"9"],
+                (_, "l") => vec![b"RPUSH", name.as_bytes(), b"one"],
+                _ => vec![b"HDEL", name.as_bytes(), b"one"],
+            };
+            if words[0] == b"RPUSH" || words[0] == b"HDEL" {
+                words.extend(many.iter().map(String::as_bytes));
+            }
+            if words[0] == b"HDEL" && draw(3) > 0 {
+                (words[0], words[2]) = (b"HSET", long);
+                let odd = words.len() % 2;
+                words.extend([&b"one"[..]; 1][..odd].iter());
+            }
+            let reply = run(&mut shard, &words);
+            assert!(!reply.starts_with("-ERR storage"), "{reply}");
+            refused += u64::from(reply.starts_with('-'));
+            done += u64::from(!reply.starts_with('-'));
+            if draw(3) == 0 {
+                shard.upkeep(NOW, draw(10) == 0).expect("room");
+                end_turn(&mut shard);
+            }
+        }
+        assert!(refused > 20 && done > 400, "{refused} {done}");
+    }
+}
