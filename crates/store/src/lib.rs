@@ -48,6 +48,10 @@ mod conformance_tests;
 mod golden_tests;
 #[cfg(test)]
 mod serial_tests;
+mod past_tests;
+#[cfg(test)]
+mod schedule_tests;
+#[cfg(test)]
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -37,8 +37,10 @@ const SHARDS: usize = 64;
 pub(crate) struct Versions<K, V> {
     shards: Box<[Shard<K, V>]>,
     order: Mutex<Order<K>>,
-    /// The map was empty until this commit loaded it. Read after the versions of a record, since those of
-    /// later commits depend on it.
+    /// The map was empty until each of these commits loaded it: ascending, as far as readers need them. Locked after
+    /// all others.
+    loads: Mutex<Vec<u64>>,
+    /// The last of them. Read after the versions of a record, since those of later commits depend on it.
     loaded: AtomicU64,
     /// `true` if there are any.
     any: AtomicBool,
@@ -188,6 +190,7 @@ impl<K: Key, V: Value> Versions<K, V> {
         Self {
             shards: (0..SHARDS).map(|_| Shard::new()).collect(),
             order: Mutex::new(Order::new()),
+            loads: Mutex::default(),
             loaded: AtomicU64::new(0),
             any: AtomicBool::new(false),
         }
@@ -240,6 +243,7 @@ impl<K: Key, V: Value> Versions<K, V> {
     /// Notes that the map was empty before a commit that is about to fill it.
     pub(crate) fn note_loaded(&self, commit: Commit) {
         let _order = self.order.lock();
+        self.loads.lock().push(commit.number); // before: a reader looks for it
         self.loaded.store(commit.number, Release);
         self.any.store(true, Release);
     }
@@ -258,19 +262,25 @@ impl<K: Key, V: Value> Versions<K, V> {
         if !self.any.load(Acquire) {
             return ValueAt::Unchanged;
         }
-        self.look(moment, key, |first| {
-            let loaded = self.loaded.load(Acquire);
-            match first {
-                Some(first) if loaded <= moment || first.number < loaded => {
-                    ValueAt::Was(first.was.clone())
-                }
-                _ if loaded > moment => ValueAt::Was(None),
-                _ => ValueAt::Unchanged,
+        self.look(moment, key, |first| match (first, self.first_load(moment)) {
+            (Some(first), load) if load.is_none_or(|load| first.number < load) => {
+                ValueAt::Was(first.was.clone())
             }
+            (None, None) => ValueAt::Unchanged,
+            _ => ValueAt::Was(None),
         })
     }
 
-    /// Returns `true` if the records of the index must be ignored: the map was empty at the moment.
+    /// Returns the first load of the map since a moment.
+    fn first_load(&self, moment: u64) -> Option<u64> {
+        if self.loaded.load(Acquire) <= moment {
+            return None;
+        }
+        self.loads.lock().iter().copied().find(|load| *load > moment)
+    }
+
+    /// Returns `true` if the records of the index must be ignored: the map has been loaded since the moment, so all
+    /// that it had at the moment was removed before.
     pub(crate) fn was_empty(&self, moment: u64) -> bool {
         self.loaded.load(Acquire) > moment
     }
@@ -355,6 +365,9 @@ impl<K: Key, V: Value> Past for Versions<K, V> {
                 if was_last {
                     order.sorted.remove(&key);
                 }
+            }
+            if is_done {
+                self.loads.lock().retain(|load| *load > oldest);
             }
             if order.by_number.is_empty() && self.loaded.load(Acquire) <= oldest {
                 self.any.store(false, Release);

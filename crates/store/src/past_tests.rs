@@ -1,0 +1,133 @@
+//! Random histories of one map, and snapshots beside them: each has its moment, however often the map was emptied and
+//! loaded since.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pmindex_core::Pool;
+use pmindex_index::{Index, IndexError};
+use pmindex_testkit::crash::Rng;
+
+use crate::tests::store::Small;
+use crate::transaction::Transaction;
+use crate::{Map, Snapshot, Store, StoreError, StoreOptions};
+
+const KEYS: u64 = 6;
+
+type Records = BTreeMap<u64, u64>;
+
+fn check(map: &Map<u64, u64>, view: &Snapshot, records: &Records) {
+    let at = map.at(view);
+    let all: Records = at.range(..).map(Result::unwrap).collect();
+    assert_eq!(all, *records);
+    assert!(at.range(..).rev().map(Result::unwrap).eq(records.clone().into_iter().rev()));
+    for key in 0..KEYS {
+        assert_eq!(at.get(&key).unwrap().as_ref(), records.get(&key), "key {key}");
+    }
+}
+
+/// Loads some records, and fails at last or not.
+fn load(rng: &mut Rng, map: &Map<u64, u64>, now: &mut Records, value: u64) {
+    let keys: Vec<u64> = (0..KEYS).filter(|_| rng.one_in(2)).collect();
+    let loaded: Records = keys.iter().map(|key| (*key, value)).collect();
+    let fails = rng.one_in(3);
+    let last = fails.then_some((0, 0)).into_iter().chain(fails.then_some((0, 0)));
+    let done = map.bulk_load(&mut loaded.clone().into_iter().chain(last));
+    if !now.is_empty() {
+        assert!(matches!(done, Err(IndexError::NotEmpty)), "{done:?}");
+    } else if fails {
+        assert!(matches!(done, Err(IndexError::NotSorted { .. })), "{done:?}");
+    } else {
+        assert_eq!(done.unwrap(), loaded.len() as u64);
+        *now = loaded;
+    }
+}
+
+/// Commits a transaction that read a key or all before; it must conflict if that has changed.
+fn commit(mut tx: Transaction, map: &Map<u64, u64>, is_read: bool, now: &mut Records, value: u64) {
+    tx.put(map, &0, &value).unwrap();
+    match tx.commit() {
+        Ok(()) => {
+            assert!(is_read, "something else was read");
+            now.insert(0, value);
+        }
+        Err(StoreError::Conflict { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn history(seed: u64) {
+    let rng = &mut Rng::new(seed);
+    let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+    let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+    let map = store.map::<u64, u64>("map").unwrap();
+    let (mut now, mut views): (Records, Vec<(Snapshot, Records)>) = Default::default();
+    let mut txs: Vec<(Transaction, Records)> = Vec::new();
+    for value in 1..60 {
+        let key = rng.below(KEYS as usize) as u64;
+        match rng.below(16) {
+            0..4 => load(rng, &map, &mut now, value),
+            4 => assert_eq!(map.put(&key, &value).unwrap(), now.insert(key, value).is_none()),
+            5..8 => assert_eq!(map.remove(&key).unwrap(), now.remove(&key)),
+            8..10 => {
+                map.clear().unwrap();
+                now.clear();
+            }
+            10..12 => views.push((store.snapshot().unwrap(), now.clone())),
+            12 if !views.is_empty() => drop(views.remove(rng.below(views.len()))),
+            13 => {
+                let tx = store.begin().unwrap();
+                let all: Records = tx.range(&map, ..).map(Result::unwrap).collect();
+                assert_eq!(all, now);
+                txs.push((tx, all));
+            }
+            14 if !txs.is_empty() => {
+                let (tx, all) = txs.remove(rng.below(txs.len()));
+                commit(tx, &map, all == now, &mut now, value);
+            }
+            _ => {}
+        }
+        for (view, records) in &views {
+            check(&map, view, records);
+        }
+        for (tx, records) in &txs {
+            let all: Records = tx.range(&map, ..).map(Result::unwrap).collect();
+            assert_eq!(all, *records);
+        }
+    }
+    drop((views, txs));
+    assert_eq!(store.past_bytes(), 0);
+    assert_eq!(map.range(..).map(Result::unwrap).collect::<Records>(), now);
+}
+
+#[test]
+fn snapshots_keep_their_moments_while_the_map_is_emptied_and_loaded() {
+    for seed in 0..400 {
+        history(seed);
+    }
+}
+
+/// A range that is forgotten, so that it never ends, was read nevertheless.
+#[test]
+fn a_range_that_never_ends_was_read() {
+    let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+    let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+    let map = store.map::<u64, u64>("map").unwrap();
+    (0..8).for_each(|key| assert!(map.put(&key, &1).unwrap()));
+    for (key, ends, conflicts) in
+        [(1, false, true), (1, true, true), (7, true, false), (9, false, true)]
+    {
+        let mut tx = store.begin().unwrap();
+        let mut range = tx.range(&map, ..);
+        assert!(range.by_ref().take(3).all(|item| item.is_ok()));
+        if ends {
+            drop(range)
+        } else {
+            std::mem::forget(range)
+        }
+        map.put(&key, &2).unwrap();
+        tx.put(&map, &0, &3).unwrap();
+        let done = tx.commit();
+        assert_eq!(matches!(done, Err(StoreError::Conflict { .. })), conflicts, "{key}: {done:?}");
+    }
+}
