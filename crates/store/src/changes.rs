@@ -24,7 +24,8 @@ pub(crate) struct Part<K: Key, V: Value, M: Medium> {
     /// Earlier states of `writes`, which a savepoint needs: the oldest first.
     before: Vec<(K, ValueAt<V>)>,
     pub(crate) reads: BTreeSet<K>,
-    pub(crate) ranges: Vec<(Bound<K>, Bound<K>)>,
+    /// The ranges that were read, each at a place that stays; `None` for those of which nothing was.
+    pub(crate) ranges: Vec<Option<(Bound<K>, Bound<K>)>>,
     /// The old values of the changed records, read under their locks.
     was: Vec<Option<V>>,
 }
@@ -201,7 +202,8 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
         let (versions, core) = (&self.map.versions, &self.map.core);
         let all = !core.goes_wrong(Wrong::OnlyChangedChecked);
         let mut reads = self.reads.iter().filter(|key| all || self.writes.contains_key(key));
-        let mut ranges = self.ranges.iter().filter(|_| !core.goes_wrong(Wrong::RangesNotChecked));
+        let mut ranges =
+            self.ranges.iter().flatten().filter(|_| !core.goes_wrong(Wrong::RangesNotChecked));
         reads.any(|key| versions.is_changed(moment, key))
             || ranges.any(|range| versions.is_range_changed(moment, range))
     }

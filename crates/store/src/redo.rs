@@ -451,6 +451,11 @@ impl<M: Medium> Redo<M> {
     }
 
     /// Returns the bytes of the records of commits since it was opened.
+    /// Returns the offset of its root's block.
+    pub(crate) fn block(&self) -> u64 {
+        self.root.as_ref().map_or(0, |root| root.block())
+    }
+
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Relaxed)
     }

@@ -8,15 +8,49 @@ use pmindex_core::{Medium, PmError};
 use crate::layout::COMMIT_BITS;
 use crate::redo::Redo;
 
+/// The last session: those after it would have the numbers of earlier ones.
+const LAST: u64 = (1 << (u64::BITS - COMMIT_BITS)) - 1;
+
 impl<M: Medium> Redo<M> {
     /// Begins a session; returns a number below those of all its commits, and above those of all earlier
     /// ones.
     pub(crate) fn begin_session(&self) -> Result<u64, PmError> {
         let (pool, root) = self.root()?;
-        let session = pool.pm().load(&root.session) + 1;
+        let session = pool.pm().load(&root.session).saturating_add(1);
+        if session > LAST {
+            // A damaged word, or one opening a second for half a year.
+            let offset = self.block();
+            return Err(PmError::Corrupt { what: "the number of openings of a store", offset });
+        }
         pool.pm().store(&root.session, session);
         let flushed = pool.pm().flush(&root.session);
         pool.pm().fence(flushed)?; // durable before: any commit has a number of the session
         Ok(session << COMMIT_BITS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pmindex_core::Pool;
+
+    use super::*;
+
+    #[test]
+    fn sessions_end_before_their_numbers_would_come_again() {
+        let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
+        for (word, is_sound) in
+            [(1, true), (LAST - 1, true), (LAST, false), (LAST + 1, false), (u64::MAX, false)]
+        {
+            let redo = Redo::open(&pool).unwrap();
+            let (_, root) = redo.root().unwrap();
+            pool.pm().store(&root.session, word);
+            match redo.begin_session() {
+                Ok(number) => assert!(is_sound && number >> COMMIT_BITS == word + 1, "{word:x}"),
+                Err(error) => assert!(!is_sound, "{word:x}: {error}"),
+            }
+            pool.pm().store(&root.session, 1);
+        }
     }
 }

@@ -359,8 +359,12 @@ impl<M: Medium> Transaction<M> {
             writes.map(|(key, value)| (key.clone(), value.clone())).collect()
         };
         let records = Range::new(&map.shared, reader, Some(Box::new(own)), lower, upper);
-        let bounds = (lower.map(K::owned), upper.map(K::owned));
-        Box::new(Noting { tx: self, map, records, bounds, read: Read::default() })
+        let mut parts = self.parts();
+        let ranges = &mut parts.of(map).1.ranges;
+        // All of it until it ends: the caller may forget it instead.
+        ranges.push(Some((lower.map(K::owned), upper.map(K::owned))));
+        let at = ranges.len() - 1;
+        Box::new(Noting { tx: self, map, records, at, read: Read::default() })
     }
 
     /// Returns the records whose keys begin with `prefix`, like [`range`](Self::range).
@@ -593,7 +597,8 @@ struct Noting<'t, K: Key, V: Value, M: Medium> {
     tx: &'t Transaction<M>,
     map: &'t Map<K, V, M>,
     records: Range<'t, K, V, M>,
-    bounds: (Bound<K>, Bound<K>),
+    /// The place of the range among those that the transaction notes.
+    at: usize,
     read: Read<K>,
 }
 
@@ -623,18 +628,15 @@ impl<K: Key, V: Value, M: Medium> DoubleEndedIterator for Noting<'_, K, V, M> {
 
 impl<K: Key, V: Value, M: Medium> Drop for Noting<'_, K, V, M> {
     fn drop(&mut self) {
-        let (lower, upper) = self.bounds.clone();
-        let mut parts = self.tx.parts();
-        let ranges = &mut parts.of(self.map).1.ranges;
         if self.read.all {
-            ranges.push((lower, upper));
             return;
         }
-        if let Some(last) = self.read.front.take() {
-            ranges.push((lower, Bound::Included(last)));
-        }
+        let mut parts = self.tx.parts();
+        let ranges = &mut parts.of(self.map).1.ranges;
+        let Some((lower, upper)) = ranges[self.at].take() else { return };
         if let Some(last) = self.read.back.take() {
-            ranges.push((Bound::Included(last), upper));
+            ranges.push(Some((Bound::Included(last), upper)));
         }
+        ranges[self.at] = self.read.front.take().map(|last| (lower, Bound::Included(last)));
     }
 }
