@@ -15,6 +15,14 @@
 //!
 //! If W2 reads 0, then W1 is before V1 in that order, and V2 waits for W3.
 //!
+//! **Watched writers.** A watched write reads its record, notes it, and then changes the index. So no unwatched
+//! write may come in between, although the last watcher may end meanwhile. The writer announces itself beside the
+//! watchers, in the same word, while there is one, and waits as in V2: also the watcher may still wait. While there
+//! are watched writers and no watcher, no write begins: with unwatched ones it would have to wait for, and with watched
+//! ones the gate could stay closed for as long as there are writers.
+//!
+//! The first one that has waited says so in the word, until it is 0: those that come later need not wait.
+//!
 //! A lane belongs to one thread while the thread lives, so W1 is one exchange and W3 a plain store. Threads beyond
 //! the number of lanes share one lane, and count in it.
 //!
@@ -28,8 +36,8 @@
 //! single writes alone never do.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, compiler_fence};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, compiler_fence, fence};
 
 use pmindex_core::Medium;
 
@@ -51,8 +59,12 @@ const PATIENCE: u64 = 64;
 
 /// In the gate's word: writers are quick.
 const QUICK: u64 = 1;
+/// In the gate's word: no unwatched write is in progress, and none begins.
+const CLOSED: u64 = 2;
+/// In the gate's word: one watched writer.
+const WRITER: u64 = 4;
 /// In the gate's word: one watcher.
-const WATCHER: u64 = 2;
+const WATCHER: u64 = 1 << 32;
 
 /// The gate. The lanes come first, at the start of a line: their address is the gate's, and the offset of a
 /// counter needs no multiplication.
@@ -61,8 +73,10 @@ const WATCHER: u64 = 2;
 pub(crate) struct Gate {
     /// A counter every [`LANE_STRIDE`] words.
     lanes: [AtomicU64; LANES * LANE_STRIDE],
-    /// [`QUICK`] or not, and a [`WATCHER`] for each.
+    /// [`QUICK`] or [`CLOSED`] or neither, a [`WRITER`] for each watched one, a [`WATCHER`] for each.
     watchers: AtomicU64,
+    /// How often a first watcher has come.
+    periods: AtomicU64,
 }
 
 /// Exists while an unwatched write is in progress. It stays with the thread that has begun it, and ends
@@ -100,6 +114,25 @@ impl Drop for Counted<'_> {
 pub(crate) enum Entered<'g> {
     Own(Unwatched<'g>),
     Shared(Counted<'g>),
+}
+
+/// Exists while a watched write is in progress: no unwatched write is.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct WatchedWriter<'g>(&'g Gate);
+
+impl Drop for WatchedWriter<'_> {
+    fn drop(&mut self) {
+        self.0.leave_as(WRITER);
+    }
+}
+
+/// A write that has begun.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Write<'g> {
+    Unwatched(#[allow(dead_code, reason = "it is dropped at the end of the write")] Entered<'g>),
+    Watched(WatchedWriter<'g>),
 }
 
 /// Whether each lane belongs to a thread, of all gates.
@@ -163,23 +196,67 @@ impl Gate {
         let watchers = if barrier::is_available() { QUICK } else { 0 };
         Self {
             watchers: AtomicU64::new(watchers),
+            periods: AtomicU64::new(0),
             lanes: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
-    /// Returns `true` if a watcher exists. A reader that has seen a watched write sees its watcher too.
+    /// Returns `true` if a watcher exists. A reader that has seen a watched write sees its watcher too; one that
+    /// finds none sees all changes of commits that have ended.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
-        self.watchers.load(Relaxed) >= WATCHER
+        self.watchers.load(Acquire) >= WATCHER
     }
 
-    /// Begins a write, unless a watcher exists.
-    pub(crate) fn enter(&self, pm: &impl Medium) -> Option<Entered<'_>> {
+    /// Returns a number that stays the same, and [`is_unwatched_since`](Self::is_unwatched_since), as long as no
+    /// watcher comes; `None` if one exists.
+    #[inline]
+    pub(crate) fn unwatched(&self) -> Option<u64> {
+        let period = self.periods.load(Acquire);
+        (!self.is_watched()).then_some(period)
+    }
+
+    /// Returns `true` if no watcher has come since then whose changes were seen.
+    #[inline]
+    pub(crate) fn is_unwatched_since(&self, period: u64) -> bool {
+        fence(Acquire);
+        // In this order: the first watcher is counted before it leaves.
+        !self.is_watched() && self.periods.load(Relaxed) == period
+    }
+
+    /// Begins a write.
+    pub(crate) fn begin(&self, pm: &impl Medium) -> Write<'_> {
+        loop {
+            if let Some(entered) = self.enter(pm) {
+                return Write::Unwatched(entered);
+            }
+            if let Some(watched) = self.enter_watched(pm) {
+                return Write::Watched(watched);
+            }
+            // The last watcher has left.
+            wait_until(pm, || {
+                let word = self.watchers.load(Acquire);
+                word < WRITER || word >= WATCHER
+            });
+        }
+    }
+
+    /// Begins a watched write, if a watcher exists.
+    fn enter_watched(&self, pm: &impl Medium) -> Option<WatchedWriter<'_>> {
+        let with = |word| (word >= WATCHER).then_some(word + WRITER);
+        let before = self.watchers.fetch_update(SeqCst, Relaxed, with).ok()?;
+        let watched = WatchedWriter(self);
+        self.close(pm, before);
+        Some(watched)
+    }
+
+    /// Begins an unwatched write, unless a watcher or a watched writer exists.
+    fn enter(&self, pm: &impl Medium) -> Option<Entered<'_>> {
         let place = lane_of_thread() * LANE_STRIDE;
         if let Some(entered) = self.enter_quickly(pm) {
             return Some(Entered::Own(entered));
         }
-        if self.is_watched() {
+        if self.watchers.load(Relaxed) >= WRITER {
             return None;
         }
         let (lane, met_none) = (&self.lanes[place], &self.lanes[place + 1]);
@@ -193,7 +270,7 @@ impl Gate {
             Entered::Own(Unwatched { lane, before })
         };
         pm.yield_point();
-        if self.watchers.load(SeqCst) >= WATCHER {
+        if self.watchers.load(SeqCst) >= WRITER {
             return None; // W2; it leaves
         }
         if barrier::is_available() {
@@ -224,6 +301,18 @@ impl Gate {
     /// Begins to watch: after it returns, all writes are watched until [`leave`](Self::leave).
     pub(crate) fn watch(&self, pm: &impl Medium) {
         let before = self.watchers.fetch_add(WATCHER, SeqCst); // V1
+        if before < WATCHER {
+            self.periods.fetch_add(1, Release);
+        }
+        self.close(pm, before);
+    }
+
+    /// Waits until no unwatched write is in progress, for one who has announced itself in the word, which was
+    /// `before`.
+    fn close(&self, pm: &impl Medium, before: u64) {
+        if before & CLOSED != 0 {
+            return;
+        }
         if before & QUICK != 0 {
             barrier::for_all();
             self.watchers.fetch_and(!QUICK, SeqCst); // after the barrier: the next watcher passes none
@@ -234,12 +323,21 @@ impl Gate {
                 wait_until(pm, || lane.load(SeqCst) == 0); // V2
             }
         }
-        std::sync::atomic::fence(Acquire);
+        fence(Acquire);
+        self.watchers.fetch_or(CLOSED, Release); // after: the writes that it waited for
     }
 
     /// Ends [`watch`](Self::watch).
     pub(crate) fn leave(&self) {
-        self.watchers.fetch_sub(WATCHER, Release);
+        self.leave_as(WATCHER);
+    }
+
+    fn leave_as(&self, one: u64) {
+        let without = |word: u64| {
+            let left = word - one;
+            Some(if left < WRITER { left & !CLOSED } else { left })
+        };
+        let _ = self.watchers.fetch_update(AcqRel, Relaxed, without);
     }
 }
 

@@ -52,6 +52,7 @@ mod past_tests;
 #[cfg(test)]
 mod schedule_tests;
 #[cfg(test)]
+mod serial_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -14,13 +14,16 @@ use pmindex_index::{
 
 use crate::changes::Late;
 use crate::core::{Changes, Core, Leave};
-use crate::gate::Gate;
+use crate::gate::{Gate, WatchedWriter, Write};
 use crate::handles::Handles;
 use crate::moments::{Past, Refused, Unfinished};
 use crate::record::Record;
 use crate::snapshot::{MapAt, Snapshot};
 use crate::versions::Versions;
 use crate::wrong::Wrong;
+
+/// The number of times that many records are read without locks, while writers change them.
+const TRIES: usize = 8;
 
 /// The state that the handles of a map share.
 pub(crate) struct Shared<K: Key, V: Value, M: Medium> {
@@ -55,7 +58,7 @@ impl<M: Medium> Drop for Registered<M> {
 /// # Isolation
 /// Each single operation is a transaction of its own. A range that is read here, and `len`, may see some
 /// changes of a commit in progress and not others; through a snapshot or in a transaction they see one
-/// moment.
+/// moment. `get_many` sees all changes of a commit or none; single writes may come between its reads.
 ///
 /// # Cost
 /// While the store has no snapshots or transactions: that of the index, a call through a table, and for
@@ -140,9 +143,11 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         write: impl FnOnce(&dyn ErasedIndex<K, V>) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
         let (core, pm) = (&*self.core, self.core.pm());
-        if let Some(_unwatched) = self.gate.enter(pm) {
-            return write(&*self.index);
-        }
+        // Until the end: no unwatched write may come between reading the record and changing it.
+        let _watched = match self.gate.begin(pm) {
+            Write::Watched(watched) => watched,
+            Write::Unwatched(_unwatched) => return write(&*self.index),
+        };
         let _locked = self.lock_of(key).lock(pm);
         if value.is_none() {
             core.finish_stuck_of(|changes| self.is_awaited(changes, key))?;
@@ -208,6 +213,36 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
     fn get_watched(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
         self.wait_for(key)?;
         self.index.get(key)
+    }
+
+    /// Reads many records of one moment, while commits are watched. Single writes that are not may come in between.
+    #[cold]
+    fn get_many_watched(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
+        let (core, pm) = (&*self.core, self.core.pm());
+        let finish_stuck = || {
+            let is_any = |changes: &dyn Changes| {
+                keys.iter().any(|key| self.is_awaited(changes, key.borrowed()))
+            };
+            core.finish_stuck_of(is_any)
+        };
+        if core.goes_wrong(Wrong::ReadInBetween) {
+            return self.index.get_many(keys, out);
+        }
+        let mut versions = Vec::with_capacity(keys.len());
+        for _ in 0..TRIES {
+            versions.clear();
+            versions.extend(keys.iter().map(|key| self.lock_of(key.borrowed()).begin_read(pm)));
+            finish_stuck()?;
+            self.index.get_many(keys, out)?;
+            let mut read = keys.iter().zip(&versions);
+            if read.all(|(key, version)| self.lock_of(key.borrowed()).validate(pm, *version)) {
+                return Ok(());
+            }
+        }
+        // Writers are faster.
+        let _locked = core.lock(keys.iter().map(|key| self.place(key.borrowed())).collect());
+        finish_stuck()?;
+        self.index.get_many(keys, out)
     }
 
     #[inline]
@@ -290,7 +325,11 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
     }
 
     /// Inserts records in one commit; returns `None` and changes nothing if the commit must have a record.
-    fn insert_many_watched(&self, records: &[(K, V)]) -> Result<Option<InsertMany>, IndexError> {
+    fn insert_many_watched(
+        &self,
+        records: &[(K, V)],
+        _watched: WatchedWriter<'_>,
+    ) -> Result<Option<InsertMany>, IndexError> {
         let shared = &*self.shared;
         let (core, pm) = (&*shared.core, shared.core.pm());
         let places = records.iter().map(|(key, _)| shared.place(key.borrowed()));
@@ -403,23 +442,28 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
         self.load(records)
     }
     fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
-        if self.shared.is_watched() {
-            keys.iter().try_for_each(|key| self.shared.wait_for(key.borrowed()))?;
+        let shared = &*self.shared;
+        if let Some(period) = shared.gate.unwatched() {
+            shared.index.get_many(keys, out)?;
+            if shared.gate.is_unwatched_since(period) {
+                return Ok(());
+            } // or a commit may have been read in part
         }
-        self.shared.index.get_many(keys, out)
+        shared.get_many_watched(keys, out)
     }
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        if let Some(_unwatched) = self.shared.gate.enter(self.shared.core.pm()) {
-            return self.shared.index.try_insert_many(records);
-        }
-        match self.insert_many_watched(records) {
+        let done = match self.shared.gate.begin(self.shared.core.pm()) {
+            Write::Unwatched(_unwatched) => return self.shared.index.try_insert_many(records),
+            Write::Watched(watched) => self.insert_many_watched(records, watched),
+        };
+        match done {
             Ok(Some(done)) => done,
             Ok(None) => self.insert_one_by_one(records),
             Err(error) => InsertMany { inserted: Vec::new(), stopped: Some(error) },
         }
     }
     fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
-        if let Some(_unwatched) = self.shared.gate.enter(self.shared.core.pm()) {
+        if let Write::Unwatched(_unwatched) = self.shared.gate.begin(self.shared.core.pm()) {
             return self.shared.index.put_many(records);
         }
         records.iter().try_for_each(|(key, value)| {
