@@ -235,6 +235,8 @@ impl<M: Medium> Lane<'_, M> {
         let line = self.line;
         let offset = segment.offset + u64::from(line) * LINE_BYTES;
         let cells = pool.words(offset, lines * LINE_WORDS)?;
+        // Before P1: an entry that a panic interrupts may be whole, and is abandoned with the others.
+        self.flushed.get_or_insert_with(Flushed::nothing);
         let written = if lines == 1 {
             let words = encode(tag, payload, segment.sequence, line);
             pool.pm().stream_words(cells, &words) // P1

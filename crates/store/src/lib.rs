@@ -19,6 +19,7 @@ mod barrier;
 mod catalog;
 mod changes;
 mod core;
+mod durable;
 mod error;
 mod expiring;
 mod gate;
@@ -47,7 +48,6 @@ mod conformance_tests;
 #[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
-mod serial_tests;
 mod past_tests;
 #[cfg(test)]
 mod schedule_tests;

@@ -13,7 +13,8 @@ use pmindex_index::{
 };
 
 use crate::changes::Late;
-use crate::core::{Changes, Core, Leave};
+use crate::core::{Changes, Core};
+use crate::durable::Durable;
 use crate::gate::{Gate, WatchedWriter, Write};
 use crate::handles::Handles;
 use crate::moments::{Past, Refused, Unfinished};
@@ -190,14 +191,13 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
             }
             logged => logged?,
         };
+        let changes = vec![Late::boxed(self, BTreeMap::from([(key, value)]))];
+        let durable = Durable::new(&self.core, unfinished, changes, logged);
         let written = write(&*self.index); // durable before: its record in the log
         let said = if written.is_ok() { redo.retire(logged) } else { redo.cancel(logged) };
-        if said.is_err() {
-            // The record is in the log and cannot be withdrawn, so the change takes place now or later.
-            let changes = Late::boxed(self, BTreeMap::from([(key, value)]));
-            let held = unfinished.hold(self.core.moments.handle());
-            self.core.set_stuck(vec![changes], Leave::Commit { _unfinished: held, logged });
-        }
+        if said.is_ok() {
+            drop(durable.end());
+        } // or the record cannot be withdrawn, so the change takes place now or later
         written
     }
 
@@ -302,10 +302,17 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         let record = Record::of_load(&shared.name);
         let is_logged = unfinished.is_logged();
         let logged = is_logged.then(|| core.redo.put(unfinished.number(), &record)).transpose()?;
+        let Some(logged) = logged else {
+            let _lent = VersionLock::lend(locks);
+            return shared.index.bulk_load(records);
+        };
+        // After a panic of `records` the next write retires the record.
+        let durable = Durable::new(core, unfinished, Vec::<Box<dyn Changes>>::new(), logged);
         let _lent = VersionLock::lend(locks);
         let loaded = shared.index.bulk_load(records);
         // Also after a failure: then the map is empty, and watches find nothing.
-        logged.map_or(Ok(()), |logged| core.redo.retire(logged))?;
+        core.redo.retire(logged)?;
+        drop(durable.end());
         loaded
     }
 

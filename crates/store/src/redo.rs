@@ -12,6 +12,7 @@ use pmindex_core::{Flushed, Medium, OpenIndex, PmError, Pool, words_of};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_log::{LANES, Lane, Log, Position, Positions};
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -77,6 +78,20 @@ pub(crate) struct Redo<M: Medium> {
 impl<M: Medium> std::fmt::Debug for Redo<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Redo").field("interrupted", &self.interrupted).finish_non_exhaustive()
+    }
+}
+
+/// A record that is being put. A panic withdraws it, as it may be durable, and its changes will not be made.
+struct Begun<'r, M: Medium> {
+    redo: &'r Redo<M>,
+    logged: Cell<Option<Logged>>,
+}
+
+impl<M: Medium> Drop for Begun<'_, M> {
+    fn drop(&mut self) {
+        if let Some(logged) = self.logged.take() {
+            let _ = self.redo.cancel(logged); // after an error the pool takes no more writes, or the log has no room
+        }
     }
 }
 
@@ -176,7 +191,8 @@ impl<M: Medium> Redo<M> {
         if bytes > max {
             return Err(PmError::TooLarge { wanted: bytes, max }.into());
         }
-        self.append(
+        let begun = Begun { redo: self, logged: Cell::new(None) };
+        let put = self.append(
             |log| log.lane(),
             |lane, turned| {
                 let mut first = None;
@@ -193,7 +209,9 @@ impl<M: Medium> Redo<M> {
                     // Before the tail moves, which frees the segments before it.
                     self.pending.insert(logged);
                 }
+                begun.logged.set(Some(logged));
                 if let Err(error) = lane.commit() {
+                    begun.logged.set(None);
                     self.pending.remove(logged);
                     return Err(error.into());
                 }
@@ -204,7 +222,9 @@ impl<M: Medium> Redo<M> {
                 self.written.fetch_add(bytes, Relaxed);
                 Ok(logged)
             },
-        )
+        );
+        begun.logged.set(None);
+        put
     }
 
     /// Says durably that all changes of a commit are in their indexes: its record is no longer needed.
@@ -431,6 +451,11 @@ impl<M: Medium> Redo<M> {
         Ok(())
     }
 
+    /// Returns the offset of its root's block.
+    pub(crate) fn block(&self) -> u64 {
+        self.root.as_ref().map_or(0, |root| root.block())
+    }
+
     /// Returns the offsets of the blocks of the log, for the allocator's audit.
     pub(crate) fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         let mut blocks = self.log.as_ref().map_or(Ok(Vec::new()), Log::blocks)?;
@@ -451,11 +476,6 @@ impl<M: Medium> Redo<M> {
     }
 
     /// Returns the bytes of the records of commits since it was opened.
-    /// Returns the offset of its root's block.
-    pub(crate) fn block(&self) -> u64 {
-        self.root.as_ref().map_or(0, |root| root.block())
-    }
-
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Relaxed)
     }

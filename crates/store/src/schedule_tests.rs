@@ -412,3 +412,55 @@ fn interleaved_programs_have_an_order() {
         run.unwrap_or_else(|message| panic!("seed {seed}: {program:?}: {message}"));
     }
 }
+
+/// A panic at any access of a commit. Then it has taken place or not, also for snapshots, and after writes that come
+/// later and a crash. Returns the number of places.
+fn panic_anywhere(act: &Act, viewed: bool, followed: bool) -> u64 {
+    for at in 0.. {
+        let scene = Scene::new();
+        (0..2).for_each(|key| assert!(scene.map.put(&key, &1).unwrap()));
+        let clock = Clock::default();
+        let view = viewed.then(|| scene.store.snapshot().unwrap());
+        let watch = followed.then(|| scene.store.watch().unwrap());
+        scene.space.limit_steps(at);
+        let run = |_| drop(scene.act(&clock, &mut Held::default(), act).unwrap());
+        let is_over = interleave(1, at, run) == [None];
+        scene.space.limit_steps(STEPS);
+        let mut after = Records::from([(0, 1), (1, 1)]);
+        let nothing = after.clone();
+        act.alone(&mut after);
+        let now = scene.all(&scene.store.snapshot().unwrap()).unwrap();
+        assert!(now == after || now == nothing && !is_over, "{act:?}, {at}: {now:?}");
+        if let Some(view) = view {
+            assert_eq!(scene.all(&view).unwrap(), nothing, "{act:?}, {at}");
+        }
+        drop(watch);
+        scene.map.put(&0, &9).unwrap();
+        let scene = scene.reopened();
+        let left: Records = scene.map.range(..).map(Result::unwrap).collect();
+        let mut wanted = now;
+        wanted.insert(0, 9);
+        assert_eq!(left, wanted, "{act:?}, {at}, after a crash");
+        assert_eq!(scene.store.unfinished_commits(), 0, "{act:?}, {at}");
+        if is_over {
+            return at;
+        }
+    }
+    0
+}
+
+#[test]
+fn a_panic_in_a_commit_leaves_all_of_it_or_nothing() {
+    let write = Write(vec![0, 1], 5);
+    for (act, viewed, followed) in [
+        (&write, false, false),
+        (&write, true, false),
+        (&Replace(1, 5), false, true),
+        (&Put(0, 5), false, true),
+        (&Remove(0), false, true),
+        (&TryInsert(2, 5), true, true),
+    ] {
+        let places = panic_anywhere(act, viewed, followed);
+        assert!(places > 10, "{act:?}: {places}");
+    }
+}

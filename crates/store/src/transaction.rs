@@ -51,7 +51,8 @@ use pmindex_index::{
 };
 
 use crate::changes::{AnyPart, Part};
-use crate::core::{Core, Leave};
+use crate::core::Core;
+use crate::durable::Durable;
 use crate::error::StoreError;
 use crate::handles::Handle;
 use crate::map::{Map, Shared};
@@ -464,7 +465,7 @@ impl<M: Medium> Transaction<M> {
             part.places(&mut places);
         }
         let watched = reader.is_none().then(|| core.moments.watched(core.pm()));
-        let locked = core.lock(places); // 1
+        let mut locked = Some(core.lock(places)); // 1
         core.finish_stuck()?;
         let unfinished = number_of(&core, reader.as_ref(), &mut parts)?; // 2
         let number = unfinished.number();
@@ -476,49 +477,54 @@ impl<M: Medium> Transaction<M> {
         let record = record.filter(|_| !core.goes_wrong(Wrong::NoRecord));
         // 3, durable before: any change. DUR(commit)
         let logged = record.map(|record| core.redo.put(number, &record)).transpose()?;
-        if let Some(logged) = logged.filter(|_| core.goes_wrong(Wrong::RetiredFirst)) {
+        parts.retain(|(_, part)| !part.is_empty());
+        let Some(logged) = logged else {
+            make_all(&core, &parts)?; // 4: the only change, or it was not made
+            Moments::finish(unfinished, reader); // 6
+            return Ok(Some(number));
+        };
+        let durable = Durable::new(&core, unfinished, parts, logged);
+        if core.goes_wrong(Wrong::RetiredFirst) {
             core.redo.retire(logged)?;
         }
-        parts.retain(|(_, part)| !part.is_empty());
-        // In tests that remove a rule, another commit comes here.
-        let wait = || {
-            (0..32).for_each(|_| core.pm().spin());
-            std::thread::yield_now();
-        };
-        let made = parts.iter().try_for_each(|(_, part)| {
-            let made = part.make(); // 4, durable before: 5
-            if core.goes_wrong(Wrong::ReadInBetween) || core.goes_wrong(Wrong::NotAwaited) {
-                wait();
-            }
-            made
-        });
-        let locked = Some(locked).filter(|_| !core.goes_wrong(Wrong::UnlockedFirst));
-        if locked.is_none() {
-            wait();
+        let made = make_all(&core, &durable.changes); // 4, durable before: 5
+        if core.goes_wrong(Wrong::UnlockedFirst) {
+            locked = None;
+            wait_in_test(&core);
         }
-        if let (true, Some(logged), Err(_)) = (is_one, logged, &made)
-            && core.redo.cancel(logged).is_ok()
-        {
+        if is_one && made.is_err() && core.redo.cancel(logged).is_ok() {
+            drop(durable.end());
             return Ok(made.map(|()| None)?); // the only change was not made
         }
         // 5, durable before: another commit writes the keys
-        let done = made.and_then(|()| logged.map_or(Ok(()), |logged| core.redo.retire(logged)));
-        let Err(error) = done else {
+        made.and_then(|()| core.redo.retire(logged)).map_err(StoreError::Unfinished)?;
+        if let Some(unfinished) = durable.end() {
             Moments::finish(unfinished, reader); // 6
-            drop(locked);
-            drop(watched);
-            return Ok(Some(number));
-        };
-        let Some(logged) = logged else {
-            return Err(error.into()); // the only change was not made
-        };
-        let changes = parts.into_iter().map(|(_, part)| part.into_late()).collect();
-        let held = unfinished.hold(core.moments.handle());
-        core.set_stuck(changes, Leave::Commit { _unfinished: held, logged });
+        }
         drop(locked);
         drop(watched);
-        Err(StoreError::Unfinished(error))
+        Ok(Some(number))
     }
+}
+
+/// Makes the changes of a commit.
+fn make_all<M: Medium>(
+    core: &Core<M>,
+    parts: &[(u64, Box<dyn AnyPart>)],
+) -> Result<(), IndexError> {
+    parts.iter().try_for_each(|(_, part)| {
+        let made = part.make();
+        if core.goes_wrong(Wrong::ReadInBetween) || core.goes_wrong(Wrong::NotAwaited) {
+            wait_in_test(core);
+        }
+        made
+    })
+}
+
+/// In tests that remove a rule, another commit comes here.
+fn wait_in_test<M: Medium>(core: &Core<M>) {
+    (0..32).for_each(|_| core.pm().spin());
+    std::thread::yield_now();
 }
 
 /// Takes the number of a commit whose keys are locked, unless something that it read was changed, and notes
