@@ -108,7 +108,8 @@ impl<M: Medium> Buffer<M> {
                 let mut queue: Vec<u32> =
                     frames.filter(|&f| self.is_due(f, checkpoint.upto)).collect();
                 let page = |&frame: &u32| self.states[frame as usize].page.load(Acquire);
-                queue.sort_unstable_by_key(|frame| std::cmp::Reverse(page(frame)));
+                // Each is read once: threads give frames to other pages meanwhile, and a sort may panic at that.
+                queue.sort_by_cached_key(|frame| std::cmp::Reverse(page(frame)));
                 checkpoint.queue = Some(queue);
             }
             return Ok(Progress::More);
