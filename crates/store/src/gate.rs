@@ -236,7 +236,7 @@ impl Gate {
             // The last watcher has left.
             wait_until(pm, || {
                 let word = self.watchers.load(Acquire);
-                word < WRITER || word >= WATCHER
+                !(WRITER..WATCHER).contains(&word)
             });
         }
     }

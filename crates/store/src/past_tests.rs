@@ -121,9 +121,9 @@ fn a_range_that_never_ends_was_read() {
         let mut range = tx.range(&map, ..);
         assert!(range.by_ref().take(3).all(|item| item.is_ok()));
         if ends {
-            drop(range)
+            drop(range);
         } else {
-            std::mem::forget(range)
+            std::mem::forget(range);
         }
         map.put(&key, &2).unwrap();
         tx.put(&map, &0, &3).unwrap();
