@@ -14,7 +14,8 @@ use super::pool_disk::{PoolDisk, block};
 use super::store::{MAPS, Small, Variant};
 
 const PAGE_BYTES: u64 = 256;
-const DISK: u64 = 16 * PAGE_BYTES;
+/// Transactions of several threads keep more pages than they use.
+const DISK: u64 = 64 * PAGE_BYTES;
 
 /// The kind of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use pmindex_buffer::{Buffer, BufferError, BufferOptions, Progress, Tx};
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{
     Index, IndexError, InsertMany, Key, Missing, Occupied, PmIndex, RangeIter, RecoveryReport,
-    Stats, Value, same_encoding,
+    Reserved, Stats, Value, same_encoding,
 };
 use pmindex_record::{Bounds, LeafSource, Scan, Sink};
 use pmindex_wal::Disk;
@@ -27,6 +27,7 @@ use crate::map::{PagedMap, packed, unpacked};
 use crate::meta;
 use crate::node::{Packed, Record, most_words};
 use crate::options::{PagedOptions, PagesFile, create_file, from_buffer, new_identity, open_file};
+use crate::room::{Kept, Room, most_pages};
 
 /// The type in the pool's directory.
 pub(crate) const KIND: [u8; 8] = *b"paged\0\0\0";
@@ -60,6 +61,10 @@ pub struct Paged<K: Key, V: Value, M: Medium = Mapped> {
     /// The bytes by which the log may grow.
     most_log: u64,
     writes: AtomicU64,
+    /// The pages for changes of a store's commits.
+    kept: Arc<Kept>,
+    /// Held while pages are kept, so that two callers do not refuse each other.
+    keeping: Mutex<()>,
     report: RecoveryReport,
 }
 
@@ -164,23 +169,45 @@ impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
         let most_log = buffer.frames() * buffer.page_bytes() / 8;
         let report = RecoveryReport { elapsed: began.elapsed(), threads: 1, ..Default::default() };
         let shortest = Mutex::new(buffer.log_bytes());
-        Ok(Self { map, file: None, shortest, most_log, writes: AtomicU64::new(0), report })
+        let (writes, kept, keeping) = (AtomicU64::new(0), Arc::default(), Mutex::default());
+        Ok(Self { map, file: None, shortest, most_log, writes, kept, keeping, report })
     }
 
     fn buffer(&self) -> &Buffer<M> {
         self.map.buffer()
     }
 
+    /// Returns the number of pages that stay unused.
+    fn spare(&self) -> u64 {
+        (self.buffer().pages() / RESERVE).max(4)
+    }
+
     fn failed(&self, error: PagedError) -> IndexError {
         from_paged(self.buffer(), error)
     }
 
-    /// Runs a transaction, and shortens the log if it is long.
+    /// Runs a transaction of one put at most, and shortens the log if it is long.
     fn change<R>(
         &self,
-        body: impl FnMut(&mut Tx<'_, M>) -> Result<R, PagedError>,
+        body: impl FnMut(&mut Tx<'_, M>, &Room<'_>) -> Result<R, PagedError>,
     ) -> Result<R, IndexError> {
-        let done = self.map.transact(body).map_err(|error| self.failed(error))?;
+        self.change_many(1, None, body)
+    }
+
+    /// Does the same for more puts, and in the pages that are kept for them if there are such.
+    fn change_many<R>(
+        &self,
+        puts: usize,
+        kept: Option<&Reserved>,
+        mut body: impl FnMut(&mut Tx<'_, M>, &Room<'_>) -> Result<R, PagedError>,
+    ) -> Result<R, IndexError> {
+        let pages = self.buffer().pages();
+        let room = match kept {
+            Some(_) => Room::all(pages),
+            None => Room::beside(pages, &self.kept, puts as u64),
+        };
+        let done = self.map.transact(|tx| body(tx, &room)).map_err(|error| self.failed(error))?;
+        drop(room);
         if self.writes.fetch_add(1, Relaxed).is_multiple_of(LOOKS) {
             // The change is durable. If the disk fails now, the writer that finds the log full reports it.
             let _ = self.shorten(self.most_log);
@@ -200,18 +227,23 @@ impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
 
     /// Puts records in one transaction; returns for each whether its key is new. With `only_new` other keys keep
     /// their values.
-    fn put_together(&self, records: &[(K, V)], only_new: bool) -> Result<Vec<bool>, IndexError> {
+    fn put_together(
+        &self,
+        records: &[(K, V)],
+        only_new: bool,
+        kept: Option<&Reserved>,
+    ) -> Result<Vec<bool>, IndexError> {
         records
             .iter()
             .try_for_each(|(key, value)| self.has_length(key.borrowed(), value.borrowed()))?;
-        self.change(|tx| {
+        self.change_many(records.len(), kept, |tx, room| {
             let mut all_new = Vec::with_capacity(records.len());
             for (key, value) in records {
                 let (key, value) = (key.borrowed(), value.borrowed());
                 let is_new = if only_new && self.map.get_in(tx, key)?.is_some() {
                     false
                 } else {
-                    self.map.put_in(tx, key, value)?
+                    self.map.put_within(tx, room, key, value)?
                 };
                 all_new.push(is_new);
             }
@@ -220,16 +252,16 @@ impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
     }
 
     /// Puts records, many with one fence, until the first error.
-    fn put_all(&self, records: &[(K, V)], only_new: bool) -> InsertMany {
+    fn put_all(&self, records: &[(K, V)], only_new: bool, kept: Option<&Reserved>) -> InsertMany {
         let mut done = InsertMany::default();
         for some in records.chunks(TOGETHER) {
-            if let Ok(new) = self.put_together(some, only_new) {
+            if let Ok(new) = self.put_together(some, only_new, kept) {
                 done.inserted.extend(new);
                 continue;
             }
             // Too much for a record of the log, or one of them is refused.
             for one in some.chunks(1) {
-                match self.put_together(one, only_new) {
+                match self.put_together(one, only_new, kept) {
                     Ok(new) => done.inserted.extend(new),
                     Err(error) => {
                         done.stopped = Some(error);
@@ -302,10 +334,48 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Paged<K, V, M> {
         self.has_length(key, value)?;
         let buffer = self.buffer();
         let used = meta::used(buffer).map_err(|error| self.failed(error))?;
-        if used + (buffer.pages() / RESERVE).max(4) > buffer.pages() {
+        if used + self.spare() > buffer.pages() {
             return Err(from_paged(buffer, PagedError::Full { what: "page" }));
         }
         Ok(())
+    }
+
+    fn reserve(&self, puts: usize) -> Result<Reserved, IndexError> {
+        if puts == 0 {
+            return Ok(Reserved::default());
+        }
+        let buffer = self.buffer();
+        let height = self.map.tree.height(buffer).map_err(|error| self.failed(error))?;
+        let _keeping = loop {
+            match self.keeping.try_lock() {
+                Some(locked) => break locked,
+                None => buffer.pool().pm().spin(),
+            }
+        };
+        let wanted = most_pages(puts as u64, height);
+        let pages = self.kept.keep(wanted);
+        let taking = most_pages(self.kept.taking(), height);
+        let used = meta::used(buffer).map_err(|error| self.failed(error))?;
+        if used + taking + self.kept.pages() + self.spare() > buffer.pages() {
+            let capacity = buffer.pages() * buffer.page_bytes();
+            return Err(PmError::Full { wanted: wanted * buffer.page_bytes(), capacity }.into());
+        }
+        Ok(Reserved::new(pages))
+    }
+
+    fn put_reserved(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        reserved: &Reserved,
+    ) -> Result<bool, IndexError> {
+        self.has_length(key, value)?;
+        let put = |tx: &mut Tx<'_, M>, room: &Room<'_>| self.map.put_within(tx, room, key, value);
+        self.change_many(1, reserved.if_any(), put)
+    }
+
+    fn put_many_reserved(&self, records: &[(K, V)], reserved: &Reserved) -> Result<(), IndexError> {
+        self.put_all(records, false, reserved.if_any()).stopped.map_or(Ok(()), Err)
     }
 }
 
@@ -382,44 +452,44 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Paged<K, V, M> {
 
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
         self.has_length(key, value)?;
-        self.change(|tx| {
+        self.change(|tx, room| {
             let old = self.map.get_in(tx, key)?;
-            self.map.put_in(tx, key, value)?;
+            self.map.put_within(tx, room, key, value)?;
             Ok(old)
         })
     }
 
     fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
         self.has_length(key, value)?;
-        self.change(|tx| {
+        self.change(|tx, room| {
             if self.map.get_in(tx, key)?.is_some() {
                 return Ok(Err(Occupied));
             }
-            self.map.put_in(tx, key, value).map(|_| Ok(()))
+            self.map.put_within(tx, room, key, value).map(|_| Ok(()))
         })
     }
 
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
         self.has_length(key, value)?;
-        self.change(|tx| {
+        self.change(|tx, room| {
             if self.map.get_in(tx, key)?.is_none() {
                 return Ok(Err(Missing));
             }
-            self.map.put_in(tx, key, value).map(|_| Ok(()))
+            self.map.put_within(tx, room, key, value).map(|_| Ok(()))
         })
     }
 
     fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         self.has_length(key, value)?;
-        self.change(|tx| self.map.put_in(tx, key, value))
+        self.change(|tx, room| self.map.put_within(tx, room, key, value))
     }
 
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        self.change(|tx| self.map.remove_in(tx, key))
+        self.change(|tx, _| self.map.remove_in(tx, key))
     }
 
     fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
-        self.change(|tx| match self.map.get_in(tx, key)? {
+        self.change(|tx, _| match self.map.get_in(tx, key)? {
             Some(found) if same_encoding::<V>(found.borrowed(), value.borrowed()) => {
                 self.map.remove_in(tx, key)
             }
@@ -443,7 +513,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Paged<K, V, M> {
             return Err(IndexError::NotEmpty);
         }
         let (mut some, mut loaded, mut last) = (Vec::with_capacity(TOGETHER), 0, None::<K>);
-        let load = |some: &mut Vec<(K, V)>| match self.put_all(some, false).stopped {
+        let load = |some: &mut Vec<(K, V)>| match self.put_all(some, false, None).stopped {
             None => {
                 some.clear();
                 Ok(())
@@ -479,11 +549,11 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Paged<K, V, M> {
     }
 
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
-        self.put_all(records, true)
+        self.put_all(records, true, None)
     }
 
     fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
-        self.put_all(records, false).stopped.map_or(Ok(()), Err)
+        self.put_all(records, false, None).stopped.map_or(Ok(()), Err)
     }
 
     fn stats(&self) -> Result<Stats, IndexError> {

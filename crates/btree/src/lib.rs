@@ -55,6 +55,7 @@ mod map;
 mod meta;
 mod node;
 mod options;
+mod room;
 mod tree;
 
 pub use error::PagedError;

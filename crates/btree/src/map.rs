@@ -13,6 +13,7 @@ use pmindex_index::{Key, KeyRange, Missing, Occupied, Storable, Value, decoded, 
 use crate::error::PagedError;
 use crate::meta;
 use crate::node::{Packed, Record};
+use crate::room::Room;
 use crate::tree::Tree;
 
 /// A map in a buffer, ordered by its keys. Names and semantics follow [`Index`](pmindex_index::Index).
@@ -190,8 +191,19 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         key: &K::Ref,
         value: &V::Ref,
     ) -> Result<bool, PagedError> {
+        self.put_within(tx, &Room::all(self.buffer.pages()), key, value)
+    }
+
+    /// Does the same, taking only pages of `room`.
+    pub(crate) fn put_within(
+        &self,
+        tx: &mut Tx<'_, M>,
+        room: &Room<'_>,
+        key: &K::Ref,
+        value: &V::Ref,
+    ) -> Result<bool, PagedError> {
         let record = Record { key: packed::<K>(key), value: packed::<V>(value) };
-        self.tree.put_in(tx, &self.buffer, &record)
+        self.tree.put_in(tx, (&self.buffer, room), &record)
     }
 
     /// Does what [`remove`](Self::remove) does, in a transaction.

@@ -10,6 +10,7 @@ use pmindex_core::Medium;
 
 use crate::error::PagedError;
 use crate::node::{Content, Packed};
+use crate::room::Room;
 use crate::tree::damaged;
 
 /// The page.
@@ -39,10 +40,11 @@ fn page<'t, M: Medium>(tx: &'t mut Tx<'_, M>) -> Result<&'t mut Draft, PagedErro
 }
 
 /// Allocates a page that was not used before.
-pub(crate) fn allocate<M: Medium>(tx: &mut Tx<'_, M>, pages: u64) -> Result<u64, PagedError> {
+pub(crate) fn allocate<M: Medium>(tx: &mut Tx<'_, M>, room: &Room<'_>) -> Result<u64, PagedError> {
+    let most = room.most();
     let meta = page(tx)?;
     let next = meta.get(NEXT);
-    if next >= pages {
+    if next >= most {
         return Err(PagedError::Full { what: "page" });
     }
     meta.set(NEXT, next + 1);
@@ -83,7 +85,7 @@ pub(crate) fn find_or_make<M: Medium>(
     if at + ENTRY > meta.words().len() {
         return Err(PagedError::Full { what: "place for a map" });
     }
-    let root = allocate(tx, pages)?;
+    let root = allocate(tx, &Room::all(pages))?;
     Content::default().write(tx.create(root)?).map_err(damaged(root))?;
     let meta = page(tx)?;
     meta.set_all(at, &[root, types, name.len() as u64]);

@@ -9,6 +9,7 @@ use crate::error::PagedError;
 use crate::expected::Expected;
 use crate::meta;
 use crate::node::{Content, Node, Packed, Record, Step, StepBack, most_words, put, remove};
+use crate::room::Room;
 
 /// The maximum number of pages that a search visits; a tree has far fewer levels.
 const MOST_STEPS: usize = 1 << 20;
@@ -166,7 +167,7 @@ impl Tree {
     pub(crate) fn put_in<M: Medium>(
         self,
         tx: &mut Tx<'_, M>,
-        buffer: &Buffer<M>,
+        (buffer, room): (&Buffer<M>, &Room<'_>),
         record: &Record,
     ) -> Result<bool, PagedError> {
         let (words, most) =
@@ -181,7 +182,7 @@ impl Tree {
             if put(tx.write(page)?, &record).map_err(damaged(page))? {
                 return Ok(is_new);
             }
-            let (separator, right) = self.split(tx, buffer, page, &record.key)?;
+            let (separator, right) = self.split(tx, room, page, &record.key)?;
             let to = if (&record.key.words, record.key.len) < (&separator.words, separator.len) {
                 page
             } else {
@@ -208,22 +209,22 @@ impl Tree {
     fn split<M: Medium>(
         self,
         tx: &mut Tx<'_, M>,
-        buffer: &Buffer<M>,
+        room: &Room<'_>,
         page: u64,
         coming: &Packed,
     ) -> Result<(Packed, u64), PagedError> {
-        let right = meta::allocate(tx, buffer.pages())?;
+        let right = meta::allocate(tx, room)?;
         let mut lesser = Content::of(tx.write(page)?);
         let parts = lesser.split(right, coming).ok_or("it has no record and no room");
         let (separator, greater) = parts.map_err(damaged(page))?;
         greater.write(tx.create(right)?).map_err(damaged(page))?;
         if page == self.root {
-            let left = meta::allocate(tx, buffer.pages())?;
+            let left = meta::allocate(tx, room)?;
             lesser.write(tx.create(left)?).map_err(damaged(page))?;
             let records = vec![Record { key: separator.clone(), value: page_number(right) }];
-            let root =
+            let content =
                 Content { level: lesser.level + 1, right: 0, leftmost: left, fence: None, records };
-            root.write(tx.write(page)?).map_err(damaged(page))?;
+            content.write(tx.write(page)?).map_err(damaged(page))?;
         } else {
             lesser.write(tx.write(page)?).map_err(damaged(page))?;
         }
@@ -242,6 +243,11 @@ impl Tree {
         let value = Node(draft).value(nth);
         remove(draft, nth);
         Ok(Some(value))
+    }
+
+    /// Returns the number of levels.
+    pub(crate) fn height<M: Medium>(self, buffer: &Buffer<M>) -> Result<u64, PagedError> {
+        Ok(buffer.read(self.root, |view| Node(&view).level())? as u64 + 1)
     }
 
     /// Verifies every page, and that it has what its parent says of it.

@@ -8,6 +8,8 @@ mod damage;
 mod kills;
 #[path = "../../buffer/tests/subject/pool_disk.rs"]
 mod pool_disk;
+#[path = "parts/room.rs"]
+mod room;
 #[allow(dead_code, reason = "the explorer of crashes has all of it")]
 #[path = "../../../tests/crash/store.rs"]
 mod store;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pmindex_core::Medium;
 
 use crate::error::IndexError;
-use crate::index::{Index, PmIndex};
+use crate::index::{Index, PmIndex, Reserved};
 use crate::key::{Key, Value};
 
 /// A [`PmIndex`] without its type and its medium.
@@ -18,6 +18,17 @@ pub trait ErasedIndex<K: Key, V: Value>: Index<K, V> {
     fn files(&self) -> Vec<PathBuf>;
     /// As [`PmIndex::fits`].
     fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError>;
+    /// As [`PmIndex::reserve`].
+    fn reserve(&self, puts: usize) -> Result<Reserved, IndexError>;
+    /// As [`PmIndex::put_reserved`].
+    fn put_reserved(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        reserved: &Reserved,
+    ) -> Result<bool, IndexError>;
+    /// As [`PmIndex::put_many_reserved`].
+    fn put_many_reserved(&self, records: &[(K, V)], reserved: &Reserved) -> Result<(), IndexError>;
 }
 
 /// An index with its medium, which [`PmIndex`] has as a parameter.
@@ -131,6 +142,20 @@ impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M>> ErasedIndex<K, V> for On<
     }
     fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
         self.index.fits(key, value)
+    }
+    fn reserve(&self, puts: usize) -> Result<Reserved, IndexError> {
+        self.index.reserve(puts)
+    }
+    fn put_reserved(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        reserved: &Reserved,
+    ) -> Result<bool, IndexError> {
+        self.index.put_reserved(key, value, reserved)
+    }
+    fn put_many_reserved(&self, records: &[(K, V)], reserved: &Reserved) -> Result<(), IndexError> {
+        self.index.put_many_reserved(records, reserved)
     }
 }
 

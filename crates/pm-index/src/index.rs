@@ -1,5 +1,6 @@
 //! The contract of every index as traits.
 
+use std::any::Any;
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +18,23 @@ use crate::records::Records;
 /// The iterator of a range: records in key order, or errors, from both ends.
 pub type RangeIter<'a, K, V> =
     Box<dyn DoubleEndedIterator<Item = Result<(K, V), IndexError>> + Send + 'a>;
+
+/// Room that an index keeps for records that are certain to come, until this is dropped: see [`PmIndex::reserve`].
+#[derive(Debug, Default)]
+pub struct Reserved(Option<Box<dyn Any + Send + Sync>>);
+
+impl Reserved {
+    /// Wraps what keeps the room until it is dropped. The default keeps none, for indexes that need none.
+    pub fn new(keeps: impl Any + Send + Sync) -> Self {
+        Self(Some(Box::new(keeps)))
+    }
+
+    /// Returns `None` if it keeps no room.
+    #[must_use]
+    pub fn if_any(&self) -> Option<&Self> {
+        self.0.is_some().then_some(self)
+    }
+}
 
 /// The outcome of [`Index::try_insert_many`].
 #[derive(Debug, Default)]
@@ -505,6 +523,40 @@ pub trait PmIndex<K: Key, V: Value, M: Medium>: Index<K, V> + Sized {
     fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
         let _ = (key, value);
         Ok(())
+    }
+
+    /// Keeps the room that so many puts take at most, if the index is limited by more than its pool: until the
+    /// result is dropped, no other write takes it. For changes that are certain to come, because they are durable
+    /// elsewhere before.
+    ///
+    /// # Errors
+    /// [`PmError::Full`](pmindex_core::PmError): there may not be enough.
+    fn reserve(&self, puts: usize) -> Result<Reserved, IndexError> {
+        let _ = puts;
+        Ok(Reserved::default())
+    }
+
+    /// As [`put`](Index::put), in reserved room.
+    ///
+    /// # Errors
+    /// Those of `put`.
+    fn put_reserved(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        reserved: &Reserved,
+    ) -> Result<bool, IndexError> {
+        let _ = reserved;
+        self.put(key, value)
+    }
+
+    /// As [`put_many`](Index::put_many), in reserved room.
+    ///
+    /// # Errors
+    /// Those of `put_many`.
+    fn put_many_reserved(&self, records: &[(K, V)], reserved: &Reserved) -> Result<(), IndexError> {
+        let _ = reserved;
+        self.put_many(records)
     }
 
     /// Removes the index `name`, which must not be open, and frees all its blocks; returns `false` if it

@@ -58,7 +58,7 @@ pub use float::Total;
 #[cfg(feature = "serde")]
 pub use foreign::Postcard;
 pub use hash_index::{HashIndex, PmHashIndex};
-pub use index::{Index, InsertMany, PmIndex, RangeIter, RecoveryReport, Stats};
+pub use index::{Index, InsertMany, PmIndex, RangeIter, RecoveryReport, Reserved, Stats};
 #[doc(hidden)]
 pub use key::same_encoding;
 pub use key::{

@@ -11,7 +11,7 @@ use pmindex_core::{Medium, PmError, Pool};
 
 use crate::erased::ErasedIndex;
 use crate::error::{IndexError, Missing, Occupied};
-use crate::index::{Index, InsertMany, RangeIter, RecoveryReport, Stats};
+use crate::index::{Index, InsertMany, RangeIter, RecoveryReport, Reserved, Stats};
 use crate::kept::KeptType;
 use crate::key::{Key, Storable, Value};
 use crate::records::Records;
@@ -327,5 +327,22 @@ impl<K: Key, V: Value, A: KeptType, B: KeptType> ErasedIndex<K, V> for Shaped<K,
 
     fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
         self.index.fits(&A::encode::<K>(key), &B::encode::<V>(value))
+    }
+
+    fn reserve(&self, puts: usize) -> Result<Reserved, IndexError> {
+        self.index.reserve(puts)
+    }
+
+    fn put_reserved(
+        &self,
+        key: &K::Ref,
+        value: &V::Ref,
+        reserved: &Reserved,
+    ) -> Result<bool, IndexError> {
+        self.index.put_reserved(&A::encode::<K>(key), &B::encode::<V>(value), reserved)
+    }
+
+    fn put_many_reserved(&self, records: &[(K, V)], reserved: &Reserved) -> Result<(), IndexError> {
+        self.index.put_many_reserved(&all_kept(records), reserved)
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 use pmindex_core::{Durability, Medium};
-use pmindex_index::{IndexError, Key, Value};
+use pmindex_index::{IndexError, Key, Reserved, Value};
 
 use crate::core::Changes;
 use crate::handles::Handle;
@@ -28,12 +28,16 @@ pub(crate) struct Part<K: Key, V: Value, M: Medium> {
     pub(crate) ranges: Vec<Option<(Bound<K>, Bound<K>)>>,
     /// The old values of the changed records, read under their locks.
     was: Vec<Option<V>>,
+    /// The room for the changes, kept before they are certain to come.
+    reserved: Reserved,
 }
 
 /// A [`Part`] of any type.
 pub(crate) trait AnyPart: Any + Send {
     /// Adds the locks of the keys that it changes.
     fn places(&self, places: &mut Vec<usize>);
+    /// Keeps the room for the changes, until this is dropped, or what it is converted to.
+    fn reserve(&mut self) -> Result<(), IndexError>;
     /// Makes the changes, which are durable in the log, or are only one.
     fn make(&self) -> Result<(), IndexError>;
     /// Returns its concrete type.
@@ -71,6 +75,7 @@ impl<K: Key, V: Value, M: Medium> Part<K, V, M> {
             reads: BTreeSet::new(),
             ranges: Vec::new(),
             was: Vec::new(),
+            reserved: Reserved::default(),
         }
     }
 
@@ -90,22 +95,25 @@ impl<K: Key, V: Value, M: Medium> Part<K, V, M> {
 fn make<K: Key, V: Value, M: Medium>(
     map: &Shared<K, V, M>,
     writes: &BTreeMap<K, Option<V>>,
+    reserved: &Reserved,
 ) -> Result<(), IndexError> {
     let mut removes = writes.iter().filter(|(_, value)| value.is_none());
     removes.try_for_each(|(key, _)| map.index.remove(key.borrowed()).map(drop))?;
     let mut puts = writes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
     if map.core.pool.durability() == Durability::Process {
         return puts.try_for_each(|(key, value)| {
-            map.index.put(key.borrowed(), value.borrowed()).map(drop)
+            map.index.put_reserved(key.borrowed(), value.borrowed(), reserved).map(drop)
         });
     }
     match (puts.next(), puts.next()) {
         (Some(one), Some(other)) => {
             let all = [one, other].into_iter().chain(puts);
             let all: Vec<_> = all.map(|(key, value)| (key.clone(), value.clone())).collect();
-            map.index.put_many(&all)?;
+            map.index.put_many_reserved(&all, reserved)?;
         }
-        (Some((key, value)), None) => drop(map.index.put(key.borrowed(), value.borrowed())?),
+        (Some((key, value)), None) => {
+            map.index.put_reserved(key.borrowed(), value.borrowed(), reserved)?;
+        }
         (None, _) => {}
     }
     Ok(())
@@ -116,6 +124,7 @@ pub(crate) struct Late<K: Key, V: Value, M: Medium> {
     map: Weak<Shared<K, V, M>>,
     name: String,
     writes: BTreeMap<K, Option<V>>,
+    reserved: Reserved,
 }
 
 impl<K: Key, V: Value, M: Medium> Late<K, V, M> {
@@ -124,14 +133,17 @@ impl<K: Key, V: Value, M: Medium> Late<K, V, M> {
         map: &Arc<Shared<K, V, M>>,
         writes: BTreeMap<K, Option<V>>,
     ) -> Result<(), (IndexError, Box<dyn Changes>)> {
-        make(map, &writes).map_err(|error| (error, Self::boxed(map, writes)))
+        // Before others have the map: they can keep no room.
+        let made = make(map, &writes, &Reserved::default());
+        made.map_err(|error| (error, Self::boxed(map, writes, Reserved::default())))
     }
 
     pub(crate) fn boxed(
         map: &Arc<Shared<K, V, M>>,
         writes: BTreeMap<K, Option<V>>,
+        reserved: Reserved,
     ) -> Box<dyn Changes> {
-        Box::new(Self { map: Arc::downgrade(map), name: map.name.clone(), writes })
+        Box::new(Self { map: Arc::downgrade(map), name: map.name.clone(), writes, reserved })
     }
 
     /// Returns `true` if a key of a map waits for these changes.
@@ -144,7 +156,11 @@ impl<K: Key, V: Value, M: Medium> Changes for Late<K, V, M> {
     fn make(&self) -> Result<(), IndexError> {
         // The map is closed: the next opening of the store makes them.
         let closed = || IndexError::NoSuchIndex { name: self.name.clone() };
-        make(&*self.map.upgrade().ok_or_else(closed)?, &self.writes)
+        make(&*self.map.upgrade().ok_or_else(closed)?, &self.writes, &self.reserved)
+    }
+
+    fn map(&self) -> &str {
+        &self.name
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -157,8 +173,14 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
         places.extend(self.writes.keys().map(|key| self.map.place(key.borrowed())));
     }
 
+    fn reserve(&mut self) -> Result<(), IndexError> {
+        let puts = self.writes.values().filter(|value| value.is_some()).count();
+        self.reserved = self.map.index.reserve(puts)?;
+        Ok(())
+    }
+
     fn make(&self) -> Result<(), IndexError> {
-        make(&self.map, &self.writes)
+        make(&self.map, &self.writes, &self.reserved)
     }
 
     fn make_alone(&self) -> Result<(), IndexError> {
@@ -238,6 +260,6 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
     }
 
     fn into_late(self: Box<Self>) -> Box<dyn Changes> {
-        Late::boxed(self.map.whole(), self.writes)
+        Late::boxed(self.map.whole(), self.writes, self.reserved)
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Core<M: Medium> {
 pub(crate) trait Changes: Any + Send {
     /// Makes the changes.
     fn make(&self) -> Result<(), IndexError>;
+    /// Returns the name of the map.
+    fn map(&self) -> &str;
     /// Returns their concrete type.
     fn as_any(&self) -> &dyn Any;
 }
@@ -152,6 +154,46 @@ impl<M: Medium> Core<M> {
             stuck.pop();
         }
         self.is_stuck.store(false, Release);
+        Ok(())
+    }
+
+    /// Drops a map, by calling `drop_it`, and with it the changes of stuck commits to it, if they cannot be made. No
+    /// other thread makes changes of stuck commits meanwhile.
+    pub(crate) fn drop_stuck<E: From<IndexError>>(
+        &self,
+        name: &str,
+        drop_it: impl FnOnce() -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        if self.finish_stuck().is_ok() {
+            return drop_it();
+        }
+        let mut stuck = lock(self.pm(), &self.stuck);
+        let dropped = drop_it()?;
+        self.forget_changes(&mut stuck, name)?;
+        drop(stuck);
+        let _ = self.finish_stuck(); // others may have found no room either
+        Ok(dropped)
+    }
+
+    /// Forgets the changes of stuck commits to a map that does not exist: before one of its name is created.
+    pub(crate) fn forget_stuck(&self, name: &str) -> Result<(), IndexError> {
+        if !self.is_stuck.load(Acquire) {
+            return Ok(());
+        }
+        self.forget_changes(&mut lock(self.pm(), &self.stuck), name)
+    }
+
+    fn forget_changes(&self, stuck: &mut Vec<Stuck>, name: &str) -> Result<(), IndexError> {
+        for commit in &mut *stuck {
+            if commit.changes.iter().all(|changes| changes.map() != name) {
+                continue;
+            }
+            match &commit.leave {
+                Leave::Commit { logged, .. } => self.redo.settle_of(*logged, name)?,
+                Leave::Map(map) => self.redo.settle(map)?,
+            }
+            commit.changes.retain(|changes| changes.map() != name);
+        }
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use pmindex_core::sync::VersionLock;
 use pmindex_core::{Mapped, Medium};
 use pmindex_index::{
     ErasedIndex, Index, IndexError, InsertMany, Key, Missing, Occupied, RangeIter, Records,
-    RecoveryReport, Stats, Value, hash_of, same_encoding,
+    RecoveryReport, Reserved, Stats, Value, hash_of, same_encoding,
 };
 
 use crate::changes::Late;
@@ -191,7 +191,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
             }
             logged => logged?,
         };
-        let changes = vec![Late::boxed(self, BTreeMap::from([(key, value)]))];
+        let changes = vec![Late::boxed(self, BTreeMap::from([(key, value)]), Reserved::default())];
         let durable = Durable::new(&self.core, unfinished, changes, logged);
         let written = write(&*self.index); // durable before: its record in the log
         let said = if written.is_ok() { redo.retire(logged) } else { redo.cancel(logged) };

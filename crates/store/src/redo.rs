@@ -433,6 +433,11 @@ impl<M: Medium> Redo<M> {
         Ok(())
     }
 
+    /// Says durably that a commit's changes to a map are made, or that the map was dropped.
+    pub(crate) fn settle_of(&self, logged: Logged, name: &str) -> Result<(), IndexError> {
+        self.say(logged, SETTLED, &words_of_name(name))
+    }
+
     /// Says durably that the changes of interrupted commits to a map are made, or that the map was dropped.
     pub(crate) fn settle(&self, name: &str) -> Result<(), IndexError> {
         let words = words_of_name(name);

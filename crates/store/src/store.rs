@@ -253,6 +253,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             Err(StoreError::Index(IndexError::NoSuchIndex { .. })) => {}
             opened => return opened,
         }
+        self.core.forget_stuck(name)?;
         let index = create(&self.core.pool, name)?;
         Ok(self.share(&mut maps, name, index))
     }
@@ -352,6 +353,9 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// handles, and no snapshot or transaction may read it. A kill may leave a file of its pages, to which
     /// nothing refers.
     ///
+    /// Changes of durable transactions to it that found no room ([`StoreError::Unfinished`]) are forgotten, so that
+    /// other maps can be written again.
+    ///
     /// # Errors
     /// [`StoreError::InUse`]; those of [`map`](Self::map); the map stays. [`StoreError::File`] if the map is
     /// removed, and a file of its pages is not.
@@ -362,16 +366,16 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             Err(StoreError::Index(IndexError::NoSuchIndex { .. })) => return Ok(false),
             opened => drop(opened?),
         }
-        self.core.finish_stuck()?;
-        Self::close_map(&mut maps, name)?;
-        let pool = &self.core.pool;
-        let mut files = Vec::new();
+        let (pool, mut files) = (&self.core.pool, Vec::new());
         let blocks = |name: &str| {
             let index = C::open::<K, V, M>(pool, name)?;
             files = index.files();
             index.blocks()
         };
-        let dropped = pool.drop_index::<IndexError>(name, blocks)?;
+        let dropped = self.core.drop_stuck(name, || -> Result<bool, StoreError> {
+            Self::close_map(&mut maps, name)?;
+            Ok(pool.drop_index::<IndexError>(name, blocks)?)
+        })?;
         for path in files {
             // Durable before: nothing refers to it.
             std::fs::remove_file(&path).map_err(|error| StoreError::File { path, error })?;

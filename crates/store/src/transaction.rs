@@ -467,6 +467,10 @@ impl<M: Medium> Transaction<M> {
         let watched = reader.is_none().then(|| core.moments.watched(core.pm()));
         let mut locked = Some(core.lock(places)); // 1
         core.finish_stuck()?;
+        if changes > 1 {
+            // Refused now, or certain to find room: after 3 it would be too late.
+            parts.iter_mut().try_for_each(|(_, part)| part.reserve())?;
+        }
         let unfinished = number_of(&core, reader.as_ref(), &mut parts)?; // 2
         let number = unfinished.number();
         if core.goes_wrong(Wrong::ChangesFirst) {
