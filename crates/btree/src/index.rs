@@ -50,9 +50,11 @@ const RESERVE: u64 = 64;
 /// `len` and `stats` read all pages.
 ///
 /// # Limits
-/// Key and value together take at most a quarter of a page. Pages that became empty stay in the tree. The pool
-/// must be open for writing, and in a regular file, in any mode but `Periodic`, whose twin has no pages. The file
-/// of pages belongs to the pool, in whose folder it is: copy or move both together, while the pool is closed.
+/// Key and value together take at most a quarter of a page. Pages that became empty stay in the tree. While a
+/// transaction of a store commits, as many pages must be unused as its records can split: for each of them one of each
+/// level, and one more. The pool must be open for writing, and in a regular file, in any mode but `Periodic`, whose
+/// twin has no pages. The file of pages belongs to the pool, in whose folder it is: copy or move both together, while
+/// the pool is closed.
 pub struct Paged<K: Key, V: Value, M: Medium = Mapped> {
     map: PagedMap<K, V, M>,
     file: Option<PagesFile>,

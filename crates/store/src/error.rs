@@ -11,7 +11,7 @@ error_enum! {
     /// | error | what to do, or to tell a client |
     /// | --- | --- |
     /// | [`Conflict`](Self::Conflict), [`SnapshotEnded`](Self::SnapshotEnded) | the same again, later |
-    /// | [`Unfinished`](Self::Unfinished) | it is done, do not do it again; make room |
+    /// | [`Unfinished`](Self::Unfinished) | it is done, do not do it again; make room, or drop the map |
     /// | [`Index`](Self::Index) with `PmError::Full` or `NoSpace` | make room |
     /// | [`WatchEnded`](Self::WatchEnded) | read the maps (a snapshot), then watch from now on |
     /// | [`TooLarge`](Self::TooLarge) | several transactions, or a larger pool |

@@ -17,9 +17,9 @@
 //!
 //! **Watched writers.** A watched write reads its record, notes it, and then changes the index. So no unwatched
 //! write may come in between, although the last watcher may end meanwhile. The writer announces itself beside the
-//! watchers, in the same word, while there is one, and waits as in V2: also the watcher may still wait. While there
-//! are watched writers and no watcher, no write begins: with unwatched ones it would have to wait for, and with watched
-//! ones the gate could stay closed for as long as there are writers.
+//! watchers, in the same word, while there is a watcher, and waits as in V2, since that watcher may still wait. Once
+//! only watched writers are left, a write that begins waits for their end: if it were watched too, writers could keep
+//! each other watched for as long as there are any.
 //!
 //! The first one that has waited says so in the word, until it is 0: those that come later need not wait.
 //!

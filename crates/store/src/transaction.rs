@@ -436,7 +436,8 @@ impl<M: Medium> Transaction<M> {
     ///
     /// # Errors
     /// [`StoreError::Conflict`]: other commits changed what was read; begin again. [`StoreError::TooLarge`];
-    /// those of the pool. Nothing is changed then, except for [`StoreError::Unfinished`].
+    /// `PmError::Full` if a map in pages may not have enough unused pages for all changes, those of commits in
+    /// progress included; those of the pool. Nothing is changed then, except for [`StoreError::Unfinished`].
     pub fn commit(self) -> Result<(), StoreError> {
         self.commit_numbered().map(drop)
     }
