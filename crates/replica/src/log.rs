@@ -9,6 +9,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use pmindex_core::{Medium, OpenIndex, PmError, Pool};
@@ -33,6 +34,20 @@ pub(crate) struct Base {
     pub(crate) generation: u64,
 }
 
+/// What an opening has read: an entry with all of its parts, or another record.
+struct Record {
+    tag: u64,
+    words: Vec<u64>,
+    /// The segments that its parts are in, from the first to the last.
+    sequences: RangeInclusive<u64>,
+}
+
+impl Record {
+    fn is_base(&self) -> bool {
+        self.tag == BASE && self.words.len() >= 4
+    }
+}
+
 /// The log of a replica.
 pub(crate) struct RaftLog<M: Medium> {
     log: Log<M>,
@@ -47,7 +62,8 @@ pub(crate) struct RaftLog<M: Medium> {
     applied: u64,
     /// The tag, index and words of entries that the next commit appends.
     staged: Vec<(u64, u64, Vec<u64>)>,
-    /// The greatest index in each segment of the log, by the segment's sequence number.
+    /// The greatest index in each segment of the log, even if only a part of that entry is there; by the
+    /// segment's sequence number, in ascending order.
     segments: VecDeque<(u64, u64)>,
     /// The followers that need a snapshot.
     pub(crate) wants_snapshot: RefCell<BTreeSet<u64>>,
@@ -97,45 +113,42 @@ impl<M: Medium> RaftLog<M> {
 
     /// Reads the contents of the log.
     fn read(&mut self) -> Result<(), PmError> {
-        let mut records: Vec<(u64, u64, Vec<u64>)> = Vec::new();
+        let mut records: Vec<Record> = Vec::new();
         for found in self.log.entries() {
             let found = found?;
             let mut words = vec![0; found.entry.payload.len()];
             self.log.pool().pm().read_words(found.entry.payload, &mut words);
-            let sequence = found.position.sequence();
-            self.segments.push_back((sequence, 0));
+            let (tag, sequence) = (found.entry.tag, found.position.sequence());
+            note(&mut self.segments, sequence..=sequence, 0);
             match records.last_mut() {
-                Some((last, ENTRY, before)) if found.entry.tag == MORE => {
-                    *last = sequence;
-                    before.extend(words);
+                Some(entry) if entry.tag == ENTRY && tag == MORE => {
+                    entry.sequences = *entry.sequences.start()..=sequence;
+                    entry.words.extend(words);
                 }
-                _ => records.push((sequence, found.entry.tag, words)),
+                // The end of an entry that the base has: the segment with its beginning was freed.
+                None if tag == MORE => {}
+                _ => records.push(Record { tag, words, sequences: sequence..=sequence }),
             }
-        }
-        let mut seen = VecDeque::new();
-        std::mem::swap(&mut seen, &mut self.segments);
-        for (sequence, _) in seen {
-            self.note(sequence, 0);
         }
         // Only the last base is valid, and only entries after the last one that voids them.
-        let is_base = |tag: u64, words: &[u64]| tag == BASE && words.len() >= 4;
-        if let Some((.., words)) = records.iter().rfind(|(_, tag, words)| is_base(*tag, words)) {
+        if let Some(Record { words, .. }) = records.iter().rfind(|record| record.is_base()) {
             self.base = Base { index: words[0], term: words[1], generation: words[2] };
         }
-        let voids = |(_, tag, words): &(u64, u64, Vec<u64>)| is_base(*tag, words) && words[3] != 0;
+        let voids = |record: &Record| record.is_base() && record.words[3] != 0;
         let begin = records.iter().rposition(voids).unwrap_or(0);
-        for (at, (sequence, tag, words)) in records.into_iter().enumerate() {
-            if tag == ENTRY && at < begin {
+        for (at, record) in records.into_iter().enumerate() {
+            if record.tag == ENTRY && at < begin {
                 continue;
             }
-            self.replay(sequence, tag, &words)?;
+            self.replay(record)?;
         }
         Ok(())
     }
 
-    fn replay(&mut self, sequence: u64, tag: u64, words: &[u64]) -> Result<(), PmError> {
+    fn replay(&mut self, record: Record) -> Result<(), PmError> {
         let corrupt = PmError::Corrupt { what: "an entry of a replica's log", offset: 0 };
-        match (tag, words) {
+        let Record { tag, words, sequences } = record;
+        match (tag, &*words) {
             (ENTRY, [index, term, kind, len, data @ ..]) => {
                 if ((data.len() * 8) as u64) < *len {
                     return Ok(()); // the crash came before all of it was there
@@ -146,7 +159,7 @@ impl<M: Medium> RaftLog<M> {
                 let mut bytes: Vec<u8> = data.iter().flat_map(|word| word.to_le_bytes()).collect();
                 bytes.truncate(*len as usize);
                 entry.data = bytes.into();
-                self.note(sequence, *index);
+                note(&mut self.segments, sequences, *index);
                 self.push(entry)?;
             }
             (HARD, [term, vote, commit, ..]) => {
@@ -165,7 +178,7 @@ impl<M: Medium> RaftLog<M> {
                     auto_leave: counts[4] != 0,
                     ..ConfState::default()
                 };
-                self.note(sequence, *index);
+                note(&mut self.segments, sequences, *index);
                 self.set_configuration(*index, state);
             }
             (BASE, [_, _, _, _, ..]) => {} // the last one was found before
@@ -205,13 +218,6 @@ impl<M: Medium> RaftLog<M> {
         // The last configuration that the base has is needed, and those after it.
         let needed = self.configurations.iter().rposition(|(from, _)| *from <= base.index);
         self.configurations.drain(..needed.unwrap_or(0));
-    }
-
-    fn note(&mut self, sequence: u64, index: u64) {
-        match self.segments.back_mut() {
-            Some((last, most)) if *last == sequence => *most = index.max(*most),
-            _ => self.segments.push_back((sequence, index)),
-        }
     }
 
     pub(crate) fn base(&self) -> Base {
@@ -331,7 +337,7 @@ impl<M: Medium> RaftLog<M> {
         self.staged.clear();
         let first = places.first().map(|&(sequence, _)| sequence);
         for (sequence, index) in places {
-            self.note(sequence, index);
+            note(&mut self.segments, sequence..=sequence, index);
         }
         Ok(first)
     }
@@ -393,6 +399,18 @@ impl<M: Medium> RaftLog<M> {
         }
         let at = index.checked_sub(self.base.index + 1)?;
         self.entries.get(at as usize).map(|entry| entry.term)
+    }
+}
+
+/// Notes that an entry with this index has parts in these segments: in known ones, or in a new one.
+fn note(segments: &mut VecDeque<(u64, u64)>, sequences: RangeInclusive<u64>, index: u64) {
+    let (first, last) = sequences.into_inner();
+    if segments.back().is_none_or(|&(known, _)| known < last) {
+        segments.push_back((last, 0));
+    }
+    let from = segments.partition_point(|&(known, _)| known < first);
+    for (_, most) in segments.range_mut(from..).take_while(|(known, _)| *known <= last) {
+        *most = index.max(*most);
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Plan {
     pub(super) padding: usize,
     /// The bytes of the log that are kept.
     pub(super) log_bytes: usize,
+    /// The bytes of a zone of the pool: an entry that is longer has several records in the log.
+    pub(super) zone_bytes: u64,
 }
 
 /// The events of a run, so that a test can show that it has seen enough.
@@ -56,6 +58,8 @@ pub(super) struct Seen {
     /// The turns in which a replica received a piece of a snapshot, and the crashes then.
     pub(super) pieces: u64,
     pub(super) interrupted: u64,
+    /// The processes that were started again.
+    pub(super) restarts: u64,
     /// The maximum bytes of snapshots in the memory of a replica.
     pub(super) held: usize,
 }
@@ -108,12 +112,15 @@ pub(super) struct Group {
     pub(super) seen: Seen,
 }
 
-pub(super) fn pool_options() -> PoolOptions {
-    PoolOptions::new().size(512 << 10).zone_bytes(64 << 10).slots(2).slot_bytes(512)
+/// The usual bytes of a zone: more than an entry.
+pub(super) const ZONE: u64 = 64 << 10;
+
+pub(super) fn pool_options(zone_bytes: u64) -> PoolOptions {
+    PoolOptions::new().size(512 << 10).zone_bytes(zone_bytes).slots(2).slot_bytes(512)
 }
 
-pub(super) fn bytes() -> usize {
-    pool_options().created_size().map_or(0, |bytes| bytes as usize)
+pub(super) fn bytes(options: &PoolOptions) -> usize {
+    options.created_size().map_or(0, |bytes| bytes as usize)
 }
 
 impl Group {
@@ -142,8 +149,9 @@ impl Group {
 
     /// Starts a process with a pool of its own.
     fn make(&mut self, id: u64) {
-        let mut disk = Disk::new(bytes());
-        drop(create_pool(&disk.space, &pool_options()).expect("room"));
+        let options = pool_options(self.plan.zone_bytes);
+        let mut disk = Disk::new(bytes(&options));
+        drop(create_pool(&disk.space, &options).expect("room"));
         disk.follow();
         let process = Process { disk, replica: None, waiting: Vec::new(), term: 0, gone: false };
         self.processes.insert(id, process);
@@ -158,8 +166,9 @@ impl Group {
             options = options.go_wrong(wrong);
         }
         let Some(process) = self.processes.get_mut(&id) else { return };
+        let pool_options = pool_options(self.plan.zone_bytes);
         let pool: Arc<Pool<Traced>> =
-            open_pool(&process.disk.space, &pool_options()).expect("sound").expect("a pool");
+            open_pool(&process.disk.space, &pool_options).expect("sound").expect("a pool");
         let state = |generation| Records::open(&pool, generation);
         let replica = Replica::start(&pool, LOG, &options, founders, state);
         process.replica = Some(replica.unwrap_or_else(|error| panic!("replica {id}: {error}")));
@@ -439,6 +448,7 @@ impl Group {
                 let down = |p: &Process| p.replica.is_none() && !p.gone;
                 if self.processes.get(&id).is_some_and(down) && self.random.one_in(4) {
                     self.start(id);
+                    self.seen.restarts += 1;
                 } else {
                     self.turn(id);
                 }

@@ -7,7 +7,7 @@ use pmindex_testkit::crash::{create_pool, open_pool};
 use raft::prelude::{Message, MessageType};
 
 use super::disk::Disk;
-use super::group::{bytes, pool_options};
+use super::group::{ZONE, bytes, pool_options};
 use super::records::Records;
 use crate::piece::{self, Answer, DONE, Place};
 use crate::{Options, Replica};
@@ -17,10 +17,11 @@ struct Follower(Replica<Traced, Records>);
 
 impl Follower {
     fn new() -> Self {
-        let disk = Disk::new(bytes());
-        drop(create_pool(&disk.space, &pool_options()).expect("room"));
+        let options = pool_options(ZONE);
+        let disk = Disk::new(bytes(&options));
+        drop(create_pool(&disk.space, &options).expect("room"));
         let pool: Arc<Pool<Traced>> =
-            open_pool(&disk.space, &pool_options()).expect("sound").expect("a pool");
+            open_pool(&disk.space, &options).expect("sound").expect("a pool");
         let state = |generation| Records::open(&pool, generation);
         let replica = Replica::start(&pool, "log", &Options::new(2), &[], state);
         Self(replica.expect("it starts"))

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::group::{Group, PIECE, Plan, Seen};
+use super::group::{Group, PIECE, Plan, Seen, ZONE};
 use crate::wrong::Wrong;
 
 /// What happens seldom in a run, and all of it in some.
@@ -17,11 +17,14 @@ const CALM: Plan = Plan {
     drop: 50,
     padding: 40,
     log_bytes: 1 << 20,
+    zone_bytes: ZONE,
 };
 const CRASHES: Plan = Plan { crash: 120, ..CALM };
 const CUTS: Plan = Plan { steps: 12_000, partition: 500, drop: 10, ..CALM };
 /// A log that is soon cut, so that who was away gets a snapshot.
 const SHORT: Plan = Plan { crash: 200, partition: 300, padding: 900, log_bytes: 6_000, ..CALM };
+/// Entries of several records of the log, in different segments; a cut keeps some of them.
+const LONG: Plan = Plan { padding: 30_000, zone_bytes: 16 << 10, log_bytes: 64 << 10, ..SHORT };
 const HANDED: Plan = Plan { hand_over: 60, crash: 800, ..CUTS };
 const FULL: Plan = Plan { full: 60, crash: 400, partition: 800, ..CALM };
 const MEMBERS: Plan = Plan { crash: 400, change: 200, lose: 1_500, ..SHORT };
@@ -76,6 +79,13 @@ fn who_was_away_for_long_gets_a_snapshot() {
     // Of every transfer at most two pieces and a record, however many records there are.
     let held = seen.iter().map(|seen| seen.held).max().unwrap_or_default();
     assert!(held > 0 && held <= 3 * (2 * PIECE + 2 * 16 + 8), "{seen:?}");
+}
+
+#[test]
+fn entries_of_several_records_survive_cuts_and_restarts() {
+    let seen = runs(LONG, 0..12);
+    let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
+    assert!(sum(|seen| seen.cuts) > 40 && sum(|seen| seen.restarts) > 100, "{seen:?}");
 }
 
 #[test]
