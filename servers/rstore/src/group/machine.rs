@@ -19,7 +19,7 @@ const APPLIED: &[u8] = &[0, b'a'];
 const MEMBER: &[u8] = &[0, b'm'];
 /// The keys of the group's records: from the first, to before the second.
 const KEPT: (&[u8], &[u8]) = (APPLIED, &[0, b'n']);
-/// The number of records that a clearing removes at once.
+/// The number of records that a clearing removes at once, at most.
 const SLICE: usize = 512;
 
 /// Returns `true` if a record belongs to the group.
@@ -144,9 +144,18 @@ impl Machine {
             (Bound::Unbounded, Bound::Excluded(KEPT.0)),
             (Bound::Included(KEPT.1), Bound::Unbounded),
         ];
+        let mut slice = SLICE;
         for (from, to) in parts {
-            while self.engine.remove_range(from, to, SLICE)? == SLICE {
-                self.engine.commit()?;
+            loop {
+                match self.engine.remove_range(from, to, slice) {
+                    // Fewer long keys fit into a record of the log, or into the blocks that are free.
+                    Err(error) if slice > 1 && is_too_large(&error) => slice /= 2,
+                    Ok(removed) if removed == slice => self.engine.commit()?,
+                    other => {
+                        other?;
+                        break;
+                    }
+                }
             }
         }
         Ok(())
@@ -221,7 +230,11 @@ impl Machine {
     }
 }
 
-fn is_full(error: &StateError) -> bool {
+fn is_too_large(error: &pmindex_rstore::Error) -> bool {
+    error.is_full() || matches!(error, pmindex_rstore::Error::BatchTooLarge { .. })
+}
+
+pub(super) fn is_full(error: &StateError) -> bool {
     error.downcast_ref::<pmindex_rstore::Error>().is_some_and(pmindex_rstore::Error::is_full)
 }
 

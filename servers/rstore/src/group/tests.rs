@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pmindex_core::{Mapped, Pool};
-use pmindex_replica::{Change, Message, Replica};
+use pmindex_replica::{Change, Message, Replica, State as _};
 use pmindex_rstore::Options;
 
-use super::entry::push_put;
-use super::machine::{Machine, is_groups};
+use super::entry::{push_clear, push_put};
+use super::machine::{Machine, is_full, is_groups, member_key};
 use super::{Identity, Member};
 
 const PIECE: usize = 16 << 10;
@@ -277,6 +277,39 @@ fn a_receiver_without_room_is_not_broken_and_the_others_go_on() {
     group.capacity.remove(&4);
     group.start(4);
     group.check();
+}
+
+#[test]
+fn a_clearing_removes_keys_of_any_length_also_from_a_full_partition() {
+    for (capacity, len) in [(24 << 20, 8), (24 << 20, 5000), (24 << 20, 16_000), (4 << 20, 16_000)]
+    {
+        let pool = Arc::new(Pool::volatile(64 << 20).expect("memory"));
+        let options = Options::new().capacity(capacity);
+        let mut machine = Machine::open(&pool, "records", &options, 0).expect("new");
+        let put = |machine: &mut Machine, key: &[u8]| {
+            let mut entry = Vec::new();
+            push_put(&mut entry, key, b"", None);
+            machine.apply(1, &entry)
+        };
+        put(&mut machine, &member_key(1)).expect("room");
+        for number in 0..5000 {
+            let key = format!("{number:05}{}", "k".repeat(len));
+            if let Err(error) = put(&mut machine, key.as_bytes()) {
+                assert!(is_full(&error), "{error}");
+                break;
+            }
+            if number % 100 == 0 {
+                machine.commit(1).expect("durable");
+            }
+        }
+        assert!(machine.engine.len() > 200);
+        let mut entry = Vec::new();
+        push_clear(&mut entry);
+        machine.apply(2, &entry).expect("a clearing always succeeds");
+        machine.commit(2).expect("durable");
+        assert_eq!(machine.engine.len(), machine.kept(), "keys of {len} bytes");
+        assert_eq!(machine.kept(), 2, "the index and the member");
+    }
 }
 
 #[test]
