@@ -353,7 +353,7 @@ impl<M: Medium> RaftLog<M> {
         void: bool,
     ) -> Result<(), PmError> {
         if void {
-            self.hard.commit = self.hard.commit.max(base.index);
+            // Not its commit: before the base is durable, the log does not reach that far.
             self.hard.term = self.hard.term.max(base.term);
             self.configurations.clear();
         }
