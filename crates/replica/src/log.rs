@@ -6,6 +6,9 @@
 //!                                                                    before any message that tells of them
 //! P2    a base and copies of what else counts, behind them           the end of the segments before them
 //! ```
+//!
+//! If the pool has no room for entries, a base makes room, and needs some itself: that of a spare segment,
+//! which is in a lane of its own, without entries.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,13 +16,16 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use pmindex_core::{Medium, OpenIndex, PmError, Pool};
-use pmindex_log::{LANES, Log, Position};
+use pmindex_log::{LANES, Log, Position, SegmentInfo};
 use protobuf::ProtobufEnum;
 use raft::prelude::{ConfState, Entry, EntryType, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
 use crate::layout::{BASE, CONFIGURATION, ENTRY, FORMAT, HARD, KIND, MORE, Root};
 
+/// The lane of all entries, which are ordered therefore, and that of the spare segment.
+const LANE: usize = 0;
+const SPARE: usize = 1;
 /// With this number of entries or fewer, cutting the log is not worth its records.
 const FEW: usize = 8;
 /// The bytes of an entry in addition to its data, for limits.
@@ -215,6 +221,9 @@ impl<M: Medium> RaftLog<M> {
             let first = self.entries.pop_front();
             self.bytes -= first.map_or(0, |first| first.data.len() + OVERHEAD);
         }
+        if void {
+            self.segments.iter_mut().for_each(|(_, most)| *most = 0);
+        }
         // The last configuration that the base has is needed, and those after it.
         let needed = self.configurations.iter().rposition(|(from, _)| *from <= base.index);
         self.configurations.drain(..needed.unwrap_or(0));
@@ -277,7 +286,7 @@ impl<M: Medium> RaftLog<M> {
         }
         if let Some(hard) = hard {
             self.hard = hard.clone();
-            self.stage_hard();
+            self.stage_hard(hard.commit);
         }
         Ok(())
     }
@@ -294,8 +303,8 @@ impl<M: Medium> RaftLog<M> {
         self.staged.push((ENTRY, entry.index, words));
     }
 
-    fn stage_hard(&mut self) {
-        self.staged.push((HARD, 0, vec![self.hard.term, self.hard.vote, self.hard.commit]));
+    fn stage_hard(&mut self, commit: u64) {
+        self.staged.push((HARD, 0, vec![self.hard.term, self.hard.vote, commit]));
     }
 
     /// Appends the configuration that is in force from an index on; durable after the next
@@ -318,22 +327,13 @@ impl<M: Medium> RaftLog<M> {
     /// # Durability
     /// DUR is its fence.
     pub(crate) fn commit(&mut self) -> Result<Option<u64>, PmError> {
-        if self.staged.is_empty() {
-            return Ok(None);
-        }
-        let most = self.log.max_payload();
-        // The entries of one lane are ordered.
-        let mut lane = self.log.lane_at(0);
-        let mut places = Vec::with_capacity(self.staged.len());
-        for (tag, index, words) in &self.staged {
-            for (part, words) in words.chunks(most).enumerate() {
-                let tag = if part == 0 { *tag } else { MORE };
-                let appended = lane.push(tag, [words])?; // P1
-                places.push((appended.position.sequence(), *index));
+        let places = match self.push_staged() {
+            Err(error) if error.is_full() => {
+                self.free_abandoned()?;
+                return Err(error);
             }
-        }
-        lane.commit()?; // DUR
-        drop(lane);
+            places => places?,
+        };
         self.staged.clear();
         let first = places.first().map(|&(sequence, _)| sequence);
         for (sequence, index) in places {
@@ -342,8 +342,60 @@ impl<M: Medium> RaftLog<M> {
         Ok(first)
     }
 
+    /// Appends what is staged, with one fence; returns the segment and index of each part.
+    fn push_staged(&self) -> Result<Vec<(u64, u64)>, PmError> {
+        let mut places = Vec::with_capacity(self.staged.len());
+        if self.staged.is_empty() {
+            return Ok(places);
+        }
+        let most = self.log.max_payload();
+        let mut lane = self.log.lane_at(LANE);
+        for (tag, index, words) in &self.staged {
+            for (part, words) in words.chunks(most).enumerate() {
+                let tag = if part == 0 { *tag } else { MORE };
+                let appended = lane.push(tag, [words])?; // P1
+                places.push((appended.position.sequence(), *index));
+            }
+        }
+        lane.commit()?; // DUR
+        Ok(places)
+    }
+
+    /// Frees the segments that were made for entries of which others did not fit: they are behind the last
+    /// committed one, so no release would free them.
+    fn free_abandoned(&self) -> Result<(), PmError> {
+        let tail = self.log.tail(LANE).sequence();
+        let is_abandoned = |known: &SegmentInfo| known.lane == LANE && known.sequence > tail;
+        let abandoned: Vec<_> = self.log.segments().iter().filter(is_abandoned).collect();
+        self.log.free(&abandoned)
+    }
+
+    fn spare(&self) -> impl Iterator<Item = SegmentInfo> {
+        self.log.segments().iter().filter(|known| known.lane == SPARE)
+    }
+
+    /// Makes a spare segment, if there is none and the pool has room for it.
+    fn keep_spare(&self) -> Result<(), PmError> {
+        if self.spare().next().is_some() {
+            return Ok(());
+        }
+        match self.log.lane_at(SPARE).make_room(1, 1) {
+            Err(error) if error.is_full() => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Frees the spare segment.
+    fn free_spare(&mut self) -> Result<(), PmError> {
+        let spare: Vec<_> = self.spare().collect();
+        self.log.free(&spare)?;
+        self.log.renew_lanes(); // its lane must not go on in it
+        Ok(())
+    }
+
     /// Moves the beginning of the log to a base: the state of its generation has everything up to it. The
-    /// log keeps the entries after the base, unless they are void.
+    /// log keeps the entries after the base, unless they are void. Entries that wait for a commit still wait:
+    /// there may be room for them only when this returns.
     ///
     /// Durable when it returns; frees segments that have only entries before the base.
     pub(crate) fn begin_at(
@@ -352,7 +404,9 @@ impl<M: Medium> RaftLog<M> {
         configuration: &ConfState,
         void: bool,
     ) -> Result<(), PmError> {
+        let mut waiting = std::mem::take(&mut self.staged);
         if void {
+            waiting.clear();
             // Not its commit: before the base is durable, the log does not reach that far.
             self.hard.term = self.hard.term.max(base.term);
             self.configurations.clear();
@@ -363,12 +417,22 @@ impl<M: Medium> RaftLog<M> {
         for (from, state) in &later {
             self.configure(*from, state);
         }
-        self.stage_hard();
+        // The entries that wait may be lost, and then they are not committed.
+        let lost = waiting.iter().find(|(tag, ..)| *tag == ENTRY).map(|(_, index, _)| *index);
+        self.stage_hard(lost.map_or(self.hard.commit, |index| self.hard.commit.min(index - 1)));
         let words = vec![base.index, base.term, base.generation, u64::from(void)];
         self.staged.push((BASE, 0, words));
-        let first = self.commit()?; // P2, LIN, DUR
+        let first = match self.commit() {
+            Err(error) if error.is_full() => {
+                self.free_spare()?;
+                self.commit()?
+            }
+            first => first?, // P2, LIN, DUR
+        };
+        self.staged = waiting;
         self.rebase(base, void);
-        self.give_back(first.unwrap_or(0))
+        self.give_back(first.unwrap_or(0))?;
+        self.keep_spare()
     }
 
     /// Frees segments before one from which nothing is needed.

@@ -561,7 +561,7 @@ impl<M: Medium, S: State> Replica<M, S> {
     /// Makes the log durable, and makes room in it if necessary.
     fn log_durable(&mut self) -> Result<(), Error> {
         if self.faults.has(Wrong::ToldEarly) {
-            return Ok(()); // with the next base, if ever
+            return Ok(()); // never, except by accident
         }
         match self.node.mut_store().commit() {
             Err(error) if error.is_full() => {
@@ -660,7 +660,8 @@ impl<M: Medium, S: State> Replica<M, S> {
         let log = self.node.mut_store();
         let index = log.tail_of(keep).min(self.durable);
         let before = log.base();
-        if index <= before.index {
+        // If there is nothing to cut off, a full log can still free what a crash has left before the base.
+        if index < before.index || (index == before.index && keep > 0) {
             return Ok(());
         }
         let term = raft::Storage::term(log, index)?;

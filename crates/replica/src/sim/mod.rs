@@ -4,6 +4,7 @@
 
 mod disk;
 mod group;
+mod log;
 mod pieces;
 mod records;
 mod tests;
