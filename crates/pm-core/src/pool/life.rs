@@ -208,7 +208,10 @@ impl<M: Medium> Pool<M> {
             return Err(DurabilityLost.into()); // the file stays as the failure left it
         }
         self.close_heap()?;
-        self.checkpoint()?; // C1, durable before: what says that the file is whole without a journal
+        let copied = self.checkpoint(); // C1, durable before: what says that the file is whole without a journal
+        if self.twin().is_none() {
+            copied?; // the pool in memory is whole without its twin, whose loss the end reports
+        }
         self.update_superblock(|next| {
             next.clean = true;
             next.journal = 0;

@@ -70,14 +70,14 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
+    fn new(number: u64) -> Self {
         let options = pool_options(ZONE);
         let mut disk = Disk::new(bytes(&options));
         drop(create_pool(&disk.space, &options).expect("room"));
         disk.follow();
         let members = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
         let (now, before) = (Model::default(), Model::default());
-        let (random, written, seen) = (Rng::new(seed), Vec::new(), Seen::default());
+        let (random, written, seen) = (Rng::new(number), Vec::new(), Seen::default());
         let mut run =
             Self { random, disk, log: None, term: 1, now, before, members, written, seen };
         run.open();

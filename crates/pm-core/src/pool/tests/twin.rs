@@ -387,4 +387,8 @@ fn a_disk_that_takes_nothing_makes_writers_wait_and_then_go_on_without_a_twin() 
     assert!(matches!(pool.sync(), Err(PmError::DurabilityLost(_))));
     world.write(&pool, 1);
     world.check(&pool);
+    assert!(matches!(pool.close(), Err(PmError::DurabilityLost(_))));
+    let pool = Pool::open(world.place.path(), &super::tiny()).unwrap();
+    assert!(pool.was_clean(), "only the twin is lost");
+    world.check(&pool);
 }

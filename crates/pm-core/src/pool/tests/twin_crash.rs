@@ -319,6 +319,9 @@ fn a_disk_that_fails_once_poisons_sync_for_good_and_nothing_else() {
             // The pool in memory has all writes, and the twin a prefix of them.
             assert_eq!(world.check(&pool), world.done.lock().lines.len());
             assert!(matches!(pool.close(), Err(PmError::DurabilityLost(_))));
+            let pool = Pool::open(world.place.path(), &tiny()).unwrap();
+            assert!(pool.was_clean(), "only the twin is lost");
+            assert_eq!(world.check(&pool), world.done.lock().lines.len());
             for choice in CHOICES {
                 let Some(place) = world.crash(choice) else { continue };
                 world.reopen(&place, seed + step);
