@@ -187,9 +187,12 @@ impl<M: Medium> Partition<M> {
         let (mut pieces, mut bytes, mut at, mut header) = (Vec::new(), 0, offset, HEADER);
         for number in 0..count {
             let line = &pool.words(at, header + PIECE).ok()?[header..];
+            let content = pm.load(&line[1]);
+            if content > PIECES[0] {
+                return None;
+            }
             pieces.push(at);
-            bytes +=
-                (8 * (header + PIECE) as u64 + pm.load(&line[1])).next_multiple_of(LINE as u64);
+            bytes += (8 * (header + PIECE) as u64 + content).next_multiple_of(LINE as u64);
             at = pm.load(&line[0]);
             header = 0;
             if (at == 0) != (number + 1 == count) {

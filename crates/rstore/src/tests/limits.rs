@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Medium, Pool};
+use pmindex_core::{Medium, PmError, Pool};
 use pmindex_testkit::golden;
 
+use crate::layout::HEADER;
 use crate::wrong::Wrong;
 use crate::{Batch, BlockSize, Error, MAX_VALUE, Options, Partition};
 
@@ -258,6 +259,30 @@ fn a_damaged_record_is_said_and_the_others_are_there() {
         Partition::<pmindex_core::Mapped>::open(&pool, "q", &Options::new()).map(drop),
         Err(Error::Missing { .. })
     ));
+}
+
+#[test]
+fn a_large_value_with_a_damaged_length_is_found_at_the_opening() {
+    for (piece, bytes) in [(0, u64::MAX), (0, u64::MAX - 70), (1, u64::MAX), (1, (1 << 20) + 1)] {
+        let pool = pool(16 << 20);
+        let options = Options::new().capacity(8 << 20);
+        let mut partition = Partition::create(&pool, "p", &options).expect("room");
+        partition.put(b"small", b"value", None).expect("room");
+        partition.put(b"large", &vec![7; 3 << 20], None).expect("room");
+        partition.commit().expect("room");
+        let large = partition.large.values().next().expect("one");
+        let offset = large.pieces[piece] + if piece == 0 { 8 * HEADER as u64 } else { 0 };
+        partition.close().expect("room");
+        pool.pm().store(&pool.words(offset, 2).expect("there")[1], bytes);
+        let refused = Partition::open(&pool, "p", &options).map(drop);
+        assert!(matches!(refused, Err(Error::Pool(PmError::Corrupt { .. }))), "{refused:?}");
+        let (partition, recovery) =
+            Partition::open(&pool, "p", &options.salvage(true)).expect("salvaged");
+        assert_eq!(recovery.damaged, 1);
+        assert!(partition.get_into(b"small", 0, &mut Vec::new()).expect("sound"));
+        let found = partition.get_into(b"large", 0, &mut Vec::new());
+        assert!(!matches!(found, Ok(true)), "{found:?}");
+    }
 }
 
 #[test]
