@@ -21,6 +21,14 @@ pub enum Error {
     /// Nothing can be proposed now: too many entries wait for a majority.
     #[error("too many entries wait for a majority; try again later")]
     Busy,
+    /// An entry is longer than [`Options::entry_bytes`](crate::Options::entry_bytes).
+    #[error("an entry of {len} bytes is too long; the limit is {max}; split it")]
+    EntryTooLong {
+        /// Its length.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
     /// Another change of the members is not applied yet, or the leader has not applied all entries before its
     /// term.
     #[error("another change of the members is in progress; try again later")]

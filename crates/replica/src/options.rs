@@ -9,6 +9,7 @@ pub struct Options {
     pub(crate) election_ticks: usize,
     pub(crate) log_bytes: usize,
     pub(crate) piece_bytes: usize,
+    pub(crate) entry_bytes: usize,
     pub(crate) wrong: Option<crate::wrong::Wrong>,
 }
 
@@ -19,8 +20,17 @@ impl Options {
     pub fn new(id: u64) -> Self {
         let (heartbeat_ticks, election_ticks) = (2, 10);
         let (log_bytes, piece_bytes) = (64 << 20, 256 << 10);
-        let (seed, wrong) = (id, None);
-        Self { id, seed, heartbeat_ticks, election_ticks, log_bytes, piece_bytes, wrong }
+        let (seed, entry_bytes, wrong) = (id, 1 << 30, None);
+        Self {
+            id,
+            seed,
+            heartbeat_ticks,
+            election_ticks,
+            log_bytes,
+            piece_bytes,
+            entry_bytes,
+            wrong,
+        }
     }
 
     /// Sets the seed of the random delays of elections, so that replicas rarely stand for election at the
@@ -53,6 +63,14 @@ impl Options {
     #[must_use]
     pub fn piece_bytes(mut self, bytes: usize) -> Self {
         self.piece_bytes = bytes;
+        self
+    }
+
+    /// Sets the maximum bytes of a proposed entry (1 GiB). A message has at least one entry, so this must be
+    /// less than what can be sent.
+    #[must_use]
+    pub fn entry_bytes(mut self, bytes: usize) -> Self {
+        self.entry_bytes = bytes;
         self
     }
 

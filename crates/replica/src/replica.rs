@@ -125,6 +125,8 @@ pub struct Replica<M: Medium, S: State> {
     /// Ticks without a leader after which this replica stands for election.
     patience: usize,
     log_bytes: usize,
+    /// The maximum bytes of a proposed entry.
+    entry_bytes: usize,
     restored: bool,
     /// `true` if it is no longer a member: it takes no further part.
     removed: bool,
@@ -202,6 +204,7 @@ impl<M: Medium, S: State> Replica<M, S> {
             patience: 0,
             // The pool also has the state.
             log_bytes: options.log_bytes.min((pool.max_size() / 8) as usize),
+            entry_bytes: options.entry_bytes,
             restored: false,
             removed: false,
             broken: false,
@@ -321,12 +324,16 @@ impl<M: Medium, S: State> Replica<M, S> {
     /// Proposes an entry.
     ///
     /// # Errors
-    /// [`Error::NotLeader`], [`Error::Busy`]; then it is not proposed.
+    /// [`Error::NotLeader`], [`Error::Busy`], [`Error::EntryTooLong`]; then it is not proposed.
     ///
     /// # Durability
     /// Durable when a turn has applied it: see [`Proposal`].
     pub fn propose(&mut self, data: Vec<u8>) -> Result<Proposal, Error> {
         self.leading()?;
+        let (len, max) = (data.len(), self.entry_bytes);
+        if len > max {
+            return Err(Error::EntryTooLong { len, max });
+        }
         self.node.propose(Vec::new(), data).map_err(refused)?;
         Ok(self.proposed())
     }

@@ -8,9 +8,9 @@ use raft::prelude::{Message, MessageType};
 
 use super::disk::Disk;
 use super::group::{ZONE, bytes, pool_options};
-use super::records::Records;
+use super::records::{Records, Write};
 use crate::piece::{self, Answer, DONE, Place};
-use crate::{Options, Replica};
+use crate::{Error, Options, Replica};
 
 /// A new replica, with id 2, that gets a snapshot of replica 1.
 struct Follower(Replica<Traced, Records>);
@@ -91,6 +91,27 @@ fn a_later_transfer_takes_the_place_of_one_that_is_not_complete() {
     assert_eq!(follower.receive(3, whole, &first), Answer::Wanted(1));
     assert_eq!(follower.receive(4, at(1, 0, true), &second), Answer::Wanted(1), "a new leader");
     assert_eq!((follower.0.state().get(1), follower.0.state().get(2)), (None, Some(22)));
+}
+
+#[test]
+fn an_entry_that_is_too_long_is_refused_and_the_next_one_is_not() {
+    let options = pool_options(ZONE);
+    let disk = Disk::new(bytes(&options));
+    drop(create_pool(&disk.space, &options).expect("room"));
+    let pool: Arc<Pool<Traced>> = open_pool(&disk.space, &options).expect("sound").expect("a pool");
+    let state = |generation| Records::open(&pool, generation);
+    let options = Options::new(1).entry_bytes(100);
+    let mut replica = Replica::start(&pool, "log", &options, &[1], state).expect("it starts");
+    while !replica.leads() {
+        replica.tick();
+        replica.turn().expect("not broken");
+    }
+    let write = |bytes: u64| Write { key: 1, tag: Some(bytes), padding: bytes - 24 }.encode();
+    let refused = replica.propose(write(101));
+    assert!(matches!(refused, Err(Error::EntryTooLong { len: 101, max: 100 })), "{refused:?}");
+    let proposal = replica.propose(write(100)).expect("not too long");
+    while replica.turn().expect("not broken").applied < proposal.index {}
+    assert_eq!(replica.state().get(1), Some(100));
 }
 
 fn record(key: u64, tag: u64) -> Vec<u8> {

@@ -201,7 +201,9 @@ impl Group {
         let seed = std::hash::BuildHasher::hash_one(&seed, identity.id);
         let peers = Peers::new(identity.id, &identity.me, partition.0, partition.1);
         let founders: Vec<u64> = identity.founders.iter().map(|(id, _)| *id).collect();
-        let replica_options = pmindex_replica::Options::new(identity.id).seed(seed);
+        let replica_options = pmindex_replica::Options::new(identity.id)
+            .seed(seed)
+            .entry_bytes(peers::MOST_ENTRY as usize);
         let state = |generation| Machine::open(pool, name, options, generation);
         let replica = Replica::start(pool, LOG, &replica_options, &founders, state)?;
         let mut group = Self {

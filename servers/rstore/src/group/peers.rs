@@ -29,6 +29,10 @@ const MAGIC: &[u8; 8] = b"rstore4\n";
 const QUEUE: usize = 1024;
 /// The longest parcel, which is an entry of the group's log.
 const MOST: u32 = 1 << 30;
+/// The bytes of a parcel in addition to those of its only entry, at most.
+pub(super) const AROUND: u32 = 1 << 10;
+/// The longest entry that can be sent.
+pub(super) const MOST_ENTRY: u32 = MOST - AROUND;
 const RETRY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(1);
 

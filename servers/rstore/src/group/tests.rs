@@ -12,7 +12,8 @@ use pmindex_rstore::Options;
 
 use super::entry::{push_clear, push_put};
 use super::machine::{Machine, is_full, is_groups, member_key};
-use super::{Identity, Member};
+use super::peers::AROUND;
+use super::{Identity, Member, Parcel};
 
 const PIECE: usize = 16 << 10;
 /// The longest value; it does not fit into a piece.
@@ -131,6 +132,10 @@ impl Group {
             self.meanwhile += node.state().engine.lsn() - before;
         }
         for message in &turn.messages {
+            if let [entry] = message.get_entries() {
+                let parcel = Parcel::Raft(pmindex_replica::encode(message)).encode();
+                assert!(parcel.len() <= entry.data.len() + AROUND as usize, "{}", parcel.len());
+            }
             let is_piece = !message.get_snapshot().data.is_empty();
             self.pieces += usize::from(is_piece);
             if is_piece {
