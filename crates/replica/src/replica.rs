@@ -416,6 +416,19 @@ impl<M: Medium, S: State> Replica<M, S> {
         }
     }
 
+    /// Returns `true` if this replica leads, and this member answered lately, has a state, and lacks fewer
+    /// than this number of entries.
+    #[must_use]
+    pub fn is_near(&self, id: u64, entries: u64) -> bool {
+        let raft = &self.node.raft;
+        let last = raft.raft_log.last_index();
+        // Before the first snapshot nothing matches, however few entries there are.
+        let near = |pr: &raft::Progress| {
+            pr.recent_active && pr.matched > 0 && last - pr.matched.min(last) < entries
+        };
+        self.leads() && raft.prs().get(id).is_some_and(near)
+    }
+
     /// Returns `true` while leadership is being [transferred](Self::hand_over): nothing can be proposed.
     #[must_use]
     pub fn hands_over(&self) -> bool {

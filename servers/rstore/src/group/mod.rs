@@ -556,15 +556,9 @@ impl Group {
     /// Makes a voter of a learner that has caught up.
     fn promote(&mut self) {
         let learners = self.replica.members().learners;
-        if learners.is_empty() {
-            return;
-        }
-        for (id, behind) in self.replica.behind() {
-            if learners.contains(&id) && behind < NEAR {
-                // Without effect while another change is in progress; it is tried again.
-                let _ = self.replica.change(MemberChange::Voter(id));
-                return;
-            }
+        if let Some(&id) = learners.iter().find(|&&id| self.replica.is_near(id, NEAR)) {
+            // Without effect while another change is in progress; it is tried again.
+            let _ = self.replica.change(MemberChange::Voter(id));
         }
     }
 
