@@ -18,6 +18,8 @@
 //! While an entry is damaged, looking up a name that no intact entry has is an error: "not found" would
 //! invite the caller to create the index anew. Intact entries stay usable.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
 use crate::alloc::Owner;
@@ -121,7 +123,8 @@ pub(super) enum Place {
     Free,
     Taken(IndexEntry),
     /// [`Pool::drop_index`] asks the index for its blocks. The index exists, and no other caller can open it.
-    Leaving(IndexEntry),
+    /// The entry is that of the call, which so knows its own place from that of a later index.
+    Leaving(Arc<IndexEntry>),
     /// It is durably being dropped: it no longer exists, and its blocks are freed slice by slice.
     Dropped(IndexEntry),
     Damaged,
@@ -340,7 +343,8 @@ impl Place {
     /// Returns the index at this place, if it exists.
     pub(super) fn entry(&self) -> Option<&IndexEntry> {
         match self {
-            Self::Taken(entry) | Self::Leaving(entry) => Some(entry),
+            Self::Taken(entry) => Some(entry),
+            Self::Leaving(entry) => Some(entry),
             Self::Free | Self::Dropped(_) | Self::Damaged => None,
         }
     }
@@ -357,7 +361,7 @@ fn place_of<'p>(places: &'p [Place], name: &str) -> Option<&'p Place> {
 
 pub(super) fn lookup(places: &[Place], name: &str) -> Result<Option<IndexEntry>, PmError> {
     let leaving = leaving_place(name).and_then(|id| match places.get(usize::from(id.0)) {
-        Some(Place::Leaving(entry)) => Some(entry),
+        Some(Place::Leaving(entry)) => Some(&**entry),
         _ => None,
     });
     let found = leaving.or_else(|| place_of(places, name).and_then(Place::entry));

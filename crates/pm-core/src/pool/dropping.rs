@@ -25,6 +25,7 @@
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -84,14 +85,15 @@ struct DropListPart<'p> {
 /// An index that is being dropped; it exists again if dropping fails before D3.
 struct Leaving<'p, M: Medium> {
     pool: &'p Pool<M>,
-    entry: IndexEntry,
+    entry: Arc<IndexEntry>,
 }
 
 impl<M: Medium> Drop for Leaving<'_, M> {
     fn drop(&mut self) {
         let place = &mut self.pool.pm().lock(&self.pool.directory.0)[usize::from(self.entry.id.0)];
-        if matches!(place, Place::Leaving(_)) {
-            *place = Place::Taken(self.entry.clone());
+        // The place may be that of the next index by now, and even of one that is leaving.
+        if matches!(place, Place::Leaving(entry) if Arc::ptr_eq(entry, &self.entry)) {
+            *place = Place::Taken(IndexEntry::clone(&self.entry));
         }
     }
 }
@@ -126,7 +128,7 @@ impl<M: Medium> Pool<M> {
         self.check_writable()?;
         let Some(leaving) = self.take_leave(name)? else { return Ok(false) };
         let mut owned = blocks(&leaving_name(leaving.entry.id))?;
-        let open = self.claims.take_index(leaving.entry.clone())?;
+        let open = self.claims.take_index(IndexEntry::clone(&leaving.entry))?;
         owned.push(open.block());
         owned.sort_unstable();
         owned.dedup();
@@ -172,7 +174,8 @@ impl<M: Medium> Pool<M> {
             return Err(PmError::AlreadyOpen { what: format!("index {name:?}") });
         }
         drop(self.claims.take_index(entry.clone())?); // it is not open
-        *place = Place::Leaving(entry.clone());
+        let entry = Arc::new(entry);
+        *place = Place::Leaving(Arc::clone(&entry));
         Ok(Some(Leaving { pool: self, entry }))
     }
 

@@ -1,6 +1,13 @@
 //! Dropping indexes with all their blocks.
 
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use parking_lot::Mutex;
+
 use crate::alloc::Owner;
+use crate::media::Traced;
+use crate::trace::{ThreadControl, run_as};
 
 use super::*;
 
@@ -154,6 +161,68 @@ fn what_a_killed_process_left_of_a_drop_goes_with_the_next_operations() {
     assert_eq!(pool.live_blocks().unwrap().len(), 2);
     assert!(pool.indexes_being_dropped().is_empty());
     assert_eq!(value_of(&pool, "large"), Some(6));
+}
+
+/// Runs `then` once, at the first point where the index at place 0 is gone and the directory is not locked.
+struct WhenGone {
+    pool: Arc<Pool<Traced>>,
+    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl ThreadControl for WhenGone {
+    fn yield_point(&self, _: u16) {
+        let Some(places) = self.pool.directory.0.try_lock() else { return };
+        let is_gone = matches!(places[0], super::super::directory::Place::Free);
+        drop(places);
+        if let Some(then) = is_gone.then(|| self.then.lock().take()).flatten() {
+            then();
+        }
+    }
+
+    fn spin(&self, _: u16) {}
+}
+
+/// A thread that drops an index stops just before its end. Meanwhile another index gets the place, and a
+/// second thread begins to drop that one.
+#[test]
+fn the_late_end_of_a_drop_does_not_disturb_the_next_index_at_its_place() {
+    type Add = fn(&Pool<Traced>, &str) -> Result<(), PmError>;
+    let few: Add = |pool, name| add(pool, name, 1).map(drop);
+    let kinds = [few, add_large::<Traced>];
+    for (first, next, same_name) in [(0, 0, false), (1, 0, false), (0, 1, true), (1, 1, true)] {
+        let space = Space::new(large().created_size().unwrap() as usize, 64 << 20);
+        let pool = Arc::new(Pool::create_traced(&space, &large()).unwrap());
+        kinds[first](&pool, "first").unwrap();
+        let name = if same_name { "first" } else { "next" };
+        let (go, gone) = channel();
+        let (begun, has_begun) = channel();
+        let then = Box::new(move || {
+            go.send(()).unwrap();
+            has_begun.recv().unwrap();
+        });
+        let control = WhenGone { pool: Arc::clone(&pool), then: Mutex::new(Some(then)) };
+        std::thread::scope(|scope| {
+            let one = Arc::clone(&pool);
+            let one = scope.spawn(move || {
+                let dropped = || one.drop_index("first", |name| blocks_of(&one, name));
+                run_as(1, Arc::new(control), dropped)
+            });
+            gone.recv().unwrap();
+            kinds[next](&pool, name).unwrap();
+            let dropped = pool.drop_index(name, |leaving| {
+                begun.send(()).unwrap();
+                assert_eq!(one.join().unwrap(), Ok(true));
+                let there = pool.indexes().unwrap();
+                assert_eq!(there.iter().map(|entry| &entry.name[..]).collect::<Vec<_>>(), [name]);
+                let refused = pool.open_index(name);
+                assert!(matches!(refused, Err(PmError::AlreadyOpen { .. })), "{refused:?}");
+                blocks_of(&pool, leaving)
+            });
+            assert_eq!(dropped, Ok(true));
+        });
+        assert!(pool.indexes().unwrap().is_empty());
+        pool.audit(std::iter::empty()).unwrap();
+    }
 }
 
 /// Returns the number of bytes that a file occupies.
