@@ -78,6 +78,7 @@ mod ptr;
 mod region;
 pub mod sync;
 mod sys;
+mod threadlist;
 
 pub use alloc::{AuditError, AuditReport, Guard, MicroLog, Op, Owner, Reserved};
 pub use arch::rank_sort;

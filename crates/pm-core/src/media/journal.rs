@@ -37,7 +37,6 @@
 //! its next fence. The next opening replays the log. The same happens if a checkpoint makes no room within
 //! the log's time limit: [`JournalState::lost`] says why.
 
-use core::cell::RefCell;
 use core::fmt::Debug;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -53,6 +52,7 @@ use crate::cell::PmU64;
 use crate::error::DurabilityLost;
 use crate::line::{LINE, lines_of};
 use crate::pool::layout::CHECKPOINT;
+use crate::threadlist::thread_list;
 
 use super::Permit;
 use super::lines::{FIRST, LineWriter, STAMP};
@@ -60,9 +60,9 @@ use super::tally::Tally;
 use super::undo::Undo;
 use super::writeback::{Cutter, ROUND, Refused};
 
-thread_local! {
+thread_list! {
     /// For each medium, the lines this thread flushed and has not fenced.
-    static FLUSHED: RefCell<Vec<(u64, Vec<usize>)>> = const { RefCell::new(Vec::new()) };
+    const FLUSHED: (u64, Vec<usize>), kept if |_| true;
 }
 
 /// The synchronisation of a pool's file.
@@ -235,11 +235,9 @@ impl Journal {
     /// Notes the lines of `words` for this thread's next fence.
     pub(crate) fn note(&self, words: &[PmU64]) {
         let lines = lines_of(words.as_ptr().addr(), size_of_val(words));
-        FLUSHED.with_borrow_mut(|flushed| {
-            match flushed.iter_mut().find(|entry| entry.0 == self.identity) {
-                Some((_, noted)) => noted.extend(lines),
-                None => flushed.push((self.identity, lines.collect())),
-            }
+        FLUSHED.with(|flushed| match flushed.iter_mut().find(|entry| entry.0 == self.identity) {
+            Some((_, noted)) => noted.extend(lines),
+            None => flushed.push((self.identity, lines.collect())),
         });
         self.tell(JournalMoment::Flushed);
     }
@@ -438,7 +436,7 @@ impl Journal {
 
     /// Takes this thread's lines of this medium.
     fn take(&self) -> Vec<usize> {
-        FLUSHED.with_borrow_mut(|flushed| {
+        FLUSHED.with(|flushed| {
             let at = flushed.iter().position(|entry| entry.0 == self.identity);
             at.map(|at| flushed.swap_remove(at).1).unwrap_or_default()
         })

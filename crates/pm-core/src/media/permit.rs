@@ -5,14 +5,15 @@
 //! and lost. So the permission belongs to the thread and to the pool that it recovers, never to the pool as a
 //! whole.
 
-use core::cell::RefCell;
 use core::marker::PhantomData;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-thread_local! {
+use crate::threadlist::thread_list;
+
+thread_list! {
     /// The pools that this thread recovers, one entry for each scope.
-    static RECOVERS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    const RECOVERS: u64, kept if |_| true;
 }
 
 /// Identifies a pool of this process, closed ones included.
@@ -37,21 +38,19 @@ impl Permit {
 
     /// Lets this thread write.
     pub(crate) fn take(self) -> Permitted {
-        RECOVERS.with_borrow_mut(|recovers| recovers.push(self.0));
+        RECOVERS.with(|recovers| recovers.push(self.0));
         Permitted { permit: self, here: PhantomData }
     }
 
     /// Returns `true` if this thread may write.
     pub(crate) fn is_taken(self) -> bool {
-        // A thread that is ending recovers no pool.
-        RECOVERS.try_with(|recovers| recovers.borrow().contains(&self.0)).unwrap_or(false)
+        RECOVERS.with(|recovers| recovers.contains(&self.0))
     }
 }
 
 impl Drop for Permitted {
     fn drop(&mut self) {
-        let _ = RECOVERS.try_with(|recovers| {
-            let mut recovers = recovers.borrow_mut();
+        RECOVERS.with(|recovers| {
             if let Some(at) = recovers.iter().rposition(|&pool| pool == self.permit.0) {
                 recovers.swap_remove(at);
             }

@@ -5,7 +5,6 @@
 //! under which it stored them. A word that another thread has changed since keeps that thread's value; in a
 //! word whose bits belong to several threads only the thread's own bits are taken back.
 
-use core::cell::RefCell;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::collections::HashMap;
@@ -13,10 +12,11 @@ use std::sync::{Arc, Weak};
 
 use crate::cell::PmU64;
 use crate::line::LINE;
+use crate::threadlist::thread_list;
 
-thread_local! {
+thread_list! {
     /// For each medium, what this thread stored since its last fence.
-    static STORED: RefCell<Vec<(Weak<()>, Stores)>> = const { RefCell::new(Vec::new()) };
+    const STORED: (Weak<()>, Stores), kept if |stored| !stored.1.stores.is_empty();
 }
 
 /// The stores after which those of the same words are merged: a thread may store for long without a fence.
@@ -102,20 +102,17 @@ impl Stores {
 pub(crate) struct Undo(Arc<()>);
 
 impl Undo {
-    fn with<R>(&self, use_stores: impl FnOnce(&mut Stores) -> R) -> Option<R> {
-        STORED
-            .try_with(|stored| {
-                let mut stored = stored.borrow_mut();
-                let mine = |entry: &(Weak<()>, Stores)| entry.0.as_ptr() == Arc::as_ptr(&self.0);
-                if let Some(at) = stored.iter().position(mine) {
-                    return use_stores(&mut stored[at].1);
-                }
-                stored.retain(|entry| entry.0.strong_count() > 0);
-                stored.push((Arc::downgrade(&self.0), Stores::default()));
-                let last = stored.len() - 1;
-                use_stores(&mut stored[last].1)
-            })
-            .ok()
+    fn with<R>(&self, use_stores: impl FnOnce(&mut Stores) -> R) -> R {
+        STORED.with(|stored| {
+            let mine = |entry: &(Weak<()>, Stores)| entry.0.as_ptr() == Arc::as_ptr(&self.0);
+            if let Some(at) = stored.iter().position(mine) {
+                return use_stores(&mut stored[at].1);
+            }
+            stored.retain(|entry| entry.0.strong_count() > 0);
+            stored.push((Arc::downgrade(&self.0), Stores::default()));
+            let last = stored.len() - 1;
+            use_stores(&mut stored[last].1)
+        })
     }
 
     /// Notes that this thread replaced `old` by `new` in the bits of `mask`.
@@ -171,7 +168,7 @@ impl Undo {
 
     /// Takes back what this thread stored; `cell_at` resolves addresses.
     pub(crate) fn take_back<'c>(&self, cell_at: impl Fn(usize) -> Option<&'c PmU64>) {
-        let stores = self.with(core::mem::take).unwrap_or_default();
+        let stores = self.with(core::mem::take);
         for (address, Stored { old, new, mask }) in stores.words() {
             let Some(cell) = cell_at(address).map(PmU64::atomic) else { continue };
             let back = |word: u64| {
@@ -265,9 +262,7 @@ mod tests {
             store(&undo, &cells[number % 100], number as u64 + 1000);
         }
         let kept = undo.with(|stores| (stores.stores.len(), stores.stores.capacity()));
-        assert!(
-            kept.is_some_and(|(len, room)| len <= MERGED_AFTER + 200 && room < 3 * MERGED_AFTER)
-        );
+        assert!(kept.0 <= MERGED_AFTER + 200 && kept.1 < 3 * MERGED_AFTER, "{kept:?}");
         back(&undo, &cells);
         assert!(cells.iter().map(value).eq(0..100));
     }

@@ -27,7 +27,6 @@
 //! fences is left half done, its index finishes it in memory, with the permission of
 //! [recovery](crate::Pool::recovery): that reaches no disk, and opening the pool does it again.
 
-use core::cell::RefCell;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -45,6 +44,7 @@ use crate::cell::PmU64;
 use crate::error::DurabilityLost;
 use crate::region::Mapping;
 use crate::sys::{self, DriveCache};
+use crate::threadlist::thread_list;
 
 use super::counting::Counter;
 use super::journal::Journal;
@@ -53,9 +53,9 @@ use super::twin::Twin;
 use super::undo::Undo;
 use super::{Medium, Permit};
 
-thread_local! {
+thread_list! {
     /// For each medium, the pages this thread flushed and has not fenced: from the first to the last.
-    static FLUSHED: RefCell<Vec<(u64, Range<usize>)>> = const { RefCell::new(Vec::new()) };
+    const FLUSHED: (u64, Range<usize>), kept if |_| true;
 }
 
 /// The flush and fence of a medium that needs more than an instruction.
@@ -369,11 +369,9 @@ impl WriteBack {
         let page = sys::page();
         let start = bytes.start.addr() / page * page;
         let pages = start..bytes.end.addr().next_multiple_of(page);
-        FLUSHED.with_borrow_mut(|flushed| {
-            match flushed.iter_mut().find(|entry| entry.0 == self.identity) {
-                Some((_, noted)) => *noted = hull(noted, &pages),
-                None => flushed.push((self.identity, pages)),
-            }
+        FLUSHED.with(|flushed| match flushed.iter_mut().find(|entry| entry.0 == self.identity) {
+            Some((_, noted)) => *noted = hull(noted, &pages),
+            None => flushed.push((self.identity, pages)),
         });
     }
 
@@ -454,7 +452,7 @@ impl WriteBack {
 
     /// Takes this thread's pages of this medium.
     fn take(&self) -> Option<Range<usize>> {
-        FLUSHED.with_borrow_mut(|flushed| {
+        FLUSHED.with(|flushed| {
             let at = flushed.iter().position(|entry| entry.0 == self.identity)?;
             Some(flushed.swap_remove(at).1)
         })

@@ -5,15 +5,16 @@
 //! and a wait for one of them is a panic, which ends the load as any panic in the iterator does. A thread
 //! that finds a lock free, or that waits for another thread, pays nothing.
 
-use core::cell::RefCell;
 use core::marker::PhantomData;
 use core::ops::Range;
 
+use crate::threadlist::thread_list;
+
 use super::version::VersionLock;
 
-thread_local! {
+thread_list! {
     /// Addresses of locks that this thread holds while a caller's code runs.
-    static LENT: RefCell<Vec<Range<usize>>> = const { RefCell::new(Vec::new()) };
+    const LENT: Range<usize>, kept if |_| true;
 }
 
 /// The locks that this thread holds while a caller's code runs, until this is dropped: see
@@ -31,7 +32,7 @@ impl VersionLock {
     /// order.)
     pub fn lend(locks: &[Self]) -> Lent<'_> {
         let range = locks.as_ptr_range();
-        LENT.with_borrow_mut(|lent| lent.push(range.start.addr()..range.end.addr()));
+        LENT.with(|lent| lent.push(range.start.addr()..range.end.addr()));
         Lent { _locks: PhantomData, _this_thread: PhantomData }
     }
 
@@ -43,14 +44,14 @@ impl VersionLock {
     #[inline(never)]
     pub(super) fn refuse_own_wait(&self) {
         let at = core::ptr::from_ref(self).addr();
-        let own = LENT.with_borrow(|lent| lent.iter().any(|locks| locks.contains(&at)));
+        let own = LENT.with(|lent| lent.iter().any(|locks| locks.contains(&at)));
         assert!(!own, "an iterator of records uses the index that they are loaded into");
     }
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        LENT.with_borrow_mut(Vec::pop);
+        LENT.with(Vec::pop);
     }
 }
 

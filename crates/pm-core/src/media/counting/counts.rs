@@ -1,12 +1,13 @@
 //! Counts, and the per-thread cells that hold them.
 
-use core::cell::RefCell;
 use core::ops::{Add, Sub};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+use crate::threadlist::thread_list;
 
 /// The cost of operations. Subtract an earlier snapshot from a later one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,9 +115,9 @@ pub(super) struct Registry {
     threads: Mutex<Vec<Arc<ThreadCounts>>>,
 }
 
-thread_local! {
+thread_list! {
     /// This thread's counts, by medium.
-    static MINE: RefCell<Vec<(u64, Arc<ThreadCounts>)>> = const { RefCell::new(Vec::new()) };
+    const MINE: (u64, Arc<ThreadCounts>), kept if |_| true;
 }
 
 impl Registry {
@@ -127,7 +128,7 @@ impl Registry {
 
     /// Calls `f` with the calling thread's counts.
     pub(super) fn mine<R>(&self, f: impl FnOnce(&Arc<ThreadCounts>) -> R) -> R {
-        MINE.with_borrow_mut(|mine| {
+        MINE.with(|mine| {
             if let Some((_, counts)) = mine.iter().find(|(id, _)| *id == self.id) {
                 return f(counts);
             }

@@ -54,7 +54,6 @@ mod checkpoint;
 mod copies;
 mod sets;
 
-use core::cell::RefCell;
 use core::fmt::Debug;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -72,6 +71,7 @@ use crate::cell::PmU64;
 use crate::error::DurabilityLost;
 use crate::line::LINE;
 use crate::region::Mapping;
+use crate::threadlist::thread_list;
 
 use super::base::{Sums, stored};
 use super::journal::{JournalMoment, Watch};
@@ -85,9 +85,9 @@ const LIMIT: usize = 16 << 20;
 /// The largest number of bytes that the copy of a line takes in a batch.
 const ENTRY: usize = 8 + LINE;
 
-thread_local! {
+thread_list! {
     /// For each medium, the lines this thread flushed and has not fenced.
-    static NOTED: RefCell<Vec<(u64, Vec<usize>)>> = const { RefCell::new(Vec::new()) };
+    const NOTED: (u64, Vec<usize>), kept if |noted| !noted.1.is_empty();
 }
 
 /// The disk of the base.
@@ -292,7 +292,7 @@ impl Twin {
     pub(crate) fn note(&self, words: &[PmU64]) {
         let start = words.as_ptr().addr();
         let end = start + size_of_val(words);
-        NOTED.with_borrow_mut(|noted| {
+        NOTED.with(|noted| {
             let mine = match noted.first_mut() {
                 Some((identity, mine)) if *identity == self.identity => mine,
                 _ => self.to_the_front(noted),
@@ -323,7 +323,7 @@ impl Twin {
 
     /// Adds the lines that this thread noted to those of all earlier fences.
     pub(crate) fn fence(&self) {
-        NOTED.with_borrow_mut(|noted| {
+        NOTED.with(|noted| {
             let Some((_, lines)) = noted.iter_mut().find(|entry| entry.0 == self.identity) else {
                 return;
             };
