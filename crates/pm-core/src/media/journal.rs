@@ -39,7 +39,7 @@
 
 use core::fmt::Debug;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -97,6 +97,8 @@ pub(crate) struct Journal {
     poisoned: AtomicBool,
     why: OnceLock<String>,
     work: Mutex<Work>,
+    /// The process of the thread: a forked child has no such thread.
+    process: AtomicU32,
     /// Signalled when the checkpoint thread has work.
     wake: Condvar,
     /// The number of writes that still succeed before a test makes one fail.
@@ -143,8 +145,7 @@ impl Debug for Watch {
 struct Work {
     wanted: bool,
     stop: bool,
-    /// The process of the thread: a forked child has no such thread.
-    thread: Option<(u32, JoinHandle<()>)>,
+    thread: Option<JoinHandle<()>>,
 }
 
 /// The state of a journal.
@@ -180,6 +181,7 @@ impl Journal {
             poisoned: AtomicBool::new(false),
             why: OnceLock::new(),
             work: Mutex::default(),
+            process: AtomicU32::new(0),
             wake: Condvar::new(),
             pretended: Mutex::default(),
             watch: OnceLock::new(),
@@ -382,16 +384,23 @@ impl Journal {
         self.syncing.lock()
     }
 
+    /// Prevents the thread from changing its state as long as the guard lives.
+    #[cfg(test)]
+    pub(crate) fn hold_work(&self) -> impl Sized {
+        self.work.lock()
+    }
+
     /// Starts the thread that makes checkpoints.
     pub(crate) fn begin(self: &Arc<Self>) -> io::Result<()> {
         if let Some(word) = self.cutter.mapping().word(CHECKPOINT) {
             // The word of an earlier journal, with this stamp, would say the same: there was no checkpoint.
             word.atomic().store(self.stamp() & STAMP, Release);
         }
+        self.process.store(std::process::id(), Release);
         let journal = Arc::clone(self);
         let named = std::thread::Builder::new().name("pmindex-journal".into());
         let thread = named.spawn(move || journal.work())?;
-        self.work.lock().thread = Some((std::process::id(), thread));
+        self.work.lock().thread = Some(thread);
         Ok(())
     }
 
@@ -420,16 +429,17 @@ impl Journal {
 
     /// Ends the thread.
     pub(crate) fn end(&self) {
+        // After a fork the thread belongs to the parent, and it, or another one there, may hold the lock.
+        if self.process.load(Acquire) != std::process::id() {
+            return;
+        }
         let thread = {
             let mut work = self.work.lock();
             work.stop = true;
             self.wake.notify_all();
             work.thread.take()
         };
-        // After a fork the thread belongs to the parent.
-        if let Some((process, thread)) = thread
-            && process == std::process::id()
-        {
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }

@@ -32,6 +32,8 @@ pub(crate) struct Mapping {
     end: AtomicUsize,
     /// Held while the mapping changes.
     cut: Mutex<bool>,
+    /// The process that made it: in a forked child a thread of the parent may hold the lock for ever.
+    process: u32,
 }
 
 // SAFETY: an address; the memory at it is only touched by atomic accesses, and under the lock.
@@ -41,7 +43,8 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     pub(super) fn new(base: NonNull<u8>) -> Arc<Self> {
-        Arc::new(Self { base, end: AtomicUsize::new(0), cut: Mutex::default() })
+        let process = std::process::id();
+        Arc::new(Self { base, end: AtomicUsize::new(0), cut: Mutex::default(), process })
     }
 
     /// Maps more, up to `end`, unless the region is cut off.
@@ -61,8 +64,15 @@ impl Mapping {
 
     /// Ends the mapping: the region is dropped.
     pub(super) fn end(&self) {
-        let _cut = self.cut.lock();
+        // A forked child has no thread that could cut it off.
+        let _cut = (self.process == std::process::id()).then(|| self.cut.lock());
         self.end.store(0, Release);
+    }
+
+    /// Prevents the mapping from changing as long as the result lives.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Sized {
+        self.cut.lock()
     }
 
     /// Returns the mapped word at an address.

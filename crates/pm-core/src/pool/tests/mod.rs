@@ -5,6 +5,7 @@ mod bad_cases;
 mod bad_files;
 mod dropping;
 mod files;
+mod forked;
 mod journal;
 mod journal_again;
 mod journal_crash;
