@@ -9,8 +9,12 @@
 //! Before a page of such a run is handed out again, the file gets its blocks back: a full device is an error
 //! of the allocation, never a signal. DRAM knows which runs are holes; in a file that has fewer blocks than
 //! bytes when it is opened, any run may be one.
+//!
+//! A journal must not hold lines of a hole: replaying it would take the blocks again, and if the device is full
+//! by then, the pool would not open. So the journal is emptied after the free runs were noted, and only those
+//! that are still noted, of which no page was handed out meanwhile, are given back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::PmError;
 use crate::media::Medium;
@@ -29,6 +33,8 @@ pub(super) struct Holes {
     others: Option<bool>,
     /// For each run, whether it is a hole.
     known: HashMap<u64, bool>,
+    /// Runs that were free when they were noted, and of which no page was handed out since.
+    unused: HashSet<u64>,
 }
 
 impl<M: Medium> Pool<M> {
@@ -45,7 +51,8 @@ impl<M: Medium> Pool<M> {
     ///
     /// # Cost
     /// That of [`trim`](Self::trim), and a system call per run. An allocation waits for one of them at most. In
-    /// mode [`Periodic`](crate::Durability::Periodic) a checkpoint of the twin comes first.
+    /// modes [`Journal`](crate::Durability::Journal) and [`Periodic`](crate::Durability::Periodic) a
+    /// [checkpoint](Self::checkpoint) comes first.
     ///
     /// # Durability
     /// Stored data does not change.
@@ -55,31 +62,44 @@ impl<M: Medium> Pool<M> {
         // the twin is lost, they read no more.
         let _ = self.settle_twin();
         self.while_no_page_is_touched(|| {
-            let mut given = 0;
-            for zone in 0..self.heap.zone_count() {
-                let start = self.heap.zone_start(zone);
-                let end = start + self.heap.geometry.zone_bytes;
-                for run in start.div_ceil(RUN)..end / RUN {
-                    given += self.give_run_back(zone, run)?;
-                }
+            let runs = self.note_free_runs()?;
+            if !runs.is_empty() {
+                self.empty_journal()?; // durable before: the holes
             }
-            Ok(given)
+            Ok(runs.into_iter().map(|run| self.give_run_back(run)).sum())
         })
     }
 
-    /// Gives a run back if it is free; returns the bytes that the system gained.
-    fn give_run_back(&self, zone: usize, run: u64) -> Result<u64, PmError> {
+    /// Notes the free runs that are no holes, and returns them.
+    fn note_free_runs(&self) -> Result<Vec<u64>, PmError> {
+        let mut noted = Vec::new();
+        for zone in 0..self.heap.zone_count() {
+            let start = self.heap.zone_start(zone);
+            let end = start + self.heap.geometry.zone_bytes;
+            let shared = &mut *self.pm().lock(&self.heap.shared);
+            self.load_zone(shared, zone)?;
+            let free = shared.free.get(zone).and_then(Option::as_ref);
+            for run in start.div_ceil(RUN)..end / RUN {
+                let page = ((run * RUN - start) / PAGE) as usize;
+                let is_free = free.is_some_and(|free| free.has(page, (RUN / PAGE) as usize));
+                if is_free && shared.holes.known.get(&run) != Some(&true) {
+                    shared.holes.unused.insert(run);
+                    noted.push(run);
+                }
+            }
+        }
+        Ok(noted)
+    }
+
+    /// Gives a run back if it is still noted; returns the bytes that the system gained.
+    fn give_run_back(&self, run: u64) -> u64 {
         let shared = &mut *self.pm().lock(&self.heap.shared);
-        self.load_zone(shared, zone)?;
-        let page = ((run * RUN - self.heap.zone_start(zone)) / PAGE) as usize;
-        let free = shared.free.get(zone).and_then(Option::as_ref);
-        let is_free = free.is_some_and(|free| free.has(page, (RUN / PAGE) as usize));
-        if !is_free || shared.holes.known.get(&run) == Some(&true) {
-            return Ok(0);
+        if !shared.holes.unused.remove(&run) {
+            return 0;
         }
         // Before the call: if it fails half way, the run is a hole in part.
         shared.holes.known.insert(run, true);
-        Ok(self.punch(run * RUN, RUN))
+        self.punch(run * RUN, RUN)
     }
 
     /// Ensures that the pages handed out next have memory.
@@ -90,11 +110,15 @@ impl<M: Medium> Pool<M> {
         bytes: u64,
     ) -> Result<(), PmError> {
         let holes = &mut shared.holes;
+        let runs = offset / RUN..(offset + bytes).div_ceil(RUN);
+        if !holes.unused.is_empty() {
+            holes.unused.retain(|run| !runs.contains(run));
+        }
         let others = *holes.others.get_or_insert_with(|| self.may_have_holes());
         if !others && holes.known.is_empty() {
             return Ok(());
         }
-        for run in offset / RUN..(offset + bytes).div_ceil(RUN) {
+        for run in runs {
             if holes.known.get(&run).copied().unwrap_or(others) {
                 let end = ((run + 1) * RUN).min(self.heap.end());
                 self.fill(run * RUN, end - run * RUN)?;

@@ -442,11 +442,17 @@ impl<M: Medium> Pool<M> {
     /// # Errors
     /// [`PmError::DurabilityLost`].
     pub fn checkpoint(&self) -> Result<(), PmError> {
-        let Some(backing) = &self.backing else { return Ok(()) };
-        match (backing.journal(), backing.twin()) {
-            (Some(journal), _) => journal.checkpoint().map_err(|_| DurabilityLost.into()),
-            (None, Some(twin)) => Ok(twin.checkpoint()?),
-            (None, None) => Ok(()),
+        match self.backing.as_ref().and_then(|backing| backing.twin()) {
+            Some(twin) => Ok(twin.checkpoint()?),
+            None => self.empty_journal(),
+        }
+    }
+
+    /// A [`checkpoint`](Self::checkpoint) of the journal, if there is one.
+    pub(crate) fn empty_journal(&self) -> Result<(), PmError> {
+        match self.backing.as_ref().and_then(|backing| backing.journal()) {
+            Some(journal) => journal.checkpoint().map_err(|_| DurabilityLost.into()),
+            None => Ok(()),
         }
     }
 }

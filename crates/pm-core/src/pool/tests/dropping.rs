@@ -18,7 +18,7 @@ const EACH: usize = 150;
 type Root = [PmU64; SIZES.len() * EACH];
 
 /// Creates an index with many blocks.
-fn add_large<M: Medium>(pool: &Pool<M>, name: &str) -> Result<(), PmError> {
+pub(super) fn add_large<M: Medium>(pool: &Pool<M>, name: &str) -> Result<(), PmError> {
     let pm = pool.pm();
     let open = pool.create_index::<Root>(name, *b"large   ", 7, |root| {
         for word in root {
@@ -41,7 +41,7 @@ fn add_large<M: Medium>(pool: &Pool<M>, name: &str) -> Result<(), PmError> {
 }
 
 /// Returns the blocks of an index of either kind.
-fn blocks_of<M: Medium>(pool: &Pool<M>, name: &str) -> Result<Vec<u64>, PmError> {
+pub(super) fn blocks_of<M: Medium>(pool: &Pool<M>, name: &str) -> Result<Vec<u64>, PmError> {
     let open = pool.open_index(name)?.expect("there");
     let mut blocks = vec![open.block()];
     if open.kind == *b"large   " {
@@ -51,12 +51,12 @@ fn blocks_of<M: Medium>(pool: &Pool<M>, name: &str) -> Result<Vec<u64>, PmError>
     Ok(blocks)
 }
 
-fn all_blocks<M: Medium>(pool: &Pool<M>) -> Vec<u64> {
+pub(super) fn all_blocks<M: Medium>(pool: &Pool<M>) -> Vec<u64> {
     let names = pool.indexes().unwrap();
     names.iter().flat_map(|entry| blocks_of(pool, &entry.name).unwrap()).collect()
 }
 
-fn large() -> PoolOptions {
+pub(super) fn large() -> PoolOptions {
     PoolOptions::new().size(24 << 20).zone_bytes(2 << 20).slots(4).slot_bytes(512)
 }
 
@@ -226,7 +226,7 @@ fn the_late_end_of_a_drop_does_not_disturb_the_next_index_at_its_place() {
 }
 
 /// Returns the number of bytes that a file occupies.
-fn blocks_of_file(path: &Path) -> u64 {
+pub(super) fn blocks_of_file(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(path).unwrap().blocks() * 512
 }

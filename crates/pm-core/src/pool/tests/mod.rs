@@ -6,6 +6,7 @@ mod bad_files;
 mod dropping;
 mod files;
 mod forked;
+mod holes;
 mod journal;
 mod journal_again;
 mod journal_crash;
