@@ -105,14 +105,14 @@ impl<M: Medium> Pool<M> {
     /// them.)
     ///
     /// When this returns, or the process ends earlier, the index exists completely or not at all. Blocks that
-    /// a crash leaves are freed by the pool's next operations, a slice each, or by [`trim`](Self::trim).
-    /// Other threads can use the pool meanwhile.
+    /// a crash leaves, or that cannot be freed yet when the index is gone, are freed by the pool's next
+    /// operations, a slice each, or by [`trim`](Self::trim). Other threads can use the pool meanwhile.
     ///
     /// # Errors
     /// [`PmError::AlreadyOpen`] if it is open; those of `blocks`; [`PmError::Full`] if the pool has no room
     /// for the list of its blocks, which takes 16 bytes for up to 64 blocks (an index that was cleared first
-    /// has few blocks). The index stays in all these cases. Those of [`find_index`](Self::find_index) and
-    /// [`op`](Self::op).
+    /// has few blocks). Those of [`find_index`](Self::find_index) and [`op`](Self::op). The index stays in all
+    /// these cases.
     ///
     /// # Cost
     /// Up to 124 blocks: 2 fences. More: 2 fences for each 124, and for each 250 words of bitmaps that
@@ -200,14 +200,16 @@ impl<M: Medium> Pool<M> {
         pm.persist(&entry.commit)?; // DUR(drop_index)
         pm.lock(&self.directory.0)[usize::from(id.0)] = Place::Dropped((*open).clone());
         drop(open); // the next owner of the root block is free to claim it
+        // The index no longer exists, whether or not all of its blocks can be freed now.
         loop {
             let _one = pm.lock(&self.drops.one);
-            let freed = self.free_slice(id);
-            if freed.is_err() {
-                self.drops.note_unfinished();
-            }
-            if !freed? {
-                return Ok(());
+            match self.free_slice(id) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(_) => {
+                    self.drops.note_unfinished();
+                    return Ok(());
+                }
             }
         }
     }
