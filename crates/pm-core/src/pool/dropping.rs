@@ -347,9 +347,9 @@ impl<M: Medium> Pool<M> {
         let Some(places) = self.directory.0.try_lock() else { return };
         let next = self.next_unfinished(&places);
         drop(places);
-        match next {
-            Ok(Some(next)) if self.step(next).is_ok() => {}
-            _ => self.drops.unfinished.store(false, Release),
+        match next.and_then(|next| next.map(|next| self.step(next)).transpose()) {
+            Ok(Some(())) | Err(PmError::Busy { .. }) => {} // a later operation goes on
+            Ok(None) | Err(_) => self.drops.unfinished.store(false, Release),
         }
     }
 

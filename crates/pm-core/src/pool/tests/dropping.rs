@@ -165,6 +165,28 @@ fn what_a_killed_process_left_of_a_drop_goes_with_the_next_operations() {
     assert_eq!(value_of(&pool, "large"), Some(6));
 }
 
+/// An operation that finds every slot taken cannot free a slice; a later one can.
+#[test]
+fn a_slice_that_waits_in_vain_for_a_slot_does_not_end_the_freeing() {
+    let space = Space::new(large().created_size().unwrap() as usize, 64 << 20);
+    let pool = Pool::create_traced(&space, &large()).unwrap();
+    add_large(&pool, "large").unwrap();
+    space.fail_fences_after(Some(90));
+    pool.drop_index("large", |name| blocks_of(&pool, name)).unwrap();
+    space.fail_fences_after(None);
+    pool.kill();
+    let pool = Pool::open_traced(&space, &large()).unwrap();
+    let ops = [(); 4].map(|()| pool.op().unwrap());
+    let busy = pool.op().map(drop);
+    assert!(matches!(busy, Err(PmError::Busy { .. })), "{busy:?}");
+    drop(ops);
+    let left = pool.live_blocks().unwrap().len();
+    drop(pool.op().unwrap());
+    assert!(pool.live_blocks().unwrap().len() < left, "an operation frees a slice");
+    pool.trim().unwrap();
+    assert!(pool.live_blocks().unwrap().is_empty() && pool.indexes_being_dropped().is_empty());
+}
+
 /// Runs `then` once, at the first point where the index at place 0 is gone and the directory is not locked.
 struct WhenGone {
     pool: Arc<Pool<Traced>>,
