@@ -248,9 +248,20 @@ impl Region {
         unsafe { sys::release(start, len) }
     }
 
+    /// Returns the end of the bytes that were touched ahead of their use, or are being touched.
+    pub(crate) fn touched_ahead(&self) -> usize {
+        self.ahead.end()
+    }
+
     /// Runs `body` while no thread touches pages ahead of their use.
     pub(crate) fn while_no_page_is_touched<R>(&self, body: impl FnOnce() -> R) -> R {
         self.ahead.quiet(body)
+    }
+
+    /// Waits until the touching in progress is complete.
+    #[cfg(test)]
+    pub(crate) fn wait_for_touching(&self) {
+        self.ahead.wait();
     }
 
     /// Returns the word just before the base, which holds the length.

@@ -35,6 +35,8 @@ pub(super) struct Holes {
     known: HashMap<u64, bool>,
     /// Runs that were free when they were noted, and of which no page was handed out since.
     unused: HashSet<u64>,
+    /// The end of the memory that was touched ahead of its use when runs were last noted.
+    touched: u64,
 }
 
 impl<M: Medium> Pool<M> {
@@ -73,6 +75,10 @@ impl<M: Medium> Pool<M> {
     /// Notes the free runs that are no holes, and returns them.
     fn note_free_runs(&self) -> Result<Vec<u64>, PmError> {
         let mut noted = Vec::new();
+        let touched = self.touched_ahead();
+        // Holes there may have memory again.
+        let before = self.pm().lock(&self.heap.shared).holes.touched;
+        let again = if touched > before { before / RUN..touched.div_ceil(RUN) } else { 0..0 };
         for zone in 0..self.heap.zone_count() {
             let start = self.heap.zone_start(zone);
             let end = start + self.heap.geometry.zone_bytes;
@@ -82,12 +88,14 @@ impl<M: Medium> Pool<M> {
             for run in start.div_ceil(RUN)..end / RUN {
                 let page = ((run * RUN - start) / PAGE) as usize;
                 let is_free = free.is_some_and(|free| free.has(page, (RUN / PAGE) as usize));
-                if is_free && shared.holes.known.get(&run) != Some(&true) {
+                let is_hole = shared.holes.known.get(&run) == Some(&true);
+                if is_free && (!is_hole || again.contains(&run)) {
                     shared.holes.unused.insert(run);
                     noted.push(run);
                 }
             }
         }
+        self.pm().lock(&self.heap.shared).holes.touched = touched;
         Ok(noted)
     }
 

@@ -34,6 +34,11 @@ impl<M: Medium> Pool<M> {
         self.backing.as_ref().is_some_and(|backing| backing.file.may_have_holes())
     }
 
+    /// Returns the end of the memory that was touched ahead of its use so far.
+    pub(crate) fn touched_ahead(&self) -> u64 {
+        self.region.touched_ahead() as u64
+    }
+
     /// Runs `body` while no thread touches pages ahead of their use.
     pub(crate) fn while_no_page_is_touched<R>(&self, body: impl FnOnce() -> R) -> R {
         self.region.while_no_page_is_touched(body)

@@ -150,6 +150,11 @@ impl Ahead {
         self.end.store(end, Relaxed);
     }
 
+    /// Returns the end of the bytes that were touched, or are being touched.
+    pub(super) fn end(&self) -> usize {
+        self.end.load(Relaxed)
+    }
+
     /// Runs `body` while nothing is touched; waits first for the touching in progress.
     pub(super) fn quiet<R>(&self, body: impl FnOnce() -> R) -> R {
         let mut toucher = self.toucher.lock();

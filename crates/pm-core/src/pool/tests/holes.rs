@@ -72,3 +72,29 @@ fn a_full_disk_does_not_prevent_the_replay_after_memory_was_given_back() {
         pool.audit(all_blocks(&pool).into_iter()).unwrap();
     }
 }
+
+/// Pages that were touched ahead of their use in memory that was given back are given back again.
+#[test]
+fn memory_that_was_touched_ahead_is_given_back_again() {
+    for place in [Some(Place::new()), Place::tmpfs()].into_iter().flatten() {
+        let path = place.path();
+        let opts = options().write_back(false).huge_pages(false);
+        let pool = Pool::create(&path, &opts).unwrap();
+        pool.compact().unwrap();
+        let least = blocks_of_file(&path);
+        for round in 0..2 {
+            let mut op = pool.op().unwrap();
+            for bytes in [10 << 20, 8 << 20] {
+                let _ = op.reserve_bytes(bytes, 64).unwrap();
+            }
+            if round == 1 {
+                let _ = op.reserve_bytes(10 << 20, 64).unwrap();
+            }
+            drop(op);
+            pool.region.wait_for_touching();
+            assert!(blocks_of_file(&path) > least);
+            pool.compact().unwrap();
+            assert_eq!(blocks_of_file(&path), least, "round {round}");
+        }
+    }
+}
