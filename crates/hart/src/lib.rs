@@ -90,6 +90,8 @@ mod sparse;
 #[cfg(test)]
 mod tests;
 mod tree;
+#[cfg(test)]
+mod twin_tests;
 mod write;
 
 pub use range::Range;

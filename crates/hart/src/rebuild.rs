@@ -141,9 +141,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let share = chunks.len().div_ceil(if threads == 1 { 1 } else { 2 * threads }).max(1);
         let shares = chunks.chunks(share);
         let bins = Bins::new(chunks.len() * CHUNK, shares.len() * cut.bins)?;
-        let sharing = Mutex::new(Vec::new());
+        let shared = Mutex::new(Vec::new());
         let twins = Mutex::new(Vec::new());
-        let read = |share: &[_]| self.read_chunks(share, cut, &bins, &sharing);
+        let read = |share: &[_]| self.read_chunks(share, cut, &bins, &shared);
         let filled = on_threads(threads, shares, read)?;
         let records: usize = filled.iter().map(|(_, records)| records).sum();
         let all = 0..cut.bins;
@@ -178,8 +178,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             self.build_entries(&mut self.nodes.builder(), &sorted.concat())?;
         }
         let twins = twins.into_inner();
-        let sharing = sharing.into_inner();
-        self.clear_twins(&twins, &sharing)?;
+        self.clear_twins(&twins, shared.into_inner())?;
         Ok((records - twins.len(), threads))
     }
 
@@ -200,7 +199,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         chunks: &[(u32, ChunkPtr)],
         cut: Cut,
         bins: &Bins,
-        sharing: &Mutex<Vec<SlotRef>>,
+        shared: &Mutex<Vec<SlotRef>>,
     ) -> Result<(Vec<Bin>, usize), PmError> {
         let mut filled = vec![Bin { blocks: Vec::new(), last: BLOCK }; cut.bins];
         let mut records = 0;
@@ -211,9 +210,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             let live = self.live_of(number, chunk)?;
             self.chunks.set_taken(number, live);
             for at in Self::slots_of(chunk, live) {
-                if self.mark_objects(at)?.is_some() {
-                    sharing.lock().push(at);
-                }
+                self.mark_objects(at, shared)?;
                 let item = self.records.item(at)?;
                 bins.put(&mut filled[cut.bin(item.word())], item)?;
                 records += 1;
@@ -240,17 +237,18 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         }
     }
 
-    /// Marks the objects that a record leads to; returns those that were marked.
+    /// Marks the objects that a record leads to; notes those that are marked already, once for each time.
+    ///
+    /// Of two records that share both objects, threads may meet one at its key and the other at its value.
     #[inline(always)]
-    fn mark_objects(&self, at: SlotRef) -> Result<Option<SlotRef>, PmError> {
+    fn mark_objects(&self, at: SlotRef, shared: &Mutex<Vec<SlotRef>>) -> Result<(), PmError> {
         let objects = self.objects_of(at)?;
-        let mut sharing = None;
         for object in [objects.key, objects.value].into_iter().flatten() {
             if !self.chunks.mark(&self.pool, object.at, object.words)? {
-                sharing = Some(object.at);
+                shared.lock().push(object.at);
             }
         }
-        Ok(sharing)
+        Ok(())
     }
 
     /// Phase 4: builds the trees of items in order, which have whole directory entries.

@@ -160,26 +160,33 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     }
 
     /// Clears the bits of records that were there twice, durably before the index is in use, and frees the
-    /// objects that only they had; `sharing` are the records with an object that another one has too.
+    /// objects that only they had; `shared` are the objects that other records than their first have, once for
+    /// each of these.
     ///
     /// # Errors
     /// [`PmError::Corrupt`]: records share objects that are not the same record.
-    pub(crate) fn clear_twins(&self, twins: &[Twins], sharing: &[SlotRef]) -> Result<(), PmError> {
-        let (mut explained, mut own) = (0, Vec::new());
+    pub(crate) fn clear_twins(
+        &self,
+        twins: &[Twins],
+        mut shared: Vec<SlotRef>,
+    ) -> Result<(), PmError> {
+        let (mut explained, mut own) = (Vec::new(), Vec::new());
         for &(dropped, kept) in twins {
             let (objects, others) = (self.objects_of(dropped)?, self.objects_of(kept)?);
-            let mut shares = false;
             for (object, other) in [(objects.key, others.key), (objects.value, others.value)] {
                 match (object, other) {
-                    (Some(object), Some(other)) if object.at == other.at => shares = true,
+                    (Some(object), Some(other)) if object.at == other.at => {
+                        explained.push(object.at);
+                    }
                     (Some(object), _) => own.push(object),
                     _ => {}
                 }
             }
-            explained += usize::from(shares);
         }
-        if explained != sharing.len() {
-            let offset = sharing.first().map_or(0, |slot| slot.offset());
+        shared.sort_unstable_by_key(|object| object.number());
+        explained.sort_unstable_by_key(|object| object.number());
+        if explained != shared {
+            let offset = shared.first().map_or(0, |object| object.offset());
             return Err(PmError::Corrupt { what: "an object of no record, or of two", offset });
         }
         if twins.is_empty() {
