@@ -45,6 +45,8 @@ mod write;
 #[cfg(test)]
 mod merge_tests;
 #[cfg(test)]
+mod rewrite_tests;
+#[cfg(test)]
 mod tests;
 
 pub use layout::Root;

@@ -16,7 +16,7 @@
 //!
 //! Locks are only tried. The first leaf is never replaced, nor is the first child of a node.
 
-use pmindex_core::{Flushed, Medium, Owner, PmError, Word, words_of};
+use pmindex_core::{Flushed, Medium, Owner, PmError, words_of};
 use pmindex_index::{InsertMany, Key, Noted, Value};
 use pmindex_record::{Pair, link};
 
@@ -199,14 +199,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         // P2.
         link(pool, op, left.next_cell(), next)?;
         // P3.
-        for (block, low) in made.iter().rev() {
+        let before = [left.offset(), next];
+        for (at, (block, low)) in made.iter().rev().enumerate() {
             let separator = Separator { word: *low, block: 0 };
             let leaf = block.ptr().offset();
             if self.make_known(&Sought::of_word(*low), separator, leaf, &[]).is_err() {
-                // The records are there. Searches come from the left neighbour, or from the first leaf, until the
-                // next writer has finished this.
-                let first = self.leaf(next)?;
-                pm.store_word(first.state_cell(), LeafState::of_era(0).into_word());
+                // The records are there. Searches move right from the leaves before those that are not known,
+                // until the next writer has finished this.
+                for leaf in &before[at..made.len()] {
+                    self.doubt(&self.leaf(*leaf)?);
+                }
                 break;
             }
         }

@@ -49,15 +49,20 @@ impl<M: Medium> Drop for Change<'_, M> {
     #[inline(always)]
     fn drop(&mut self) {
         if !self.done {
-            let state = LeafState::from_word(self.pm.load_word(self.state));
-            // Not flushed. The mark of a clean shutdown, which means that every leaf is whole, must no longer
-            // be set.
-            self.unfinished.store(true, Relaxed);
-            self.pm.store_word(self.state, state.in_era(0).into_word());
-            if self.pm.is_poisoned() {
-                self.pm.keep_stores(); // in memory alone: true of what readers see
-            }
+            take_era(self.pm, self.state, self.unfinished);
         }
+    }
+}
+
+/// Makes a leaf, whose lock is held, one to be looked at again.
+fn take_era<M: Medium>(pm: &M, state: &PmU64, unfinished: &AtomicBool) {
+    let old = LeafState::from_word(pm.load_word(state));
+    // Not flushed. The mark of a clean shutdown, which means that every leaf is whole, must no longer
+    // be set.
+    unfinished.store(true, Relaxed);
+    pm.store_word(state, old.in_era(0).into_word());
+    if pm.is_poisoned() {
+        pm.keep_stores(); // in memory alone: true of what readers see
     }
 }
 
@@ -83,6 +88,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Change<'t, M> {
         let (pm, state) = (self.pm(), leaf.state_cell());
         Change { pm, state, unfinished: &self.unfinished, done: false, _guard: guard }
+    }
+
+    /// Makes a leaf, whose lock is held, one to be looked at again, though its change is done.
+    #[cold]
+    pub(crate) fn doubt(&self, leaf: &Leaf<'_, K, V, LEAF>) {
+        take_era(self.pm(), leaf.state_cell(), &self.unfinished);
     }
 
     /// Finds the key's leaf and locks it, if `wanted` accepts whether the key is present; else
