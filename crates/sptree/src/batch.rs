@@ -363,9 +363,11 @@ struct Staged<'t, K: Key, V: Value, M: Medium, const LEAF: usize> {
 }
 
 /// A record and its place.
-struct Planned {
+struct Planned<'r, V> {
     /// Its place in the batch.
     record: usize,
+    /// Its value, encoded once: another encoding need not have the length of the block.
+    datum: EncodedValue<'r, V>,
     /// The place of its Bnode among those staged.
     bnode: usize,
     slot: usize,
@@ -382,7 +384,7 @@ struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFE
     records: &'r [(K, V)],
     op: Option<Op<'t, M>>,
     bnodes: Vec<Staged<'t, K, V, M, LEAF>>,
-    planned: Vec<Planned>,
+    planned: Vec<Planned<'r, V>>,
 }
 
 impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
@@ -406,7 +408,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
         let place = self.hold(at)?;
         let Staged { node, bnode, taken, records, .. } = &self.bnodes[place];
         let (bnode, taken) = (*bnode, *taken);
-        let staged = |p: &Planned| {
+        let staged = |p: &Planned<'_, V>| {
             p.bnode == place && self.probes[p.record].compare(probe) == Ordering::Equal
         };
         let tagged = tree.leaves.middle.matches(node, tag_of(probe), LEAF);
@@ -426,7 +428,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
             op.allocate(&reserved, bnode.owner(slot)).ok()?;
             block = reserved.ptr().offset();
         }
-        self.planned.push(Planned { record, bnode: place, slot, block });
+        self.planned.push(Planned { record, datum, bnode: place, slot, block });
         let staged = &mut self.bnodes[place];
         staged.taken = taken.with(slot);
         staged.records += 1;
@@ -460,14 +462,13 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize
     fn write(&self) -> Result<Flushed, PmError> {
         let (pool, pm) = (&*self.tree.pool, self.tree.pm());
         let mut written = Vec::with_capacity(3 * BATCH);
-        for &Planned { record, bnode, slot, block } in &self.planned {
+        for &Planned { record, ref datum, bnode, slot, block } in &self.planned {
             let (probe, bnode) = (&self.probes[record], &self.bnodes[bnode].bnode);
-            let Ok(datum) = EncodedValue::new(self.records[record].1.borrowed()) else { continue };
             if Slot::<K, V>::HAS_BLOCK {
                 let block = BnodePtr::new(block);
-                written.push(Slot::<K, V>::fill_block(pool, block, probe, &datum)?);
+                written.push(Slot::<K, V>::fill_block(pool, block, probe, datum)?);
             }
-            let record = Incoming { probe, datum: &datum };
+            let record = Incoming { probe, datum };
             written.extend(bnode.fill(pm, slot, &record, block));
         }
         Ok(pm.flush_together(&mut written))

@@ -286,7 +286,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let mut filled = self.take_mark();
             let before = bnode.taken(pm);
             let mut taken = before;
-            let (staged, mut blocks) = (rest, Vec::with_capacity(LEAF));
+            let mut blocks = Vec::with_capacity(LEAF);
             while let Some((key, value)) = rest.first() {
                 let (probe, datum) =
                     (Probe::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
@@ -295,11 +295,11 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                     Ok((slot, block, flushed)) => {
                         filled = filled.and(flushed);
                         taken = taken.with(slot);
-                        blocks.push(block);
                         if first {
                             let tag = u64::from(tag_of(&probe)) << (8 * (slot % 8));
                             self.head_tags[slot / 8] |= tag;
                         }
+                        blocks.push((probe, datum, block));
                     }
                     Err(error) if taken == before => return Err(error.into()),
                     Err(_) => break, // the operation is full
@@ -313,10 +313,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 Some((low, block)) => low.fill(pool, block)?,
                 None => Flushed::nothing(),
             };
-            for ((key, value), block) in staged.iter().zip(blocks) {
-                let (probe, datum) =
-                    (Probe::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
-                let written = Slot::<K, V>::write_block(pool, block, &probe, &datum)?;
+            for (probe, datum, block) in &blocks {
+                let written = Slot::<K, V>::write_block(pool, *block, probe, datum)?;
                 contents = contents.and(written);
             }
             finish(pool, op, || bnode.flush_header(pm).and(contents))?; // durable before: P3

@@ -14,6 +14,7 @@
 //! | `disk` | the disk fails at every write-back: what was acknowledged, and nothing else, is seen and kept | [`OnDisk`] |
 //! | `counts` | reads change nothing, refused writes flush nothing, no write returns without a fence | [`Counted`] |
 //! | `conversions` | conversions of keys and values that panic | keys and values [`Fuse`] |
+//! | `fickle` | values whose encoding changes from call to call | values [`Fickle`] |
 //! | `threads` | real threads, histories checked for linearizability | |
 //! | `schedules` | short histories under the deterministic scheduler; panics in mid-operation and while opening | [`Simulated`] |
 //! | `crashes` | crash states of one thread, judged by the model; the allocator audited | [`Simulated`] |
@@ -34,6 +35,7 @@ mod counts;
 mod crashes;
 mod disk;
 mod edges;
+mod fickle;
 mod full;
 mod fuse;
 mod handles;
@@ -56,6 +58,7 @@ pub use counts::{reads_change_nothing, refused_writes_flush_nothing, writes_fenc
 pub use crashes::{CrashOf, concurrent_crashes, crashes};
 pub use disk::{failing_disk, failing_disk_among_threads};
 pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
+pub use fickle::{Fickle, changing_encodings};
 pub use full::{
     filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation, removals_need_no_room,
 };
@@ -160,6 +163,9 @@ macro_rules! conformance {
     };
     (@group conversions) => {
         $crate::conformance!(@tests { panics_in_conversions(); });
+    };
+    (@group fickle) => {
+        $crate::conformance!(@tests { changing_encodings(); });
     };
     (@group threads) => {
         $crate::conformance!(@tests {

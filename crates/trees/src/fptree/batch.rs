@@ -257,9 +257,11 @@ impl<K, V, const LEAF: usize> Staged<'_, K, V, LEAF> {
 }
 
 /// A record with its place.
-struct Planned {
+struct Planned<'r, V> {
     /// Which of the batch.
     record: usize,
+    /// Its value, encoded once: another encoding need not have the length of the block.
+    datum: EncodedValue<'r, V>,
     /// Which of the staged leaves.
     leaf: usize,
     slot: usize,
@@ -268,9 +270,11 @@ struct Planned {
 }
 
 /// A new value for an existing record.
-struct Replacing {
+struct Replacing<'r, V> {
     /// Which of the batch.
     record: usize,
+    /// The new value, encoded once.
+    datum: EncodedValue<'r, V>,
     /// Which of the staged leaves.
     leaf: usize,
     slot: usize,
@@ -288,8 +292,8 @@ struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER
     replaces: bool,
     op: Option<Op<'t, M>>,
     leaves: Vec<Staged<'t, K, V, LEAF>>,
-    planned: Vec<Planned>,
-    replacing: Vec<Replacing>,
+    planned: Vec<Planned<'r, V>>,
+    replacing: Vec<Replacing<'r, V>>,
 }
 
 impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -315,14 +319,15 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let leaf = self.hold(at)?;
         let Staged { leaf: words, state, records, .. } = &self.leaves[leaf];
         let (words, state) = (*words, *state);
-        let staged =
-            |p: &Planned| p.leaf == leaf && self.probes[p.record].compare(probe) == Ordering::Equal;
+        let staged = |p: &Planned<'_, V>| {
+            p.leaf == leaf && self.probes[p.record].compare(probe) == Ordering::Equal
+        };
         if *records > 0 && self.planned.iter().any(staged) {
             return (!self.replaces).then_some(false); // the later one of two alike comes later
         }
         if let Some(slot) = words.find(&tree.pool, words.state(tree.pm()), probe).ok()? {
             let replaces = self.replaces;
-            return if replaces { self.replace(record, leaf, slot, &datum) } else { Some(false) };
+            return if replaces { self.replace(record, leaf, slot, datum) } else { Some(false) };
         }
         let slot = Geometry::<K, V, LEAF>::free_slot_for(state, probe)?;
         let mut block = 0;
@@ -332,7 +337,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             op.allocate(&reserved, words.owner(slot)).ok()?;
             block = reserved.ptr().offset();
         }
-        self.planned.push(Planned { record, leaf, slot, block });
+        self.planned.push(Planned { record, datum, leaf, slot, block });
         let staged = &mut self.leaves[leaf];
         staged.state = state.with(slot);
         staged.records += 1;
@@ -347,7 +352,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         record: usize,
         leaf: usize,
         slot: usize,
-        datum: &EncodedValue<'_, V>,
+        datum: EncodedValue<'r, V>,
     ) -> Option<bool> {
         let mut block = 0;
         if V::SHAPE.is_bytes() {
@@ -358,20 +363,26 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let word = &words.slot(slot)[Slot::<K, V>::BLOCK_WORD];
             let old = self.tree.pm().load_word(word);
             let op = self.op()?;
-            let reserved = op.reserve_bytes(Slot::<K, V>::block_size(probe, datum), 8).ok()?;
+            let reserved = op.reserve_bytes(Slot::<K, V>::block_size(probe, &datum), 8).ok()?;
             block = reserved.ptr().offset();
             // The word decides both. One that stays as it is, since the other has no room, frees nothing.
             op.free(LeafPtr::new(old), Owner { word, mask: u64::MAX, expect: old }).ok()?;
             op.allocate(&reserved, Owner { word, mask: u64::MAX, expect: block }).ok()?;
         } else if !Slot::<K, V>::ONE_WORD_UPDATE {
-            return self.displace(record, leaf, slot);
+            return self.displace(record, leaf, slot, datum);
         }
-        self.replacing.push(Replacing { record, leaf, slot, block });
+        self.replacing.push(Replacing { record, datum, leaf, slot, block });
         Some(false)
     }
 
     /// Gives the record in a slot a second slot, which replaces the first one.
-    fn displace(&mut self, record: usize, leaf: usize, slot: usize) -> Option<bool> {
+    fn displace(
+        &mut self,
+        record: usize,
+        leaf: usize,
+        slot: usize,
+        datum: EncodedValue<'r, V>,
+    ) -> Option<bool> {
         if Slot::<K, V>::HAS_BLOCK {
             return None; // the block of its key stays, but the word that decides it would be another
         }
@@ -380,7 +391,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         staged.state = staged.state.with(free);
         staged.left = staged.left.with(slot);
         staged.records += 1;
-        self.planned.push(Planned { record, leaf, slot: free, block: 0 });
+        self.planned.push(Planned { record, datum, leaf, slot: free, block: 0 });
         Some(false)
     }
 
@@ -424,24 +435,20 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn write(&self) -> Result<Flushed, PmError> {
         let (pool, pm) = (&*self.tree.pool, self.tree.pm());
         let mut written = Vec::with_capacity(2 * BATCH);
-        for &Planned { record, leaf, slot, block } in &self.planned {
+        for &Planned { record, ref datum, leaf, slot, block } in &self.planned {
             let (probe, leaf) = (&self.probes[record], &self.leaves[leaf].leaf);
-            let Ok(datum) = EncodedValue::new(self.records[record].1.borrowed()) else { continue };
             if Slot::<K, V>::HAS_BLOCK {
                 let block = LeafPtr::new(block);
-                written.push(Slot::<K, V>::fill_block(pool, block, probe, &datum)?);
+                written.push(Slot::<K, V>::fill_block(pool, block, probe, datum)?);
             }
-            written.push(Slot::<K, V>::fill(pm, leaf.slot(slot), probe, &datum, block));
+            written.push(Slot::<K, V>::fill(pm, leaf.slot(slot), probe, datum, block));
             leaf.put_fingerprint(pm, slot, probe.fingerprint());
             leaf.forget_pending(pm);
         }
-        for &Replacing { record, leaf, slot, block } in &self.replacing {
-            let Ok(datum) = EncodedValue::<V>::new(self.records[record].1.borrowed()) else {
-                continue;
-            };
+        for &Replacing { record, ref datum, leaf, slot, block } in &self.replacing {
             if block != 0 {
                 let (block, probe) = (LeafPtr::new(block), &self.probes[record]);
-                written.push(Slot::<K, V>::fill_block(pool, block, probe, &datum)?);
+                written.push(Slot::<K, V>::fill_block(pool, block, probe, datum)?);
                 continue;
             }
             let cell = &self.leaves[leaf].leaf.slot(slot)[Slot::<K, V>::KEY_WORDS];
@@ -458,7 +465,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let slots = self.tree.write_slots();
         let flushed = self.write()?;
-        let swung = |replacing: &&Replacing| replacing.block != 0;
+        let swung = |replacing: &&Replacing<'_, V>| replacing.block != 0;
         let is_done = self.planned.is_empty() && !self.replacing.iter().any(|one| swung(&one));
         let Self { tree, op, leaves, replacing, .. } = self;
         let (pool, pm) = (&*tree.pool, tree.pm());

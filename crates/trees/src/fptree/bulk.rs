@@ -244,7 +244,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let mut filled = self.take_mark();
             let before = leaf.state(pm);
             let mut state = before;
-            let (staged, mut blocks) = (rest, Vec::with_capacity(LEAF));
+            let mut blocks = Vec::with_capacity(LEAF);
             while let Some((key, value)) = rest.first() {
                 let (probe, datum) =
                     (Probe::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
@@ -253,7 +253,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                     Ok((slot, block, flushed)) => {
                         filled = filled.and(flushed);
                         state = state.with(slot);
-                        blocks.push(block);
+                        blocks.push((probe, datum, block));
                     }
                     Err(error) if state == before => return Err(error.into()),
                     Err(_) => break, // the operation is full
@@ -264,10 +264,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             leaf.put_state(pm, state);
             // The blocks are not read before P3.
             let mut contents = Flushed::nothing();
-            for ((key, value), block) in staged.iter().zip(blocks) {
-                let (probe, datum) =
-                    (Probe::new(key.borrowed())?, EncodedValue::new(value.borrowed())?);
-                let written = Slot::<K, V>::write_block(pool, block, &probe, &datum)?;
+            for (probe, datum, block) in &blocks {
+                let written = Slot::<K, V>::write_block(pool, *block, probe, datum)?;
                 contents = contents.and(written);
             }
             finish(pool, op, || leaf.flush_state(pm).and(contents))?; // durable before: P3

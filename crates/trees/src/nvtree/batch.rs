@@ -264,9 +264,11 @@ impl<K: Key, V: Value, const LEAF: usize> Staged<'_, K, V, LEAF> {
 }
 
 /// A record with its place.
-struct Planned {
+struct Planned<'r, V> {
     /// Which of the batch.
     record: usize,
+    /// Its value, encoded once: another encoding need not have the length of the block.
+    datum: EncodedValue<'r, V>,
     /// Which of the staged leaves.
     leaf: usize,
     slot: usize,
@@ -283,7 +285,7 @@ struct Stage<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER
     records: &'r [(K, V)],
     op: Option<Op<'t, M>>,
     leaves: Vec<Staged<'t, K, V, LEAF>>,
-    planned: Vec<Planned>,
+    planned: Vec<Planned<'r, V>>,
 }
 
 impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -307,7 +309,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let index = self.hold(at)?;
         let Staged { leaf, hint, first, .. } = &self.leaves[index];
         let (leaf, slot) = (*leaf, hint.count());
-        let same = |p: &Planned| {
+        let same = |p: &Planned<'_, V>| {
             p.leaf == index && self.probes[p.record].compare(probe) == Ordering::Equal
         };
         if slot > *first && self.planned.iter().any(same)
@@ -328,7 +330,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             op.allocate(&reserved, leaf.appended(slot)).ok()?;
             block = reserved.ptr().offset();
         }
-        self.planned.push(Planned { record, leaf: index, slot, block });
+        self.planned.push(Planned { record, datum, leaf: index, slot, block });
         let staged = &mut self.leaves[index];
         staged.hint = staged.hint.appended(slot, Mark::POSITIVE);
         Some(true)
@@ -366,12 +368,11 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Writes the records and their fingerprints: nothing reads either before the marks. What
     /// must be durable before these is flushed (step P1).
     #[inline(always)]
-    fn write(&self) -> Result<Flushed, IndexError> {
+    fn write(&self) -> Result<Flushed, PmError> {
         let (pool, pm) = (&*self.tree.pool, self.tree.pm());
         let mut written = Vec::with_capacity(BATCH);
-        for &Planned { record, leaf, slot, block } in &self.planned {
+        for &Planned { record, ref datum, leaf, slot, block } in &self.planned {
             let (probe, leaf) = (&self.probes[record], &self.leaves[leaf].leaf);
-            let datum = &EncodedValue::new(self.records[record].1.borrowed())?;
             if Slot::<K, V>::HAS_BLOCK {
                 let block = LeafPtr::new(block);
                 written.push(Slot::<K, V>::fill_block(pool, block, probe, datum)?);
