@@ -35,6 +35,7 @@ mod counts;
 mod crashes;
 mod disk;
 mod edges;
+mod ends;
 mod fickle;
 mod full;
 mod fuse;
@@ -58,6 +59,7 @@ pub use counts::{reads_change_nothing, refused_writes_flush_nothing, writes_fenc
 pub use crashes::{CrashOf, concurrent_crashes, crashes};
 pub use disk::{failing_disk, failing_disk_among_threads};
 pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
+pub use ends::{ends, ends_among_threads};
 pub use fickle::{Fickle, changing_encodings};
 pub use full::{
     filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation, removals_need_no_room,
@@ -173,12 +175,14 @@ macro_rules! conformance {
             structure_changes($crate::conformance::scaled(12_000).into());
             untouched_records($crate::conformance::scaled(40).into());
             few_slots($crate::conformance::scaled(1500).into());
+            ends_among_threads($crate::conformance::scaled(300).into());
         });
     };
 
     (@group schedules) => {
         $crate::conformance!(@tests {
             schedules($crate::conformance::scaled(400));
+            ends($crate::conformance::scaled(40));
             panics_at_any_access(1);
             panics_while_opening();
         });

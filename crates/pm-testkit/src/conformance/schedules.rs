@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::bed::Simulated;
 use super::calls::{everything, perform, record, record_get_many, record_insert_many, record_scan};
+use super::ends::ends;
 use super::handles::panics_while_opening;
 use super::panics::panics_at_any_access;
 use super::sample::{SampleKey, SampleValue};
@@ -22,6 +23,9 @@ const STEPS: u64 = 3_000_000;
 
 /// Operations that are preempted at each of their steps.
 const PREEMPTED: u32 = 100;
+
+/// Programs of calls at the ends of the order.
+const ENDS: u32 = 30;
 
 /// A short program: the records before, and the calls of each thread.
 struct Program {
@@ -214,6 +218,7 @@ pub fn preempted<S: Types<Bed = Simulated>>(of: Maker<S>, count: u32) -> Verdict
 pub fn scheduled<S: Types<Bed = Simulated>>(of: Maker<S>) -> Verdict {
     schedules(of, scaled(400))?;
     preempted(of, scaled(PREEMPTED))?;
+    ends(of, scaled(ENDS))?;
     panics_at_any_access(of, 1)?;
     panics_while_opening(of)
 }

@@ -229,6 +229,14 @@ impl<S: Subject> Index<S::Key, S::Value> for SubjectIndex<S> {
         self.0.last_key_value()
     }
 
+    fn pop_first(&self) -> Result<Option<(S::Key, S::Value)>, IndexError> {
+        self.0.pop_first()
+    }
+
+    fn pop_last(&self) -> Result<Option<(S::Key, S::Value)>, IndexError> {
+        self.0.pop_last()
+    }
+
     fn len(&self) -> Result<u64, IndexError> {
         self.0.len()
     }

@@ -40,7 +40,10 @@ impl Watchdog {
 }
 
 /// Runs `body(thread)` on this many threads; a panic is a failure.
-fn together<T: Send>(threads: u32, body: impl Fn(u32) -> Verdict<T> + Sync) -> Verdict<Vec<T>> {
+pub(super) fn together<T: Send>(
+    threads: u32,
+    body: impl Fn(u32) -> Verdict<T> + Sync,
+) -> Verdict<Vec<T>> {
     std::thread::scope(|scope| {
         let start = |thread| {
             let body = &body;

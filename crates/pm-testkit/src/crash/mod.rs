@@ -36,7 +36,7 @@ pub use pools::{create_pool, create_used_pool, open_pool, use_memory};
 pub use report::{Covered, Report};
 pub use rng::Rng;
 pub use run::Plan;
-pub use schedule::{interleave, preempt_once};
+pub use schedule::{interleave, preempt_nested, preempt_once};
 pub use site::{Site, StepKind};
 pub use subject::{CrashSubject, Fault, Geometry};
 pub use survivors::{Mutant, Mutants};

@@ -7,7 +7,8 @@
 //! Strategies, by seed: rare or frequent random preemption; priorities with a few change points (PCT), which
 //! finds orderings of depth d with known probability; and priorities that change only at handover points
 //! (every fence, and where an operation passes on a slot, a block, or a chain), so that other threads run whole
-//! operations in between. [`preempt_once`] tries every place of a single preemption.
+//! operations in between. [`preempt_once`] tries every place of a single preemption, [`preempt_nested`]
+//! two of two threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,6 +31,16 @@ enum Strategy {
     /// This thread is the first to run and is preempted once, before this yield point of its own, or handover
     /// point; a thread that waits for it lets it continue.
     Once { thread: usize, at: u64, handovers: bool },
+    /// Threads 0 and 1 are preempted once each, before these yield points of their own: by thread 1, and by
+    /// thread 2. A thread that ends or waits lets the one before it continue.
+    Nested { at: [u64; 2] },
+}
+
+impl Strategy {
+    /// Returns whether it counts all yield points, not only the handover points.
+    fn counts_all(self) -> bool {
+        matches!(self, Self::Once { handovers: false, .. } | Self::Nested { .. })
+    }
 }
 
 #[derive(Debug)]
@@ -70,6 +81,11 @@ impl State {
             Strategy::Random(_) => Some(others[self.rng.below(others.len())]),
             // The next one in turn, so that a waiting thread gets its turn again.
             Strategy::Once { .. } => others.iter().find(|&&t| t > me).or(others.first()).copied(),
+            // A thread that was preempted, the last one first.
+            Strategy::Nested { .. } if must => {
+                others.iter().rev().find(|&&t| t < me).or(others.last()).copied()
+            }
+            Strategy::Nested { .. } => others.iter().find(|&&t| t > me).copied(),
             Strategy::Priorities { .. } | Strategy::Handovers { .. } => {
                 self.lowest -= 1;
                 if must {
@@ -93,7 +109,7 @@ impl State {
     /// Returns the thread that continues after a yield point of `me`.
     fn next(&mut self, me: usize, must: bool, handover: bool) -> usize {
         self.steps += 1;
-        let counted = handover || matches!(self.strategy, Strategy::Once { handovers: false, .. });
+        let counted = handover || self.strategy.counts_all();
         self.points[me] += u64::from(counted);
         let go = match self.strategy {
             Strategy::Random(n) => self.rng.one_in(n),
@@ -104,6 +120,7 @@ impl State {
                 handover && self.rng.one_in(change_one_in) && self.sink(me)
             }
             Strategy::Once { thread, at, .. } => counted && me == thread && self.points[me] == at,
+            Strategy::Nested { at } => at.get(me) == Some(&self.points[me]),
         };
         if go || must { self.choose(me, must).unwrap_or(me) } else { me }
     }
@@ -152,6 +169,7 @@ impl Baton {
         let random = state.rng.below(threads);
         let first = match state.strategy {
             Strategy::Once { thread, .. } => thread,
+            Strategy::Nested { .. } => 0,
             _ => random,
         };
         state.current = Some(first);
@@ -224,6 +242,17 @@ pub fn preempt_once(
     let once = Strategy::Once { thread: 0, at, handovers: false };
     let Ended { panics, points } = scheduled(threads, once, Rng::new(0), body);
     (panics, points[0] >= at)
+}
+
+/// Runs `body(thread)` for each of three threads: thread 0 until its yield point number `at[0]`, thread 1 until
+/// its number `at[1]`, thread 2 to its end, then thread 1, then thread 0. Returns the panic messages, and the
+/// numbers of yield points.
+pub fn preempt_nested(
+    at: [u64; 2],
+    body: impl Fn(usize) + Sync,
+) -> (Vec<Option<String>>, Vec<u64>) {
+    let Ended { panics, points } = scheduled(3, Strategy::Nested { at }, Rng::new(0), body);
+    (panics, points)
 }
 
 /// Runs `body(thread)` for each thread: `first` until its handover point number `at`, then the others to their
