@@ -5,6 +5,8 @@
 
 use std::cell::Cell;
 
+use pmindex_core::Medium;
+
 use crate::child::Child;
 use crate::tree::{At, Place};
 
@@ -65,16 +67,18 @@ pub(crate) struct Memory<'t> {
     pub(crate) next: List,
     /// The nodes that links were read from.
     pub(crate) ats: Vec<At<'t>>,
+    /// If walks are watched: the number of nodes at the beginning of `ats` that earlier ones have read.
+    pub(crate) watched: Option<usize>,
     pub(crate) places: Vec<Place<'t>>,
 }
 
 impl Memory<'_> {
     /// Returns the same memory, empty, for walks of another tree.
     fn renew<'n>(self) -> Memory<'n> {
-        let Self { mut list, mut next, ats, places } = self;
+        let Self { mut list, mut next, ats, places, .. } = self;
         list.clear();
         next.clear();
-        Memory { list, next, ats: renew(ats), places: renew(places) }
+        Memory { list, next, ats: renew(ats), watched: None, places: renew(places) }
     }
 
     fn is_large(&self) -> bool {
@@ -108,9 +112,22 @@ impl<'t> Scratch<'t> {
         &self.0.places
     }
 
-    /// Removes the places.
+    /// Removes the places, and what was [watched](Self::watch) so far.
     pub fn clear(&mut self) {
         self.0.places.clear();
+        self.0.watched = self.0.watched.map(|_| 0);
+    }
+
+    /// Keeps from now on what walks read, also of empty trees, for [`stays`](Self::stays).
+    pub fn watch(&mut self) {
+        self.0.watched = Some(0);
+    }
+
+    /// Returns whether all that the walks since [`watch`](Self::watch) or [`clear`](Self::clear) have read is as
+    /// it was: then it was all there at one moment.
+    #[must_use]
+    pub fn stays(&self, pm: &impl Medium) -> bool {
+        self.0.ats.iter().all(|at| at.holds(pm))
     }
 }
 

@@ -181,7 +181,8 @@ impl<'t, L: Leaves> Tree<'t, L> {
         loop {
             let (leaves, cut) = walk.run(pm, beyond, memory, &mut found)?;
             if !leaves.is_empty() || !cut {
-                let Memory { list, ats, places, .. } = memory;
+                let Memory { list, ats, places, watched, .. } = memory;
+                *watched = watched.map(|_| ats.len());
                 let links = &list.links[leaves.clone()];
                 places.extend(links.iter().map(|link| {
                     let At { lock, version, .. } = ats[link.at as usize];
@@ -305,12 +306,15 @@ impl<'t, L: Leaves> Walk<'t, '_, L> {
     ) -> bool {
         let nodes = self.tree.nodes;
         memory.list.clear();
-        memory.ats.clear();
+        memory.ats.truncate(memory.watched.unwrap_or(0));
         let mut first = false;
         for (i, &root) in std::iter::once(&self.tree.root).chain(beyond).enumerate() {
             let (at, child) = nodes.start(pm, root);
             // A single word says that a tree is empty: nothing to validate.
             if child.is_nothing() {
+                if memory.watched.is_some() {
+                    memory.ats.push(at);
+                }
                 continue;
             }
             first |= i == 0;

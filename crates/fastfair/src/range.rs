@@ -10,7 +10,7 @@ use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Records, Value};
-use pmindex_record::{Barren, Bounds, LeafSource, Outside, Scan, Sink};
+use pmindex_record::{Barren, Bounds, LeafSource, Outside, Scan, Sink, Skipped};
 
 use super::access::At;
 use super::entry::{Entry, Sought};
@@ -30,6 +30,7 @@ pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     front: Front<'t>,
     back: Back,
     barren: Barren,
+    skipped: Skipped<'t>,
 }
 
 /// The leaf that the front reads next.
@@ -53,7 +54,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
         let (front, back, barren) = (Front::Bound, Back::Bound, Barren::default());
-        Scan::new(Leaves { tree: self, front, back, barren }, bounds)
+        let skipped = Skipped::default();
+        Scan::new(Leaves { tree: self, front, back, barren, skipped }, bounds)
     }
 
     /// Appends the records of a leaf that lie between the bounds, the least `most`, ascending; `None` if
@@ -216,9 +218,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         let Some(outside) = tree.copy_out(&at, bounds, most, items) else { return Ok(true) };
         let (outside, taken) = (outside?, &items.records()[before..]);
         self.barren.count(taken.len(), at.leaf, tree.leaf_limit())?;
+        self.skipped.note(taken.len(), at.lock, at.version);
         bounds.pass_up(taken);
         self.front = if outside.cut { Front::Bound } else { Front::After(at) };
         Ok(outside.cut || !outside.above)
+    }
+
+    fn watch(&mut self) {
+        self.skipped.watch();
+    }
+
+    fn stays(&self) -> bool {
+        self.skipped.stay(self.tree.pm())
     }
 
     fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
@@ -243,6 +254,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         };
         let low = low?;
         let more = low.is_some() && !outside.below;
+        self.skipped.note(items.len(), at.lock, at.version);
         bounds.pass_down(items);
         if let Some(low) = low {
             self.back = Back::Below(low);

@@ -41,6 +41,16 @@ pub struct Batches<'t, K, V, M: Medium, const CHUNK: usize, const PREFIX: usize>
     /// Room for the roots of the trees that are walked together, but for the first.
     beyond: [&'t Root; MOST_TREES],
     scratch: Scratch<'t>,
+    visit: Visit,
+}
+
+/// The directory entries that the last read has visited, from an end of the directory on.
+#[derive(Clone, Copy, Default)]
+struct Visit {
+    count: usize,
+    up: bool,
+    /// The last one; `None` if none is left beyond it.
+    last: Option<usize>,
 }
 
 /// A directory entry, and from where in its tree on.
@@ -63,8 +73,25 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             back: End { next: self.scan_from(&bounds.upper, false), batch: FIRST_BATCH },
             beyond: [self.directory.root(0); MOST_TREES],
             scratch: Scratch::new(),
+            visit: Visit { count: 0, up: true, last: None },
         };
         Scan::new(batches, bounds)
+    }
+
+    /// Returns whether the marked entries are those that were visited.
+    fn directory_has(&self, visit: Visit) -> bool {
+        let Visit { count, up, last } = visit;
+        let next = |from| self.directory.next(from, up);
+        let mut entry = next(if up { 0 } else { Directory::<PREFIX>::ENTRIES - 1 });
+        for _ in 1..count {
+            let after = entry.and_then(|entry| Directory::<PREFIX>::step(entry, up));
+            entry = after.and_then(next);
+        }
+        if last.is_some() || count == 0 {
+            return entry == last;
+        }
+        let after = entry.and_then(|entry| Directory::<PREFIX>::step(entry, up));
+        entry.is_some() && after.and_then(next).is_none()
     }
 
     /// Returns the directory entry of a key, and the rest of it.
@@ -199,6 +226,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let (mut entry, mut bound) = (from.0, from.1.as_ref().map(KeyBuf::bytes));
         let mut trees = usize::from(limit >= SEVERAL);
         self.scratch.clear();
+        self.visit = Visit { count: 0, up, last: None };
         loop {
             let art = tree.tree(entry);
             let mut count = 0;
@@ -208,9 +236,11 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
                 entry = next;
                 count += 1;
             }
+            self.visit.count += 1 + count;
             let (scratch, beyond) = (&mut self.scratch, &self.beyond[..count]);
             let left = limit - scratch.places().len();
             if art.walk_on(pm, (bound, direction), beyond, left, scratch, fetch)? {
+                self.visit.last = Some(entry);
                 return Ok(true);
             }
             let Some(next) = after(entry) else { return Ok(false) };
@@ -296,6 +326,15 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> LeafS
         let more = self.read(bounds, (true, most), items)?;
         bounds.pass_up(&items.records()[before..]);
         Ok(more)
+    }
+
+    fn watch(&mut self) {
+        self.scratch.watch();
+    }
+
+    fn stays(&self) -> bool {
+        // Entries stay marked: if no other one is now, none was when the trees were as they were read.
+        self.scratch.stays(self.tree.pm()) && self.tree.directory_has(self.visit)
     }
 
     fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {

@@ -10,7 +10,7 @@ use std::ops::Bound;
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Records, Value};
 use pmindex_record::{
-    Barren, Bounds, LeafSource, Outside, Probe, RecordBlock, Route, Scan, Sink, bits,
+    Barren, Bounds, LeafSource, Outside, Probe, RecordBlock, Route, Scan, Sink, Skipped, bits,
 };
 
 use crate::access::At;
@@ -29,12 +29,13 @@ pub struct Nodes<'t, K, V, M: Medium, const LEAF: usize> {
     /// The low key of the node that the back read last; `None`: it continues at the upper bound.
     back: Option<Vec<u8>>,
     barren: Barren,
+    skipped: Skipped<'t>,
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
     fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, LEAF> {
-        let source = Nodes { tree: self, front: None, back: None, barren: Barren::default() };
-        Scan::new(source, bounds)
+        let (barren, skipped) = (Barren::default(), Skipped::default());
+        Scan::new(Nodes { tree: self, front: None, back: None, barren, skipped }, bounds)
     }
 
     /// Appends the records of a node that lie between the bounds, the least `most`, ascending; `None` if it
@@ -170,6 +171,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> LeafSource for Nodes<'_, K,
         &self.tree.pool
     }
 
+    fn watch(&mut self) {
+        self.skipped.watch();
+    }
+
+    fn stays(&self) -> bool {
+        self.skipped.stay(self.tree.pm())
+    }
+
     fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
         bounds.keep(records);
     }
@@ -188,6 +197,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> LeafSource for Nodes<'_, K,
         };
         let (outside, taken) = (outside?, &items.records()[before..]);
         self.barren.count(taken.len(), at.node, tree.limit())?;
+        self.skipped.note(taken.len(), at.lock, at.version);
         bounds.pass_up(taken);
         self.front = (!outside.cut).then_some(at);
         Ok(outside.cut || !outside.above)
@@ -211,6 +221,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> LeafSource for Nodes<'_, K,
         let Some(outside) = copied else { return Ok(true) };
         let (outside, low) = (outside?, low?);
         let more = !outside.below && low.is_some();
+        self.skipped.note(items.len(), at.lock, at.version);
         bounds.pass_down(items);
         if low.is_some() {
             self.back = low;

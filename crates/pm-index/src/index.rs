@@ -103,7 +103,8 @@ pub struct RecoveryReport {
 ///
 /// When a write returns, its effect is durable in the pool's mode; no operation returns or acts on
 /// an effect that a crash could still take back. All operations are linearizable, scans excepted:
-/// each item of a scan was present and durable at some moment during it.
+/// each item of a scan was present and durable at some moment during it. A pop is two operations, a read
+/// of the first or the last record and its removal.
 ///
 /// A conditional write (only if the key is present, or only if it is absent) returns a `Result` inside
 /// the `Result` of the index. The compiler warns if a program ignores it; a second `?` turns it into an

@@ -49,7 +49,7 @@ pub use pending::Pending;
 pub use probe::{EncodedValue, Probe};
 pub use route::{OwnedRoute, Route, Separator, Tail, Tails};
 pub use salvage::{Salvaged, salvage_leaves};
-pub use scan::{Barren, Bounds, LeafSource, Outside, Scan};
+pub use scan::{Barren, Bounds, LeafSource, Outside, Scan, Skipped};
 pub use scratch::Scratch;
 pub use separator::{low_between, separator_between};
 pub use sink::{Readable, Sink};

@@ -7,8 +7,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::FusedIterator;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
+use pmindex_core::sync::VersionLock;
 use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, KeyRange, Noted, Records, Value};
 
@@ -179,6 +180,34 @@ impl Barren {
     }
 }
 
+/// The leaves that reads took no record of, each at a version, for a source that is
+/// [watched](LeafSource::watch).
+#[derive(Debug, Default)]
+pub struct Skipped<'t> {
+    watched: bool,
+    leaves: Vec<(&'t VersionLock, u64)>,
+}
+
+impl<'t> Skipped<'t> {
+    /// Notes leaves from now on.
+    pub fn watch(&mut self) {
+        self.watched = true;
+    }
+
+    /// Notes the leaf of this lock and version, of which a read took `taken` records.
+    #[inline]
+    pub fn note(&mut self, taken: usize, lock: &'t VersionLock, version: u64) {
+        if self.watched && taken == 0 {
+            self.leaves.push((lock, version));
+        }
+    }
+
+    /// Returns whether all of them are unchanged.
+    pub fn stay(&self, pm: &impl Medium) -> bool {
+        self.leaves.iter().all(|(lock, version)| lock.validate(pm, *version))
+    }
+}
+
 /// An index as the source of scans: one leaf after another, from both ends.
 ///
 /// A read appends records of the next leaf, ascending, that lie between the bounds, and moves its bound past
@@ -193,6 +222,9 @@ pub trait LeafSource {
     type Medium: Medium;
     /// The form in which the bounds are kept.
     type Bound;
+    /// `true` if [`stays`](Self::stays) can tell only while the pool is pinned, unless the first leaf had a
+    /// record.
+    const PINNED: bool = false;
 
     /// Returns the pool to which a scan reports damage.
     fn pool(&self) -> &Pool<Self::Medium>;
@@ -208,6 +240,16 @@ pub trait LeafSource {
         most: usize,
         items: &mut impl Sink<Self::Key, Self::Value>,
     ) -> Result<bool, IndexError>;
+
+    /// Notes from now on what reads without a record have seen, for [`stays`](Self::stays).
+    fn watch(&mut self) {}
+
+    /// Returns whether everything that reads have seen since [`watch`](Self::watch), up to the first record, was
+    /// there at one moment. The default is for a source whose every read is of one moment and skips what is
+    /// empty.
+    fn stays(&self) -> bool {
+        true
+    }
 
     /// Gives the memory of bounds back to `records`, if they are keys.
     fn keep(bounds: Bounds<Self::Bound>, records: &mut Records<Self::Key, Self::Value>) {
@@ -293,45 +335,85 @@ impl<S: LeafSource> Scan<S> {
         Ok(out.len())
     }
 
-    /// Returns the first record, and reports no damage to the pool.
+    /// Returns the first record of the scan that `begin` makes, and reports no damage to the pool. It was the
+    /// first at one moment, whatever other threads did to the leaves before it.
     ///
     /// # Errors
     /// Those of the index.
-    pub fn least(&mut self) -> Result<Option<Record<S>>, IndexError> {
-        self.fill_front(1)?;
-        Ok(self.front.pop_front().or_else(|| self.back.pop_front()))
+    pub fn least(begin: impl Fn() -> Self) -> Result<Option<Record<S>>, IndexError> {
+        Self::end(begin, true)
     }
 
-    /// Returns the last record, and reports no damage to the pool.
+    /// Returns the last record, as [`least`](Self::least) returns the first.
     ///
     /// # Errors
     /// Those of the index.
-    pub fn greatest(&mut self) -> Result<Option<Record<S>>, IndexError> {
-        self.fill_back(1)?;
-        Ok(self.back.pop_back().or_else(|| self.front.pop_back()))
+    pub fn greatest(begin: impl Fn() -> Self) -> Result<Option<Record<S>>, IndexError> {
+        Self::end(begin, false)
+    }
+
+    fn end(begin: impl Fn() -> Self, up: bool) -> Result<Option<Record<S>>, IndexError> {
+        if let ControlFlow::Break(end) = begin().try_end(up, S::PINNED)? {
+            return Ok(end);
+        }
+        let other = begin();
+        let pool = other.source.pool();
+        let _pin = S::PINNED.then(|| pool.pin());
+        loop {
+            if let ControlFlow::Break(end) = begin().try_end(up, false)? {
+                return Ok(end);
+            }
+            pool.pm().spin();
+        }
+    }
+
+    /// Returns the record at an end, unless a leaf that was read before it has changed; with `first`, unless
+    /// the first leaf had no record.
+    fn try_end(
+        mut self,
+        up: bool,
+        first: bool,
+    ) -> Result<ControlFlow<Option<Record<S>>>, IndexError> {
+        self.source.watch();
+        let mut items = Vec::new();
+        let mut more = true;
+        while items.is_empty() && more {
+            more = if up {
+                self.source.read_front(&mut self.bounds, 1, &mut items)?
+            } else {
+                self.source.read_back(&mut self.bounds, 1, &mut items)?
+            };
+            if first && items.is_empty() {
+                return Ok(ControlFlow::Continue(()));
+            }
+        }
+        if !self.source.stays() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        Ok(ControlFlow::Break(if up { items.into_iter().next() } else { items.pop() }))
     }
 
     /// Copies leaves at the front until there is a record, or nothing is left.
-    fn fill_front(&mut self, most: usize) -> Result<(), IndexError> {
+    fn fill_front(&mut self) -> Result<(), IndexError> {
         if !self.front.is_empty() || self.done {
             return Ok(());
         }
         let mut items = Vec::from(std::mem::take(&mut self.front));
         while items.is_empty() && !self.done {
-            self.done = !self.source.read_front(&mut self.bounds, most, &mut items)?;
+            self.done = !self.source.read_front(&mut self.bounds, usize::MAX, &mut items)?;
         }
         self.front = items.into();
         Ok(())
     }
 
     /// Copies leaves at the back until there is a record, or nothing is left.
-    fn fill_back(&mut self, most: usize) -> Result<(), IndexError> {
+    fn fill_back(&mut self) -> Result<(), IndexError> {
         if !self.back.is_empty() || self.done {
             return Ok(());
         }
         let mut items = Vec::from(std::mem::take(&mut self.back));
         while items.is_empty() && !self.done {
-            self.done = !self.source.read_back(&mut self.bounds, most, &mut items)?;
+            self.done = !self.source.read_back(&mut self.bounds, usize::MAX, &mut items)?;
         }
         self.back = items.into();
         Ok(())
@@ -354,7 +436,7 @@ impl<S: LeafSource> Iterator for Scan<S> {
         if let Some(item) = self.front.pop_front() {
             return Some(Ok(item));
         }
-        match self.fill_front(usize::MAX) {
+        match self.fill_front() {
             Ok(()) => self.front.pop_front().or_else(|| self.back.pop_front()).map(Ok),
             Err(error) => Some(self.fail(error)),
         }
@@ -367,7 +449,7 @@ impl<S: LeafSource> DoubleEndedIterator for Scan<S> {
         if let Some(item) = self.back.pop_back() {
             return Some(Ok(item));
         }
-        match self.fill_back(usize::MAX) {
+        match self.fill_back() {
             Ok(()) => self.back.pop_back().or_else(|| self.front.pop_back()).map(Ok),
             Err(error) => Some(self.fail(error)),
         }

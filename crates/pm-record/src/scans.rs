@@ -79,7 +79,7 @@ macro_rules! scans {
                 &self,
             ) -> Result<Option<($key, $value)>, pmindex_index::IndexError> {
                 use pmindex_index::Noted;
-                self.iter().least().noted(&self.pool)
+                $crate::Scan::least(|| self.iter()).noted(&self.pool)
             }
 
             /// Returns the greatest record. Costs a search and a leaf's copy.
@@ -87,7 +87,7 @@ macro_rules! scans {
                 &self,
             ) -> Result<Option<($key, $value)>, pmindex_index::IndexError> {
                 use pmindex_index::Noted;
-                self.iter().greatest().noted(&self.pool)
+                $crate::Scan::greatest(|| self.iter()).noted(&self.pool)
             }
 
             /// Returns `true` if the index has no records. Costs as much as [`first_key_value`](Self::first_key_value).

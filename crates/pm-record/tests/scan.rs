@@ -1,11 +1,13 @@
 //! Scans of a list of leaves, from both ends.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use pmindex_core::sync::VersionLock;
 use pmindex_core::{Mapped, PmError, Pool};
 use pmindex_index::IndexError;
-use pmindex_record::{Barren, Bounds, LeafSource, Outside, Scan, Sink};
+use pmindex_record::{Barren, Bounds, LeafSource, Outside, Scan, Sink, Skipped};
 use proptest::prelude::*;
 
 /// Leaves of records, some of them empty. Each read may find that its leaf has changed.
@@ -210,4 +212,97 @@ fn as_many_barren_leaves_as_there_can_be_are_no_damage_and_one_more_is() {
         barren.count(0, 64, 3).unwrap();
     }
     assert!(matches!(barren.count(0, 64, 3), Err(PmError::Corrupt { offset: 64, .. })));
+}
+
+/// Two leaves under locks; a thread changes both between the reads of the source.
+struct Changing<'p> {
+    pool: &'p Pool,
+    locks: &'p [VersionLock; 2],
+    /// How many scans have met the change.
+    met: &'p Cell<u32>,
+    changes: u32,
+    skipped: Skipped<'p>,
+    read: usize,
+}
+
+impl Changing<'_> {
+    fn read(&mut self, up: bool, items: &mut impl Sink<u64, u64>) -> bool {
+        let pm = self.pool.pm();
+        let at = if up { self.read } else { 1 - self.read };
+        let version = self.locks[at].begin_read(pm);
+        let change = self.met.get() < self.changes;
+        let records: &[u64] = match self.read {
+            0 => &[],
+            // The first leaf has a record meanwhile, and this one has lost its own.
+            _ if change => &[20],
+            _ => &[10],
+        };
+        for &key in records {
+            items.push((key, key));
+        }
+        self.skipped.note(records.len(), &self.locks[at], version);
+        if self.read == 0 && change {
+            drop(self.locks[at].lock(pm));
+        } else if change {
+            self.met.set(self.met.get() + 1);
+        }
+        self.read += 1;
+        self.read < 2
+    }
+}
+
+impl LeafSource for Changing<'_> {
+    type Key = u64;
+    type Value = u64;
+    type Medium = Mapped;
+    type Bound = u64;
+
+    fn pool(&self) -> &Pool {
+        self.pool
+    }
+
+    fn watch(&mut self) {
+        self.skipped.watch();
+    }
+
+    fn stays(&self) -> bool {
+        self.skipped.stay(self.pool.pm())
+    }
+
+    fn read_front(
+        &mut self,
+        _: &mut Bounds<u64>,
+        _: usize,
+        items: &mut impl Sink<u64, u64>,
+    ) -> Result<bool, IndexError> {
+        Ok(self.read(true, items))
+    }
+
+    fn read_back(
+        &mut self,
+        _: &mut Bounds<u64>,
+        _: usize,
+        items: &mut Vec<(u64, u64)>,
+    ) -> Result<bool, IndexError> {
+        Ok(self.read(false, items))
+    }
+}
+
+#[test]
+fn an_end_is_read_again_while_a_leaf_that_was_skipped_changes() {
+    let pool = Pool::emulated(1 << 20).unwrap();
+    let locks = [VersionLock::new(), VersionLock::new()];
+    for changes in 0..4 {
+        for up in [true, false] {
+            let met = Cell::new(0);
+            let begin = || {
+                let (skipped, read) = (Skipped::default(), 0);
+                let (pool, locks, met) = (&pool, &locks, &met);
+                Scan::new(Changing { pool, locks, met, changes, skipped, read }, Bounds::of(..))
+            };
+            let end = if up { Scan::least(begin) } else { Scan::greatest(begin) };
+            assert_eq!(end, Ok(Some((10, 10))));
+            assert_eq!(met.get(), changes);
+        }
+    }
 }

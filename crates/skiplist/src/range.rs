@@ -10,6 +10,7 @@ use pmindex_core::{Mapped, Medium, PmError, Pool, rank_sort};
 use pmindex_index::{IndexError, Key, Records, Value};
 use pmindex_record::{
     Barren, Bounds, LeafSource, OwnedRoute, Pair, Probe, Readable, RecordBlock, Route, Scan, Sink,
+    Skipped,
 };
 
 use crate::access::At;
@@ -28,6 +29,7 @@ pub struct Nodes<'t, K, V, M: Medium, const LINES: usize> {
     /// The back reads the node of this separator; `None`: the node of the upper bound.
     back: Option<OwnedRoute>,
     barren: Barren,
+    skipped: Skipped<'t>,
 }
 
 /// A record to read.
@@ -66,8 +68,8 @@ struct Outside {
 
 impl<K: Key, V: Value, M: Medium, const LINES: usize> SkipList<K, V, M, LINES> {
     fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, LINES> {
-        let nodes = Nodes { list: self, front: None, back: None, barren: Barren::default() };
-        Scan::new(nodes, bounds)
+        let (barren, skipped) = (Barren::default(), Skipped::default());
+        Scan::new(Nodes { list: self, front: None, back: None, barren, skipped }, bounds)
     }
 
     fn locate_to_scan(&self, route: &Route<'_>) -> At<'_> {
@@ -220,9 +222,18 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> LeafSource for Nodes<'_, K
         let (outside, taken) = (outside?, &items.records()[before..]);
         let limit = SkipList::<K, V, M, LINES>::node_limit(&list.pool);
         self.barren.count(taken.len(), at.node, limit)?;
+        self.skipped.note(taken.len(), at.lock, at.version);
         bounds.pass_up(taken);
         self.front = (!outside.cut).then_some(at);
         Ok(outside.cut || !outside.above)
+    }
+
+    fn watch(&mut self) {
+        self.skipped.watch();
+    }
+
+    fn stays(&self) -> bool {
+        self.skipped.stay(self.list.pm())
     }
 
     fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
@@ -239,6 +250,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> LeafSource for Nodes<'_, K
         let copied = self.list.copy_out(&at, bounds, usize::MAX, items);
         let Some(outside) = copied else { return Ok(true) };
         let more = !outside?.below && low.is_some();
+        self.skipped.note(items.len(), at.lock, at.version);
         bounds.pass_down(items);
         if let Some(low) = low {
             self.back = Some(low);

@@ -10,7 +10,9 @@ use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, Pool};
 use pmindex_index::{IndexError, Key, Records, Value};
-use pmindex_record::{Barren, Bounds, LeafSource, OwnedRoute, Probe, Route, Scan, Scratch, Sink};
+use pmindex_record::{
+    Barren, Bounds, LeafSource, OwnedRoute, Probe, Route, Scan, Scratch, Sink, Skipped,
+};
 
 use crate::leaves::{At, Leaves};
 use crate::middle::NONE;
@@ -26,6 +28,7 @@ pub struct ScanSource<'t, K, V, M: Medium, const LEAF: usize, const BUFFER: usiz
     front: Front<'t>,
     back: Back,
     barren: Barren,
+    skipped: Skipped<'t>,
     scratch: Scratch,
 }
 
@@ -50,8 +53,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 {
     fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, LEAF, BUFFER> {
         let (front, back, barren) = (Front::Bound, Back::Bound, Barren::default());
-        let scratch = Scratch::default();
-        Scan::new(ScanSource { tree: self, front, back, barren, scratch }, bounds)
+        let (skipped, scratch) = (Skipped::default(), Scratch::default());
+        Scan::new(ScanSource { tree: self, front, back, barren, skipped, scratch }, bounds)
     }
 }
 
@@ -120,9 +123,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> LeafSo
         let (outside, taken) = (outside?, &items.records()[before..]);
         let limit = Leaves::<K, V, M, LEAF>::limit(&tree.pool);
         self.barren.count(taken.len(), at.bnode, limit)?;
+        self.skipped.note(taken.len(), &at.node.lock, at.version);
         bounds.pass_up(taken);
         self.front = if outside.cut { Front::Bound } else { Front::After(at) };
         Ok(outside.cut || !outside.above)
+    }
+
+    fn watch(&mut self) {
+        self.skipped.watch();
+    }
+
+    fn stays(&self) -> bool {
+        self.skipped.stay(self.tree.pm())
     }
 
     fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
@@ -144,6 +156,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> LeafSo
         let copied = tree.copy_out(&at, bounds, usize::MAX, &mut self.scratch, items);
         let Some(outside) = copied else { return Ok(true) };
         let more = !outside?.below && low.is_some();
+        self.skipped.note(items.len(), &at.node.lock, at.version);
         bounds.pass_down(items);
         if let Some(low) = low {
             self.back = Back::Below(low);

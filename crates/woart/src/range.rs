@@ -28,6 +28,8 @@ pub type Range<'t, K, V, M = Mapped, const COW: bool = false> = Scan<Batches<'t,
 /// The source of a [`Range`].
 pub struct Batches<'t, K, V, M: Medium, const COW: bool> {
     tree: &'t Tree<M>,
+    /// If it is watched: the way to the first record that the last read has taken.
+    way: Option<Vec<At<'t>>>,
     types: PhantomData<fn() -> (K, V)>,
 }
 
@@ -65,7 +67,7 @@ impl<K: Key, V: Value, M: Medium> Readable<K, V> for InLeaf<'_, M> {
 
 impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
     fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, COW> {
-        Scan::new(Batches { tree: &self.tree, types: PhantomData }, bounds)
+        Scan::new(Batches { tree: &self.tree, way: None, types: PhantomData }, bounds)
     }
 }
 
@@ -149,12 +151,16 @@ impl<M: Medium> Tree<M> {
         most: usize,
         items: &mut impl Sink<K, V>,
         wanted: &dyn Fn(&K) -> Taken,
+        way: &mut Option<Vec<At<'t>>>,
     ) -> Result<bool, PmError> {
         let pm = self.pm();
         let full = items.count().saturating_add(most);
         while let Some(Next { child, at, least }) = beyond.pop() {
             if items.count() >= full {
                 return Ok(true);
+            }
+            if let Some(way) = way {
+                way.push(at);
             }
             if let Some(later) = beyond.len().checked_sub(AHEAD).map(|place| beyond[place]) {
                 RecordBlock::prefetch(&self.pool, later.child.offset());
@@ -194,14 +200,16 @@ impl<M: Medium> Tree<M> {
     }
 
     /// Returns a batch of a scan in its direction, starting at a bound, and `true` if there may be more.
-    fn read<K: Key, V: Value>(
-        &self,
+    fn read<'t, K: Key, V: Value>(
+        &'t self,
         bounds: &Bounds<K>,
         up: bool,
         most: usize,
         items: &mut impl Sink<K, V>,
+        way: &mut Option<Vec<At<'t>>>,
     ) -> Result<bool, IndexError> {
         let before = items.count();
+        way.iter_mut().for_each(Vec::clear);
         let bound = if up { &bounds.lower } else { &bounds.upper };
         let key = match bound {
             Bound::Included(key) | Bound::Excluded(key) => Some(KeyBytes::of::<K>(key.borrowed())),
@@ -212,7 +220,7 @@ impl<M: Medium> Tree<M> {
             self.pm().spin();
             return Ok(true);
         };
-        let more = self.take(beyond, up, most, items, &|key| {
+        let judge = |key: &K| {
             let (below, above) = (bounds.is_below(key), bounds.is_above(key));
             let (early, late) = if up { (below, above) } else { (above, below) };
             match (early, late) {
@@ -220,7 +228,8 @@ impl<M: Medium> Tree<M> {
                 (true, _) => Taken::No,
                 _ => Taken::Yes,
             }
-        })?;
+        };
+        let more = self.take(beyond, up, most, items, &judge, way)?;
         let taken = &mut items.records_mut()[before..];
         if !up {
             taken.reverse();
@@ -258,9 +267,17 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> LeafSource for Batches<'_, K,
         items: &mut impl Sink<K, V>,
     ) -> Result<bool, IndexError> {
         let before = items.count();
-        let more = self.tree.read(bounds, true, most, items)?;
+        let more = self.tree.read(bounds, true, most, items, &mut self.way)?;
         bounds.pass_up(&items.records()[before..]);
         Ok(more)
+    }
+
+    fn watch(&mut self) {
+        self.way = Some(Vec::new());
+    }
+
+    fn stays(&self) -> bool {
+        self.way.iter().flatten().all(|at| at.validate(self.tree.pm()))
     }
 
     fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
@@ -273,7 +290,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> LeafSource for Batches<'_, K,
         most: usize,
         items: &mut Vec<(K, V)>,
     ) -> Result<bool, IndexError> {
-        let more = self.tree.read(bounds, false, most, items)?;
+        let more = self.tree.read(bounds, false, most, items, &mut self.way)?;
         bounds.pass_down(items);
         Ok(more)
     }

@@ -13,7 +13,7 @@ use pmindex_record::{Bounds, LeafSource, Probe, Scan, Sink, bits};
 
 use super::access::Path;
 use super::inner::Target;
-use super::layout::{Geometry, MAX_LEAF};
+use super::layout::{Geometry, MAX_LEAF, Ptr, Status};
 use super::leaf::{Leaf, corrupt};
 use super::record::{KeyedRecord, Raw, Record};
 use super::tree::BzTree;
@@ -22,9 +22,49 @@ use super::tree::BzTree;
 pub type Range<'t, K, V, M = Mapped, const LEAF: usize = 60, const INNER: usize = 64> =
     Scan<Leaves<'t, K, V, M, LEAF, INNER>>;
 
-/// The source of a [`Range`]. Its bounds move to the separators, so it keeps no other state.
+/// The source of a [`Range`]. Its bounds move to the separators, so it keeps no other state unless it is watched.
 pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     tree: &'t BzTree<K, V, M, LEAF, INNER>,
+    /// What a watched source has read.
+    watch: Option<Watch>,
+}
+
+/// A leaf without a record.
+struct Skipped {
+    leaf: Ptr,
+    status: Status,
+    /// The bound at which it begins, and whether it was read upwards.
+    bound: Bound<Raw>,
+    up: bool,
+}
+
+/// The leaves that were read.
+#[derive(Default)]
+struct Watch {
+    skipped: Vec<Skipped>,
+    /// `true` if a leaf has changed while it was copied.
+    torn: bool,
+}
+
+/// The result of copying a leaf.
+struct Copied {
+    leaf: Ptr,
+    /// The separator beyond it.
+    beyond: Option<Raw>,
+    /// If the source is watched: its status before, and after.
+    status: Option<(Status, Status)>,
+}
+
+impl Watch {
+    /// Notes a leaf, of which a read took `taken` records.
+    fn note(&mut self, copied: &Copied, taken: usize, up: bool, bound: &Bound<Raw>) {
+        let Some((status, after)) = copied.status else { return };
+        self.torn |= status != after;
+        if taken == 0 {
+            let (leaf, bound) = (copied.leaf, bound.clone());
+            self.skipped.push(Skipped { leaf, status, bound, up });
+        }
+    }
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -34,7 +74,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let raw = |key: K| Raw::of(&Probe::<K>::of_stored(&key));
         let (lower, upper) = (bounds.lower.map(raw), bounds.upper.map(raw));
         let bounds = Bounds { lower, upper, spare: None };
-        Scan::new(Leaves { tree: self }, bounds)
+        Scan::new(Leaves { tree: self, watch: None }, bounds)
     }
 
     /// Prefetches the leaf after that of `path`, if both have one parent.
@@ -48,6 +88,38 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
         }
         Ok(())
+    }
+
+    /// Appends the records of a leaf between the bounds, ascending; if it is `watched`, returns its status before
+    /// and after.
+    fn copy_leaf(
+        &self,
+        leaf: Ptr,
+        bounds: &Bounds<Raw>,
+        items: &mut impl Sink<K, V>,
+        watched: bool,
+    ) -> Result<Option<(Status, Status)>, PmError> {
+        let leaf = self.leaf(leaf)?;
+        if !watched {
+            self.copy_out(&leaf, bounds, items)?;
+            return Ok(None);
+        }
+        let before = leaf.status(&self.mwcas)?;
+        self.copy_out(&leaf, bounds, items)?;
+        Ok(Some((before, leaf.status(&self.mwcas)?)))
+    }
+
+    /// Returns whether a leaf is in the tree as it was read, all the time since then. The thread is pinned.
+    fn is_as_seen(&self, seen: &Skipped) -> Result<bool, PmError> {
+        if self.leaf(seen.leaf)?.status(&self.mwcas)? != seen.status {
+            return Ok(false);
+        }
+        if !seen.status.is_frozen() {
+            return Ok(true);
+        }
+        // A new leaf may have taken its place.
+        let target = if seen.up { upwards(&seen.bound) } else { downwards(&seen.bound) };
+        Ok(self.path(self.anchor()?, &target)?.leaf == seen.leaf)
     }
 
     /// Appends the records of a leaf between the bounds, ascending.
@@ -162,6 +234,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 }
 
+/// Returns where the leaf is that a scan reads at a lower bound.
+fn upwards(bound: &Bound<Raw>) -> Target<'_> {
+    match bound {
+        Bound::Included(raw) => Target::Key(raw.borrowed()),
+        Bound::Excluded(raw) => Target::After(raw.borrowed()),
+        Bound::Unbounded => Target::First,
+    }
+}
+
+/// Returns where the leaf is that a scan reads at an upper bound.
+fn downwards(bound: &Bound<Raw>) -> Target<'_> {
+    match bound {
+        Bound::Included(raw) | Bound::Excluded(raw) => Target::Key(raw.borrowed()),
+        Bound::Unbounded => Target::Last,
+    }
+}
+
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSource
     for Leaves<'_, K, V, M, LEAF, INNER>
 {
@@ -169,9 +258,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
     type Value = V;
     type Medium = M;
     type Bound = Raw;
+    // The status of a leaf whose block was used again is that of another node.
+    const PINNED: bool = true;
 
     fn pool(&self) -> &Pool<M> {
         &self.tree.pool
+    }
+
+    fn watch(&mut self) {
+        self.watch = Some(Watch::default());
+    }
+
+    fn stays(&self) -> bool {
+        let Some(Watch { skipped, torn }) = &self.watch else { return true };
+        !torn && skipped.iter().all(|seen| self.tree.is_as_seen(seen).is_ok_and(|is| is))
     }
 
     fn read_front(
@@ -181,19 +281,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         items: &mut impl Sink<K, V>,
     ) -> Result<bool, IndexError> {
         let (tree, before) = (self.tree, items.count());
-        let high = tree.optimistic(|| {
+        let watched = self.watch.is_some();
+        let copied = tree.optimistic(|| {
             items.truncate(before);
-            let target = match &bounds.lower {
-                Bound::Included(raw) => Target::Key(raw.borrowed()),
-                Bound::Excluded(raw) => Target::After(raw.borrowed()),
-                Bound::Unbounded => Target::First,
-            };
-            let path = tree.path(tree.anchor()?, &target)?;
+            let path = tree.path(tree.anchor()?, &upwards(&bounds.lower))?;
             tree.prefetch_next(&path)?;
-            tree.copy_out(&tree.leaf(path.leaf)?, bounds, items)?;
-            Ok(tree.fences(&path)?.1)
+            let status = tree.copy_leaf(path.leaf, bounds, items, watched)?;
+            Ok(Copied { leaf: path.leaf, beyond: tree.fences(&path)?.1, status })
         })?;
-        let Some(high) = high else { return Ok(false) };
+        if let Some(watch) = &mut self.watch {
+            watch.note(&copied, items.count() - before, true, &bounds.lower);
+        }
+        let Some(high) = copied.beyond else { return Ok(false) };
         if let Bound::Excluded(last) = &bounds.lower
             && last.compare(K::SHAPE, &high).is_ge()
         {
@@ -214,17 +313,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         items: &mut Vec<(K, V)>,
     ) -> Result<bool, IndexError> {
         let tree = self.tree;
-        let low = tree.optimistic(|| {
+        let watched = self.watch.is_some();
+        let copied = tree.optimistic(|| {
             items.clear();
-            let target = match &bounds.upper {
-                Bound::Included(raw) | Bound::Excluded(raw) => Target::Key(raw.borrowed()),
-                Bound::Unbounded => Target::Last,
-            };
-            let path = tree.path(tree.anchor()?, &target)?;
-            tree.copy_out(&tree.leaf(path.leaf)?, bounds, items)?;
-            Ok(tree.fences(&path)?.0)
+            let path = tree.path(tree.anchor()?, &downwards(&bounds.upper))?;
+            let status = tree.copy_leaf(path.leaf, bounds, items, watched)?;
+            Ok(Copied { leaf: path.leaf, beyond: tree.fences(&path)?.0, status })
         })?;
-        let Some(low) = low else { return Ok(false) };
+        if let Some(watch) = &mut self.watch {
+            watch.note(&copied, items.len(), false, &bounds.upper);
+        }
+        let Some(low) = copied.beyond else { return Ok(false) };
         if let Bound::Included(last) | Bound::Excluded(last) = &bounds.upper
             && last.compare(K::SHAPE, &low).is_le()
         {

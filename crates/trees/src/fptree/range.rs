@@ -10,7 +10,7 @@ use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Records, Value};
-use pmindex_record::{Barren, Bounds, LeafSource, Probe, Scan, Scratch, Sink};
+use pmindex_record::{Barren, Bounds, LeafSource, Probe, Scan, Scratch, Sink, Skipped};
 
 use super::access::At;
 use super::inner::{OwnedRoute, Route, Siblings};
@@ -26,6 +26,7 @@ pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     front: Front<'t>,
     back: Back,
     barren: Barren,
+    skipped: Skipped<'t>,
     scratch: Scratch,
 }
 
@@ -55,6 +56,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             front: Front::Bound,
             back: Back::Bound,
             barren: Barren::default(),
+            skipped: Skipped::default(),
             scratch: Scratch::default(),
         };
         Scan::new(leaves, bounds)
@@ -126,9 +128,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         let (outside, taken) = (outside?, &items.records()[before..]);
         let limit = FpTree::<K, V, M, LEAF, INNER>::leaf_limit(&tree.pool);
         self.barren.count(taken.len(), at.leaf, limit)?;
+        self.skipped.note(taken.len(), at.lock, at.version);
         bounds.pass_up(taken);
         self.front = if outside.cut { Front::Bound } else { Front::After(at, siblings) };
         Ok(outside.cut || !outside.above)
+    }
+
+    fn watch(&mut self) {
+        self.skipped.watch();
+    }
+
+    fn stays(&self) -> bool {
+        self.skipped.stay(self.tree.pm())
     }
 
     fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
@@ -146,6 +157,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         let copied = self.tree.copy_out(&at, bounds, usize::MAX, &mut self.scratch, items);
         let Some(outside) = copied else { return Ok(true) };
         let more = !outside?.below && low.is_some();
+        self.skipped.note(items.len(), at.lock, at.version);
         bounds.pass_down(items);
         if let Some(low) = low {
             self.back = Back::Below(low);

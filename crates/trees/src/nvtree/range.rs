@@ -10,7 +10,7 @@ use std::ops::Bound;
 
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{IndexError, Key, Records, Value};
-use pmindex_record::{Barren, Bounds, LeafSource, Probe, Scan, Scratch, Sink};
+use pmindex_record::{Barren, Bounds, LeafSource, Probe, Scan, Scratch, Sink, Skipped};
 
 use super::access::At;
 use super::inner::{Entry, OwnedRoute, Route, Siblings};
@@ -26,6 +26,7 @@ pub struct Leaves<'t, K, V, M: Medium, const LEAF: usize, const INNER: usize> {
     front: Front<'t>,
     back: Back,
     barren: Barren,
+    skipped: Skipped<'t>,
     scratch: Scratch,
 }
 
@@ -51,8 +52,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 {
     fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, LEAF, INNER> {
         let (front, back, barren) = (Front::Bound, Back::Bound, Barren::default());
-        let scratch = Scratch::default();
-        Scan::new(Leaves { tree: self, front, back, barren, scratch }, bounds)
+        let (skipped, scratch) = (Skipped::default(), Scratch::default());
+        Scan::new(Leaves { tree: self, front, back, barren, skipped, scratch }, bounds)
     }
 }
 
@@ -122,9 +123,18 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         let (outside, taken) = (outside?, &items.records()[before..]);
         let limit = NvTree::<K, V, M, LEAF, INNER>::leaf_limit(&tree.pool);
         self.barren.count(taken.len(), at.leaf, limit)?;
+        self.skipped.note(taken.len(), at.lock, at.version);
         bounds.pass_up(taken);
         self.front = Front::After(at, siblings);
         Ok(!outside.above)
+    }
+
+    fn watch(&mut self) {
+        self.skipped.watch();
+    }
+
+    fn stays(&self) -> bool {
+        self.skipped.stay(self.tree.pm())
     }
 
     fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
@@ -142,6 +152,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         let copied = self.tree.copy_out(&at, bounds, &mut self.scratch, items);
         let Some(outside) = copied else { return Ok(true) };
         let more = !outside?.below && low.is_some();
+        self.skipped.note(items.len(), at.lock, at.version);
         bounds.pass_down(items);
         if let Some(low) = low {
             self.back = Back::Below(low);

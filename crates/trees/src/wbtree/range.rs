@@ -152,12 +152,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Returns the least record. Costs a way down and a leaf's copy.
     pub fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().least().noted(&self.pool)
+        Scan::least(|| self.iter()).noted(&self.pool)
     }
 
     /// Returns the greatest record. Costs a way down and a leaf's copy.
     pub fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.iter().greatest().noted(&self.pool)
+        Scan::greatest(|| self.iter()).noted(&self.pool)
     }
 
     /// Returns `true` if there are no records. Costs what [`first_key_value`](Self::first_key_value) does.
@@ -166,7 +166,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     pub(super) fn do_is_empty(&self) -> Result<bool, IndexError> {
-        Ok(self.iter().least()?.is_none())
+        Ok(Scan::least(|| self.iter())?.is_none())
     }
 
     /// Returns the way to a leaf; it and its right neighbour are on their way.
