@@ -76,6 +76,15 @@ fn plans() -> Vec<Plan<IndexOp>> {
         threads: vec![[inserts(&all[4..9]), steps(3), removals(&all[..6]), steps(3)].concat()],
         tail: [inserts(&all), removals(&back)].concat(),
     });
+    // A split's ticket stays unsettled in its slot, as the trie follows in another one; then the node merges with the
+    // new one, or with the one before.
+    for (inserted, removed) in [(5, &[3, 4][..]), (5, &[0, 1]), (8, &[0, 1, 2]), (8, &[6, 7])] {
+        plans.push(Plan {
+            setup: [steps(1), inserts(&all[..inserted])].concat(),
+            threads: vec![[vec![IndexOp::Slot(1)], removals(removed), steps(1)].concat()],
+            tail: inserts(&all[..8]),
+        });
+    }
     // Two splits at once: `prev` of the first one's neighbour is durable before the entry of the second.
     plans.push(Plan {
         setup: inserts(&[12, 10, 8, 6, 4, 2, 0, 1, 11, 13]),

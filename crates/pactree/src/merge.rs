@@ -100,6 +100,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         }
         into.announce(&mut op, copies);
         from.announce(&mut op, moved);
+        // The tickets of splits of the two may name these: the left one's changes, and the right one's gets a mark,
+        // which may become durable at any time.
+        op.changes(into.next_cell());
+        op.changes(from.next_cell());
         let change = changing.push(What::Merge, into.offset(), from.offset())?;
         let staged = op.stage();
         changing.commit(change, staged.and(pm.flush_together(&mut written)))?;

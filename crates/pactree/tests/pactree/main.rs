@@ -3,3 +3,4 @@
 mod conformance;
 mod fixture;
 mod golden;
+mod unsettled;

@@ -245,6 +245,16 @@ impl<M: Medium> Pool<M> {
         Err(PmError::Busy { slots: count })
     }
 
+    /// Has this thread's next operation claim slot number `index` (modulo the number of slots), unless another thread
+    /// has it. For tests: threads that never meet share the first slot, whose next operation settles the last one.
+    #[doc(hidden)]
+    pub fn use_slot(&self, index: u64) {
+        let index = (index % self.heap.geometry.slot_count) as usize;
+        self.slot_state(index);
+        self.note_slot(index);
+        LAST.set((self.heap.limbo.pool_id(), index));
+    }
+
     /// Returns the slot that this thread used last in this pool.
     #[inline]
     pub(super) fn last_slot(&self) -> Option<&Slot> {

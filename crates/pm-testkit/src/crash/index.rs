@@ -117,6 +117,9 @@ pub enum IndexOp {
     Reopen,
     /// A step of background work.
     Background,
+    /// From here on the thread's operations take the slot of this number: what those in another slot leave unsettled,
+    /// stays so.
+    Slot(u64),
 }
 
 /// What an operation on an index returns.
@@ -273,6 +276,10 @@ impl<C: CrashIndex> CrashSubject for IndexSubject<C> {
                     C::background(index)?;
                     IndexRet::Did(true)
                 }
+                IndexOp::Slot(number) => {
+                    open.pool.use_slot(*number);
+                    IndexRet::Did(true)
+                }
                 IndexOp::Reopen => IndexRet::Did(true),
             })
         })
@@ -346,7 +353,7 @@ impl<C: CrashIndex> CrashSubject for IndexSubject<C> {
                 let records = model.range(C::key(*from)..).take(*limit);
                 IndexRet::Records(records.map(|(k, v)| (k.clone(), v.clone())).collect())
             }
-            IndexOp::Reopen | IndexOp::Background => IndexRet::Did(true),
+            IndexOp::Reopen | IndexOp::Background | IndexOp::Slot(_) => IndexRet::Did(true),
         }
     }
 
@@ -449,6 +456,7 @@ fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
         },
     ];
     plans.extend(bulk_loads(keys));
+    plans.extend(other_slots(keys));
     if concurrent {
         plans.push(Plan {
             setup: inserts(&[0, 8, 4, 2]),
@@ -456,6 +464,38 @@ fn directed(keys: u64, concurrent: bool) -> Vec<Plan<IndexOp>> {
             tail: removes(&[0, 2, 0, 8, 2, 4, 6, 8]),
         });
         plans.extend(takeovers(keys));
+    }
+    plans
+}
+
+/// Operations through several slots: each changes what the last one in another slot left unsettled.
+fn other_slots(keys: u64) -> Vec<Plan<IndexOp>> {
+    let up = || (0..keys).map(|k| IndexOp::Insert(k, k + 1));
+    let down = || up().rev();
+    let removes = |ops: Vec<IndexOp>| -> Vec<IndexOp> {
+        let removed = ops.into_iter().filter_map(|op| match op {
+            IndexOp::Insert(key, _) => Some(IndexOp::Remove(key)),
+            _ => None,
+        });
+        removed.collect()
+    };
+    let in_turn = |ops: Vec<IndexOp>, slots: u64| -> Vec<IndexOp> {
+        let turns = (0..).map(|n| IndexOp::Slot(n % slots));
+        turns.zip(ops).flat_map(|(slot, op)| [slot, op]).collect()
+    };
+    let mut plans = Vec::new();
+    for (ops, slots) in [(up().collect::<Vec<_>>(), 2), (down().collect(), 3)] {
+        let tail = ops[..4].to_vec();
+        let turns = in_turn(ops.clone(), slots);
+        plans.push(Plan { setup: Vec::new(), threads: vec![turns.clone()], tail: tail.clone() });
+        let removals = in_turn(removes(ops.clone()), slots);
+        plans.push(Plan { setup: turns, threads: vec![removals], tail: tail.clone() });
+        // The last operation in the first slot splits a node, if that has room for four records.
+        for inserted in [5, 7, 8] {
+            let setup = ops[..inserted].to_vec();
+            let run = [vec![IndexOp::Slot(1)], removes(setup.clone())].concat();
+            plans.push(Plan { setup, threads: vec![run], tail: tail.clone() });
+        }
     }
     plans
 }
@@ -527,6 +567,7 @@ fn ops_on(key: BoxedStrategy<u64>, reads: u32) -> BoxedStrategy<IndexOp> {
         5 => key.clone().prop_map(IndexOp::Remove),
         reads => key.prop_map(IndexOp::Get),
         1 => Just(IndexOp::Background),
+        2 => (0..3u64).prop_map(IndexOp::Slot),
     ]
     .boxed()
 }
