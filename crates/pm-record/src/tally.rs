@@ -1,18 +1,10 @@
 //! The number of records of an index whose opening does not count them.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
-
 use parking_lot::Mutex;
 use pmindex_core::Medium;
 use pmindex_index::IndexError;
 
-/// Records gained since the index was opened (modulo 2^64), and the number of these changes.
-#[derive(Debug, Default)]
-struct Count {
-    gained: AtomicU64,
-    changes: AtomicU64,
-}
+use crate::count::Count;
 
 /// The number of records: those gained under each lock, and those that existed when the index was opened,
 /// which are counted at the first request after a crash.
@@ -34,11 +26,7 @@ impl Tally {
     /// changes noted under it.
     #[inline(always)]
     pub fn add(&self, lock: usize, change: u64) -> u64 {
-        let Count { gained, changes } = &self.counts[lock];
-        gained.store(gained.load(Relaxed).wrapping_add(change), Relaxed);
-        let count = changes.load(Relaxed).wrapping_add(1);
-        changes.store(count, Relaxed);
-        count
+        self.counts[lock].add(change)
     }
 
     /// Returns the bytes of DRAM.
@@ -47,19 +35,15 @@ impl Tally {
         size_of_val(&*self.counts)
     }
 
-    /// Returns the sums over all locks: records gained, and changes.
+    /// Returns the sums over all locks: changes, and records gained.
     fn sums(&self) -> (u64, u64) {
-        self.counts.iter().fold((0, 0), |(gained, changes), count| {
-            let more = count.gained.load(Relaxed);
-            (
-                u64::wrapping_add(gained, more),
-                u64::wrapping_add(changes, count.changes.load(Relaxed)),
-            )
+        self.counts.iter().map(Count::load).fold((0, 0), |sum: (u64, u64), more| {
+            (sum.0.wrapping_add(more.0), sum.1.wrapping_add(more.1))
         })
     }
 
     /// Returns the number of records; `recount` counts them. Complexity: the number of locks; once after a
-    /// crash, that of `recount`. Exact when no write is in progress.
+    /// crash, that of `recount`, which waits for a lock that is held. Exact when no write is in progress.
     ///
     /// # Errors
     /// Those of `recount`.
@@ -70,12 +54,12 @@ impl Tally {
     ) -> Result<u64, IndexError> {
         let mut base = pm.lock(&self.base);
         if let Some(base) = *base {
-            return Ok(base.wrapping_add(self.sums().0));
+            return Ok(base.wrapping_add(self.sums().1));
         }
         let before = self.sums();
         let records = recount()?;
-        if self.sums().1 == before.1 {
-            *base = Some(records.wrapping_sub(before.0));
+        if self.sums().0 == before.0 {
+            *base = Some(records.wrapping_sub(before.1));
         }
         Ok(records)
     }

@@ -1,0 +1,3 @@
+//! The atomics of [`count`](crate::count).
+
+pub(crate) use core::sync::atomic::AtomicU64;
