@@ -48,6 +48,10 @@ const SEGMENTS: u64 = 1024;
 /// `LOGGED`: when the write returns. Else **lost on crash**, until its buffer was full or the index
 /// [closed](PmIndex::close).
 ///
+/// # Names
+/// A `LOGGED` index `NAME` keeps its records in the index `NAME.base`, which belongs to it: creating `NAME` removes one
+/// that is there.
+///
 /// # Example
 ///
 /// ```
@@ -126,11 +130,9 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         if pool.find_index(name)?.is_some() {
             return Err(IndexError::IndexExists { name: name.into() });
         }
-        // A crash may have left only the base, which is empty.
-        let base = match B::open(pool, &base_name(name)) {
-            Err(IndexError::NoSuchIndex { .. }) => B::create(pool, &base_name(name))?,
-            opened => opened?,
-        };
+        // A crash may have left only the base: of a creation, or of a removal, with records.
+        B::destroy(pool, &base_name(name))?;
+        let base = B::create(pool, &base_name(name))?;
         let clear = |root: &Root| -> Flushed {
             pool.pm().store(&root.log, PPtr::NULL);
             root.reserved.iter().for_each(|word| pool.pm().store(word, 0));
@@ -204,7 +206,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
     }
 
     /// Writes all buffers to the index, notes that no entry of the log is needed, and closes the index.
-    fn close_base(self) -> Result<(), IndexError> {
+    pub(crate) fn close_base(self) -> Result<(), IndexError> {
         if self.pool.is_read_only() {
             return self.base.close();
         }
@@ -241,14 +243,17 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
             for change in &changes {
                 change.kept.inspect(|&kept| journal.over(change.key, kept));
             }
-            if self.batches.fetch_add(1, Relaxed).is_multiple_of(batches(RECORDS)) {
-                journal.release()?;
-            }
         }
         buffer.records = buffer.records.saturating_add_signed(buffer.changes.surplus());
         buffer.changes.clear();
         if buffer.records > RECORDS && buffer.has_inside(middle) {
             self.buffers.halve(self.pool.pm(), buffer, middle);
+        }
+        // Last: if it fails, the batch is in the index all the same.
+        if let Some(journal) = &self.journal
+            && self.batches.fetch_add(1, Relaxed).is_multiple_of(batches(RECORDS))
+        {
+            journal.release()?;
         }
         Ok(())
     }
@@ -366,11 +371,19 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         Ok(blocks)
     }
 
-    /// Removes the index; the base of a logged one last, since then only its own name leads to it.
+    /// Removes the index; the base of a logged one last, since then only its own name leads to it. A crash between
+    /// the two leaves the base to the next creation.
     fn destroy_all(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
         if !LOGGED {
             return B::destroy(pool, name);
         }
+        let there = Self::destroy_top(pool, name)?;
+        B::destroy(pool, &base_name(name))?;
+        Ok(there)
+    }
+
+    /// Removes a logged index without its base.
+    pub(crate) fn destroy_top(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
         let own = |name: &str| -> Result<Vec<u64>, IndexError> {
             let entry = index_format().open(pool, name)?;
             let root: &Root = pool.get(entry.root())?;
@@ -380,9 +393,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
             }
             Ok(blocks)
         };
-        let there = pool.drop_index(name, own)?;
-        B::destroy(pool, &base_name(name))?;
-        Ok(there)
+        pool.drop_index(name, own)
     }
 }
 

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
 use pmindex_cceh::Cceh;
-use pmindex_core::{Mapped, Pool, Traced};
+use pmindex_core::{Mapped, PmError, Pool, PoolOptions, Traced};
 use pmindex_fastfair::FastFair;
 use pmindex_index::{Index, IndexError, InsertMany, PmIndex, RecoveryReport, Stats};
 use pmindex_skiplist::SkipList;
@@ -180,6 +180,44 @@ fn the_log_keeps_the_entries_of_other_buffers() {
     for key in alone {
         assert_eq!(index.look_up(key).expect("sound"), Some(key + 7), "{key}");
     }
+}
+
+/// A batch that is in the index is no longer in the buffer, also if the space of its entries cannot be freed: here the
+/// only slot is taken.
+#[test]
+fn what_a_batch_wrote_is_not_written_again_if_the_log_keeps_its_space() {
+    type Small = Buffered<ByKey<FastFair<u64, u64, Mapped, 4, 4>>, Mapped, true, 2>;
+    let options = PoolOptions::new().size(1 << 20).slots(1).grow(false).emulate_pm(true);
+    let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped).expect("memory"));
+    let index = Small::create_new(&pool, "i").expect("room");
+    let write = |value| {
+        let _ = index.write(1, |_| Some(Some(value))).expect("room");
+    };
+    (0..400).for_each(write); // several segments
+    let slot = pool.op().expect("free");
+    let busy = index.drain();
+    assert!(matches!(busy, Err(IndexError::Pool(PmError::Busy { .. }))), "{busy:?}");
+    drop(slot);
+    assert_eq!(index.base.get(1).expect("sound"), Some(399));
+    write(1000);
+    index.drain().expect("room");
+    assert_eq!(index.look_up(1).expect("sound"), Some(1000));
+}
+
+/// The base that a crash in the middle of a removal leaves has records, none of which the next index has.
+#[test]
+fn an_index_whose_predecessor_was_removed_in_part_is_empty() {
+    type Small = Buffered<ByKey<FastFair<u64, u64, Mapped, 4, 4>>, Mapped, true, 2>;
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let index = Small::create_new(&pool, "i").expect("room");
+    for key in 0..20 {
+        let _ = index.write(key, |_| Some(Some(key))).expect("room");
+    }
+    index.close_base().expect("room");
+    assert!(Small::destroy_top(&pool, "i").expect("sound"));
+    let index = Small::create_new(&pool, "i").expect("room");
+    assert_eq!(index.look_up(3).expect("sound"), None);
+    assert_eq!(index.base.records().expect("sound"), 0);
 }
 
 fn scattered(n: u64) -> u64 {
