@@ -19,7 +19,7 @@ use pmindex_record::{Loader, RecordBlock, bulk_load};
 use crate::index::{Woart, with_record};
 use crate::layout::{Child, Root};
 use crate::node::Node;
-use crate::path::{deep, lonely};
+use crate::path::{Near, deep, lonely};
 use crate::tree::Tree;
 
 /// A load in progress.
@@ -77,17 +77,25 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
 
 impl<M: Medium> Tree<M> {
     /// Removes all records; the caller holds the top's lock, or has the tree for itself.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if a leaf is not where its key leads; those of the pool.
     pub(crate) fn discard(&self) -> Result<(), PmError> {
-        while let Some(key) = self.first_key()? {
-            if let Some(way) = self.descend(&key, usize::MAX, true, |_| {})? {
-                self.remove_at(&way, &key, false)?;
+        while let Some((key, offset)) = self.first_leaf()? {
+            let way = self.descend(&key, usize::MAX, true, |_| {})?;
+            let removed = match &way {
+                Some(way) if way.near == Near::Same => self.remove_at(way, &key, false)?,
+                _ => false,
+            };
+            if !removed {
+                return Err(PmError::Corrupt { what: "the place of a leaf", offset });
             }
         }
         Ok(())
     }
 
-    /// Returns the least key of a quiescent tree.
-    fn first_key(&self) -> Result<Option<Vec<u8>>, PmError> {
+    /// Returns the key and the offset of the first leaf of a quiescent tree.
+    fn first_leaf(&self) -> Result<Option<(Vec<u8>, u64)>, PmError> {
         let pm = self.pm();
         let mut child = Child(pm.load(self.top_cell()?));
         let mut least = 0;
@@ -102,7 +110,8 @@ impl<M: Medium> Tree<M> {
         if child.is_none() {
             return Ok(None);
         }
-        Ok(Some(RecordBlock::at(&self.pool, child.offset())?.key(pm)))
+        let offset = child.offset();
+        Ok(Some((RecordBlock::at(&self.pool, offset)?.key(pm), offset)))
     }
 }
 

@@ -34,6 +34,8 @@ mod node;
 mod path;
 mod range;
 mod recover;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod trie;
 mod write;

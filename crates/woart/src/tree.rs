@@ -10,6 +10,9 @@ use crate::layout::{Child, Digit};
 use crate::node::Node;
 use crate::path::deep;
 
+/// The bytes of the smallest block.
+const BLOCK: u64 = 16;
+
 /// A radix tree of record blocks in a pool.
 pub(crate) struct Tree<M: Medium> {
     pub(crate) pool: Arc<Pool<M>>,
@@ -79,7 +82,10 @@ impl<M: Medium> Tree<M> {
         let mut way: Vec<(usize, Digit)> = Vec::new();
         // Each with the length of its parent's path, and the step from there.
         let mut next = vec![(top, 0, None)];
+        // A tree has at most as many nodes and leaves as fit. In a damaged file many paths may lead to one.
+        let mut left = self.pool.len() / BLOCK;
         while let Some((child, steps, step)) = next.pop().filter(|next| !next.0.is_none()) {
+            left = left.checked_sub(1).ok_or_else(|| twice(child.offset()))?;
             way.truncate(steps);
             way.extend(step);
             if child.is_leaf() {
@@ -100,4 +106,9 @@ impl<M: Medium> Tree<M> {
         }
         Ok(())
     }
+}
+
+#[cold]
+fn twice(offset: u64) -> PmError {
+    PmError::Corrupt { what: "a node or leaf in two places", offset }
 }
