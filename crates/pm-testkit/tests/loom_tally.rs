@@ -67,7 +67,9 @@ fn the_base_is_right(changes: &'static [u64]) {
                 unchanged.then(|| records.wrapping_sub(before.1))
             })
         };
-        changes.iter().for_each(|&change| node.insert(change));
+        for &change in changes {
+            node.insert(change);
+        }
         let base = reader.join().expect("the reader ends");
         if let Some(base) = base {
             assert_eq!(base, 5, "the records before");

@@ -11,7 +11,7 @@ use crate::layout::{Child, Kind};
 
 type Tree = Woart<Vec<u8>, u64, Mapped>;
 
-fn is_corrupt<T>(result: Result<T, IndexError>) -> bool {
+fn is_corrupt<T>(result: &Result<T, IndexError>) -> bool {
     matches!(result, Err(IndexError::Pool(PmError::Corrupt { .. })))
 }
 
@@ -31,7 +31,7 @@ fn a_leaf_in_a_wrong_place_does_not_keep_an_opening_from_its_end() {
     pool.pm().fence(wrong.expect("bounds")).expect("memory");
     pool.pm().store(&index.root().expect("sound").bulk_load, 1);
     drop(index);
-    assert!(is_corrupt(Tree::open(&pool, "t")));
+    assert!(is_corrupt(&Tree::open(&pool, "t")));
 }
 
 /// Nodes all of whose children are one node: as many paths as there are keys of so many bytes.
@@ -55,7 +55,7 @@ fn a_walk_of_what_is_no_tree_ends() {
         below = Child::node(offset, Kind::N256, depth as usize).0;
     }
     pm.store(top, below);
-    assert!(is_corrupt(index.blocks()));
-    assert!(is_corrupt(index.stats()));
-    assert!(is_corrupt(index.check()));
+    assert!(is_corrupt(&index.blocks()));
+    assert!(is_corrupt(&index.stats()));
+    assert!(is_corrupt(&index.check()));
 }
