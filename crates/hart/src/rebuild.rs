@@ -141,9 +141,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         let share = chunks.len().div_ceil(if threads == 1 { 1 } else { 2 * threads }).max(1);
         let shares = chunks.chunks(share);
         let bins = Bins::new(chunks.len() * CHUNK, shares.len() * cut.bins)?;
-        let shared = Mutex::new(Vec::new());
+        let found_twice = Mutex::new(Vec::new());
         let twins = Mutex::new(Vec::new());
-        let read = |share: &[_]| self.read_chunks(share, cut, &bins, &shared);
+        let read = |share: &[_]| self.read_chunks(share, cut, &bins, &found_twice);
         let filled = on_threads(threads, shares, read)?;
         let records: usize = filled.iter().map(|(_, records)| records).sum();
         let all = 0..cut.bins;
@@ -178,7 +178,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             self.build_entries(&mut self.nodes.builder(), &sorted.concat())?;
         }
         let twins = twins.into_inner();
-        self.clear_twins(&twins, shared.into_inner())?;
+        self.clear_twins(&twins, found_twice.into_inner())?;
         Ok((records - twins.len(), threads))
     }
 

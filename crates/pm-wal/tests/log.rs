@@ -74,7 +74,7 @@ fn threads_that_append_at_once_share_batches_in_a_file() {
 #[test]
 fn a_file_that_is_no_log_is_not_changed_by_measuring() {
     let (directory, disk) = file(1 << 16, SyncMethod::Sync);
-    let bytes: Vec<u8> = (0..1 << 16).map(|at| (at % 251) as u8).collect();
+    let bytes: Vec<u8> = (0..=250).cycle().take(1 << 16).collect();
     std::fs::write(directory.path().join("log"), &bytes).unwrap();
     drop(disk);
     let disk = FileDisk::open(&directory.path().join("log"), SyncMethod::Measured).unwrap();
