@@ -224,13 +224,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> LeafSou
         Ok(outside.cut || !outside.above)
     }
 
-    fn watch(&mut self) {
-        self.skipped.watch();
-    }
-
-    fn stays(&self) -> bool {
-        self.skipped.stay(self.tree.pm())
-    }
+    pmindex_record::watches_skipped!();
 
     fn keep(bounds: Bounds<K>, records: &mut Records<K, V>) {
         bounds.keep(records);

@@ -208,6 +208,22 @@ impl<'t> Skipped<'t> {
     }
 }
 
+/// Implements [`watch`](LeafSource::watch) and [`stays`](LeafSource::stays) of a source with the fields `tree` and
+/// `skipped`, which is [`Skipped`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! watches_skipped {
+    () => {
+        fn watch(&mut self) {
+            self.skipped.watch();
+        }
+
+        fn stays(&self) -> bool {
+            self.skipped.stay(self.tree.pm())
+        }
+    };
+}
+
 /// An index as the source of scans: one leaf after another, from both ends.
 ///
 /// A read appends records of the next leaf, ascending, that lie between the bounds, and moves its bound past

@@ -8,7 +8,7 @@ use pmindex_core::{Medium, PmError};
 use crate::layout::COMMIT_BITS;
 use crate::redo::Redo;
 
-/// The last session: those after it would have the numbers of earlier ones.
+/// The greatest number of a session: commits after it would have the numbers of earlier ones.
 const LAST: u64 = (1 << (u64::BITS - COMMIT_BITS)) - 1;
 
 impl<M: Medium> Redo<M> {
