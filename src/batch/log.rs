@@ -48,6 +48,16 @@ fn find<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<Option<Records>, I
     }
 }
 
+/// Returns `true` if all records are those of a log.
+fn is_log(index: &Records) -> Result<bool, IndexError> {
+    for record in index.range_bounds(Bound::Unbounded, Bound::Unbounded) {
+        if !changes::is_record(&record?.1) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 pub(super) struct Log {
     /// `None` in a pool that is open for reading only and has no log.
     index: Option<Records>,
@@ -76,19 +86,19 @@ impl Log {
         Ok(find(pool, name)?.is_some())
     }
 
-    /// Returns the number of records in the log of the index `name`.
+    /// Returns the number of records in the log of the index `name`; 0 if an index of the log's name and types has
+    /// others, and is none.
     pub(super) fn len<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<u64, IndexError> {
-        find(pool, name)?.map_or(Ok(0), |index| index.len())
+        let Some(index) = find(pool, name)? else { return Ok(0) };
+        if is_log(&index)? { index.len() } else { Ok(0) }
     }
 
     /// Removes the log of the index `name`; returns `true` if it existed. Removes nothing that is no log.
     pub(super) fn destroy<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
         let Some(index) = find(pool, name)? else { return Ok(false) };
         let name = name_of(name)?;
-        for record in index.range_bounds(Bound::Unbounded, Bound::Unbounded) {
-            if !changes::is_record(&record?.1) {
-                return Err(reserved(&name));
-            }
+        if !is_log(&index)? {
+            return Err(reserved(&name));
         }
         drop(index);
         Records::destroy(pool, &name)

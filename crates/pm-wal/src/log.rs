@@ -331,7 +331,8 @@ impl Log {
     /// nothing before `offset`. Returns the horizon: an offset inside a batch frees the batches before it.
     ///
     /// # Cost
-    /// A durable write of one block. If the horizon does not become the tail, the batches up to it are read.
+    /// A durable write of one block. If the horizon does not become the tail, the batch at it is read; if `offset` is
+    /// within a batch, all batches before it are.
     ///
     /// # Errors
     /// [`LogError::Lost`], `Io`.
@@ -366,6 +367,10 @@ impl Log {
 
     /// Returns the end of the last batch that ends at an offset or before it: the horizon is between batches.
     fn end_before(&self, head: &Head, offset: u64) -> Result<u64, LogError> {
+        // Most callers pass the end of a batch, and then the next batch says so.
+        if Scan::new(self.id, self.shape, offset, head.since).next(&*self.disk)?.is_some() {
+            return Ok(offset);
+        }
         let mut scan = Scan::new(self.id, self.shape, head.horizon, head.since);
         let mut end = scan.position();
         while end < offset && scan.next(&*self.disk)?.is_some() && scan.position() <= offset {

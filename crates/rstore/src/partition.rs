@@ -226,6 +226,16 @@ impl<M: Medium> Partition<M> {
         self.generation
     }
 
+    /// Looks anew for room in the pool: a disk that was full may have some since.
+    pub fn look_for_room(&mut self) {
+        self.exhausted = false;
+    }
+
+    /// Returns the number of places without a block.
+    pub(crate) fn free_places(&self) -> u64 {
+        self.unused.len() as u64 + self.table.more_places()
+    }
+
     /// Returns a place without a block.
     pub(crate) fn take_place(&mut self) -> Result<u32, Error> {
         if self.unused.is_empty() {

@@ -188,9 +188,9 @@ impl<M: Medium> Partition<M> {
             0 => Log::create(pool, log_cell)?,
             _ => Log::open(pool, log_cell)?,
         };
-        let records = options.records.unwrap_or(capacity / 64).max(1 << 10);
         let logged = options.logged.min(log.max_payload());
         let capacity = capacity.max(options.raised);
+        let records = options.records.unwrap_or(capacity / 64).max(1 << 10);
         let mut partition = Self {
             root: at,
             blocks: Blocks::new(pool, identity, (bytes / 8) as u32),

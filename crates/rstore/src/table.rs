@@ -75,6 +75,11 @@ impl<M: Medium> Table<M> {
         self.pages.len() as u32 * self.page_places
     }
 
+    /// Returns the number of places of the pages that may still be created.
+    pub(crate) fn more_places(&self) -> u64 {
+        (u64::from(self.most_pages) - self.pages.len() as u64) * u64::from(self.page_places)
+    }
+
     /// Returns the word of a place.
     pub(crate) fn word(&self, place: u32) -> Result<&PmU64, PmError> {
         let page = self.pages.get((place / self.page_places) as usize);

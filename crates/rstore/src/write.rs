@@ -30,6 +30,8 @@ pub(crate) const LIVE_PERCENT: u64 = 95;
 /// The share of the capacity that a batch may have in the log, and the most words.
 const BATCH_SHARE: u64 = 16;
 const MOST_BATCH: usize = (128 << 20) / 8;
+/// The least bytes that a large value has in blocks of its own.
+const LEAST_LARGE: u64 = 2048;
 /// The number of blocks by which the live bytes stay below the capacity, at that share; more below a smaller one.
 const SLACK: u64 = 5;
 
@@ -50,8 +52,9 @@ struct Needs {
     longest: usize,
     /// The words in the log.
     log: usize,
-    /// The bytes of the blocks of large values.
+    /// The bytes of the blocks of large values, and the number of these values.
     large: u64,
+    places: u64,
     /// The bytes that become live.
     grows: u64,
 }
@@ -82,7 +85,7 @@ impl<M: Medium> Partition<M> {
             Body { lsn: 0, key, value, expiry }
         });
         let needs = self.needs(bodies.clone())?;
-        self.check_growth(bodies, needs.grows, (percent, ahead))?;
+        self.check_growth(bodies, &needs, (percent, ahead))?;
         Ok(needs.grows)
     }
 
@@ -245,7 +248,7 @@ impl<M: Medium> Partition<M> {
     fn prepare(&mut self, bodies: &[Body<'_>]) -> Result<(), Error> {
         self.note_thread();
         let needs = self.needs(bodies.iter().copied())?;
-        self.check_growth(bodies.iter().copied(), needs.grows, (LIVE_PERCENT, 0))?;
+        self.check_growth(bodies.iter().copied(), &needs, (LIVE_PERCENT, 0))?;
         if !self.staged.is_empty() && self.staged.len() + needs.log > self.max_batch() {
             self.commit()?; // the log must have room for a turn
         }
@@ -266,6 +269,7 @@ impl<M: Medium> Partition<M> {
             {
                 head.flags |= LARGE;
                 needs.large += self.large_bytes_of(value.len());
+                needs.places += 1;
             }
             let record = head.words() + 1;
             needs.words += record;
@@ -297,9 +301,14 @@ impl<M: Medium> Partition<M> {
     fn check_growth<'b>(
         &self,
         bodies: impl Iterator<Item = Body<'b>>,
-        grows: u64,
+        &Needs { grows, places, .. }: &Needs,
         (percent, ahead): (u64, u64),
     ) -> Result<(), Error> {
+        // A large value has a place of the table, which may have fewer than a raised capacity would fill. The blocks
+        // that the capacity has room for keep theirs.
+        if places > 0 && self.free_places() < places + ahead / LEAST_LARGE + self.allocatable() {
+            return Err(Error::Full { live: self.live_bytes(), capacity: self.capacity });
+        }
         let slack = SLACK * (100 - percent) / (100 - LIVE_PERCENT);
         let most = self.capacity / 100 * percent;
         let most = most.min(self.capacity.saturating_sub(slack * self.block_bytes()));

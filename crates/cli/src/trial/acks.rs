@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The maximum number of writing threads: each has a word in the file.
 pub(crate) const MAX_THREADS: usize = 64;
@@ -20,10 +21,20 @@ pub(crate) struct Acks(File);
 impl Acks {
     /// Creates a file without a name for a child process, which inherits it as standard output.
     pub(crate) fn anonymous() -> io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("pmindex-acks-{}", std::process::id()));
-        let acks = Self::zeroed(&path)?;
-        std::fs::remove_file(path)?;
-        Ok(acks)
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        loop {
+            // Other threads make such files, too, and a killed process may have left one.
+            let (process, number) = (std::process::id(), NUMBER.fetch_add(1, Relaxed));
+            let path = std::env::temp_dir().join(format!("pmindex-acks-{process}-{number}"));
+            match Self::zeroed(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                acks => {
+                    let acks = acks?;
+                    std::fs::remove_file(path)?;
+                    return Ok(acks);
+                }
+            }
+        }
     }
 
     /// Returns the file that this process has inherited.
@@ -75,6 +86,15 @@ impl Acks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_make_files_at_the_same_time() {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..200).for_each(|_| _ = Acks::anonymous().expect("made")));
+            }
+        });
+    }
 
     #[test]
     fn words_hold_each_threads_last_step() {

@@ -120,7 +120,9 @@ impl<M: Medium> Pool<M> {
         let holes = &mut shared.holes;
         let runs = offset / RUN..(offset + bytes).div_ceil(RUN);
         if !holes.unused.is_empty() {
-            holes.unused.retain(|run| !runs.contains(run));
+            for run in runs.clone() {
+                holes.unused.remove(&run);
+            }
         }
         let others = *holes.others.get_or_insert_with(|| self.may_have_holes());
         if !others && holes.known.is_empty() {

@@ -234,6 +234,34 @@ fn what_is_admitted_can_be_written_and_what_is_not_admitted_is_refused() {
 }
 
 #[test]
+fn a_raised_capacity_is_used_or_refused_without_harm() {
+    let small = |number: u64| Vec::from(format!("{number:012}"));
+    for length in [8, 2100, 40_000] {
+        let pool = pool(200 << 20);
+        let options = Options::new().capacity(4 << 20);
+        let partition = Partition::create(&pool, "p", &options).expect("room");
+        let mut partition = reopen(partition, &options.clone().raise_capacity(32 << 20));
+        let (mut number, mut refused) = (0, 0);
+        while refused < 20 {
+            match partition.put(&small(number), &vec![7; length], None) {
+                Ok(()) => number += 1,
+                Err(error) => {
+                    assert!(error.is_full(), "{length} bytes, {number} records: {error}");
+                    refused += 1;
+                    // What is removed gives room to others, and what is there stays.
+                    assert!(partition.remove(&small(refused)).expect("removed"));
+                }
+            }
+            partition.commit().expect("room");
+        }
+        let bytes = number * length as u64;
+        assert!(bytes > 3 << 20 || length == 8 && number > 80_000, "{number} of {length}");
+        assert_eq!(partition.len(), number - refused);
+        partition.check().expect("sound");
+    }
+}
+
+#[test]
 fn a_damaged_record_is_said_and_the_others_are_there() {
     let pool = pool(8 << 20);
     let options = Options::new().capacity(4 << 20);

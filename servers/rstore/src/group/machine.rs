@@ -253,6 +253,9 @@ impl State for Machine {
             tracing::error!(index, %error, "every replica skips an entry of the group");
             return Ok(true);
         }
+        if self.refused.0 == index {
+            self.engine.look_for_room();
+        }
         match self.apply_steps(data) {
             Ok(()) => {
                 if self.refused.0 == index {
