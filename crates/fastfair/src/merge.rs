@@ -157,6 +157,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let mut entries = self.entries_of(left, &mut op)?;
         entries.extend(self.entries_of(right, &mut op)?);
+        if Form::<K, V>::HAS_BLOCK {
+            // P4 stores into all pairs, also dead ones, which the tickets of other slots may still name: these are void
+            // before the link.
+            for i in 0..LEAF {
+                op.changes(left.id_cell(i));
+                op.changes(left.other_cell(i));
+            }
+        }
         let mut image = Image::new(LeafState::of_era(self.era), right.next(pm), low);
         Self::spread(&mut image, &entries)?;
         let copy = self.leaf(offset)?;
