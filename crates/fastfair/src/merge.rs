@@ -9,7 +9,7 @@
 //! | P1 | the right leaf is removed from the inner nodes: searches for its keys come to the left one | P2 |
 //! | P2 | the copy, with the low of the left leaf and the records of both; tickets of copy and right leaf, and of their lows | P3 |
 //! | P3 | the left leaf's `next` leads to the copy (the merge is decided); allocation bits | P4 |
-//! | P4 | the entries of the left leaf: all records, some room between; the tickets of copy and its low | P5 |
+//! | P4 | the entries of the left leaf, each prefix before its id: all records, some room between; the tickets of copy and its low | P5 |
 //! | P5 | the left leaf's `next` leads to what follows; allocation bits | unlock |
 //!
 //! Before P3 a crash leaves the same as in a split between its steps P2 and P4: a leaf that is reached
@@ -157,14 +157,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let mut entries = self.entries_of(left, &mut op)?;
         entries.extend(self.entries_of(right, &mut op)?);
-        if Form::<K, V>::HAS_BLOCK {
-            // P4 stores into all pairs, also dead ones, which the tickets of other slots may still name: these are void
-            // before the link.
-            for i in 0..LEAF {
-                op.changes(left.id_cell(i));
-                op.changes(left.other_cell(i));
-            }
-        }
         let mut image = Image::new(LeafState::of_era(self.era), right.next(pm), low);
         Self::spread(&mut image, &entries)?;
         let copy = self.leaf(offset)?;
@@ -188,10 +180,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let entries = self.entries_of(copy, &mut op)?;
         let mut image = left.image(pm);
         Self::spread(&mut image, &entries)?;
-        // P4. In any order: until P5 every key is greater than the low of the copy, so all entries are dead.
+        // P4. The entries in any order: until P5 every key is greater than the low of the copy, so all are dead. Each
+        // entry's prefix before its id: a free entry has the prefix of any key, also of one that is not greater.
         for i in 0..LEAF {
             let [id, other] = image.entry(i);
             pm.store_word(left.other_cell(i), other);
+            pm.in_order();
             pm.store_word(left.id_cell(i), id);
         }
         let moved = pm.flush_words(left.words());

@@ -567,6 +567,7 @@ fn ops_on(key: BoxedStrategy<u64>, reads: u32) -> BoxedStrategy<IndexOp> {
         5 => key.clone().prop_map(IndexOp::Remove),
         reads => key.prop_map(IndexOp::Get),
         1 => Just(IndexOp::Background),
+        2 => (0..3u64).prop_map(IndexOp::Slot),
     ]
     .boxed()
 }
