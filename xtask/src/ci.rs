@@ -2,15 +2,17 @@
 //!
 //! One profile builds everything: clippy and rustdoc share the metadata of the dependencies, and tests, crash
 //! exploration and the command line share one optimised build with debug assertions.
+//!
+//! Tests wait for processes, files and each other, and leave processors idle: another process of this program
+//! makes the checks that need no result of theirs meanwhile (`beside`).
+
+mod beside;
 
 use std::time::{Duration, Instant};
 
 use crate::api;
 use crate::book;
 use crate::cross;
-use crate::dax_vm;
-use crate::disk_vm;
-use crate::python;
 use crate::sanitize;
 use crate::shell::{cargo, output, run_cargo};
 use crate::tidy;
@@ -22,6 +24,10 @@ pub(crate) struct Args {
     /// packages as they would be published, what changed of the public interface, the main job in a release build
     #[arg(long)]
     long: bool,
+
+    /// Only the checks that are made beside the tests
+    #[arg(long, hide = true)]
+    beside: bool,
 }
 
 /// The README's test command, word for word.
@@ -45,15 +51,6 @@ const CRASH_LONG: &[&str] = &[
 ];
 const DISKS_LONG: &[&str] =
     &["test", "--workspace", "--bin", "disks", "--", "--states", "1000000", "--mutate"];
-/// Runs each benchmark once, to see that it works. Uses the whole workspace like the tests, since a package
-/// built alone has other features and would be built again.
-const BENCHES: &[&str] = &["test", "--workspace", "--bench", "*"];
-/// The types of other crates, which are features.
-const TYPES: &[&str] =
-    &["test", "--package", "pmindex-index", "--all-features", "--test", "foreign"];
-/// Persisting through libpmem; the test is skipped with a message if it is not installed.
-const LIBPMEM: &[&str] =
-    &["test", "--package", "pmindex-core", "--features", "libpmem", "--test", "libpmem"];
 /// Builds each package from the files that would be published.
 const PACKAGES: &[&str] = &["publish", "--workspace", "--dry-run"];
 const QUICKSTART: &[&str] =
@@ -61,6 +58,9 @@ const QUICKSTART: &[&str] =
 
 /// Runs every step and prints its duration.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
+    if args.beside {
+        return beside::run(args.long);
+    }
     let mut times: Vec<(&str, Duration)> = Vec::new();
     times.push(("format", run_cargo(FMT, &[])?));
     tidy::run()?;
@@ -70,15 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     times.push(("features", features()?));
     times.push(("aarch64", cross::run()?));
     times.push(("docs", run_cargo(DOC, &[("RUSTDOCFLAGS", "-D warnings")])?));
+    let beside = beside::Beside::start(args.long)?;
     times.push(("tests", run_cargo(TEST, &[])?));
-    times.push(("benches", run_cargo(BENCHES, &[])?));
-    times.push(("types", run_cargo(TYPES, &[])?));
-    times.push(("libpmem", run_cargo(LIBPMEM, &[])?));
-    times.push(("python", python::check(args.long)?));
-    let started = Instant::now();
-    dax_vm::run(&dax_vm::Args::short())?;
-    disk_vm::run(&disk_vm::Args::short())?;
-    times.push(("real DAX", started.elapsed()));
+    times.push(("beside", beside.finish()?));
     if args.long {
         times.push(("advisories", deny(&["advisories"])?));
         times.push(("sanitize", sanitize::run()?));
@@ -89,10 +83,15 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         times.push(("quickstart", run_cargo(QUICKSTART, &[])?));
     }
     println!("\nall of it holds");
+    print_times(&times);
+    Ok(())
+}
+
+/// Prints the duration of each step.
+fn print_times(times: &[(&str, Duration)]) {
     for (step, time) in times {
         println!("  {step:<12} {:>5} s", time.as_secs());
     }
-    Ok(())
 }
 
 /// Checks each index alone, as a program with few features builds it, the program with `quickstart` alone, and the
