@@ -75,6 +75,9 @@ pub(crate) struct RaftLog<M: Medium> {
     pub(crate) wants_snapshot: RefCell<BTreeSet<u64>>,
     /// The snapshots that are ready, by follower, without data.
     pub(crate) snapshots: RefCell<BTreeMap<u64, Snapshot>>,
+    /// The commits that are still refused, as if there were no room.
+    #[cfg(test)]
+    pub(crate) refuses: u64,
     _open: OpenIndex,
 }
 
@@ -111,6 +114,8 @@ impl<M: Medium> RaftLog<M> {
             segments: VecDeque::new(),
             wants_snapshot: RefCell::default(),
             snapshots: RefCell::default(),
+            #[cfg(test)]
+            refuses: 0,
             _open: open,
         };
         this.read()?;
@@ -327,6 +332,11 @@ impl<M: Medium> RaftLog<M> {
     /// # Durability
     /// DUR is its fence.
     pub(crate) fn commit(&mut self) -> Result<Option<u64>, PmError> {
+        #[cfg(test)]
+        if self.refuses > 0 && !self.staged.is_empty() {
+            self.refuses -= 1;
+            return Err(PmError::Full { wanted: 0, capacity: 0 });
+        }
         let places = match self.push_staged() {
             Err(error) if error.is_full() => {
                 self.free_abandoned()?;
@@ -340,6 +350,14 @@ impl<M: Medium> RaftLog<M> {
             note(&mut self.segments, sequence..=sequence, index);
         }
         Ok(first)
+    }
+
+    /// Does what [`commit`](Self::commit) does; returns `false` if there is no room.
+    pub(crate) fn has_committed(&mut self) -> Result<bool, PmError> {
+        match self.commit() {
+            Err(error) if error.is_full() => Ok(false),
+            other => other.map(|_| true),
+        }
     }
 
     /// Appends what is staged, with one fence; returns the segment and index of each part.
@@ -397,7 +415,8 @@ impl<M: Medium> RaftLog<M> {
     /// log keeps the entries after the base, unless they are void. Entries that wait for a commit still wait:
     /// there may be room for them only when this returns.
     ///
-    /// Durable when it returns; frees segments that have only entries before the base.
+    /// Durable when it returns; frees segments that have only entries before the base. If there is no room, nothing has
+    /// changed.
     pub(crate) fn begin_at(
         &mut self,
         base: Base,
@@ -422,14 +441,15 @@ impl<M: Medium> RaftLog<M> {
         self.stage_hard(lost.map_or(self.hard.commit, |index| self.hard.commit.min(index - 1)));
         let words = vec![base.index, base.term, base.generation, u64::from(void)];
         self.staged.push((BASE, 0, words));
-        let first = match self.commit() {
+        let committed = match self.commit() {
             Err(error) if error.is_full() => {
                 self.free_spare()?;
-                self.commit()?
+                self.commit()
             }
-            first => first?, // P2, LIN, DUR
+            committed => committed, // P2, LIN, DUR
         };
         self.staged = waiting;
+        let first = committed?;
         self.rebase(base, void);
         self.give_back(first.unwrap_or(0))?;
         self.keep_spare()

@@ -22,7 +22,7 @@ use protobuf::Message as _;
 use raft::prelude::{
     ConfChange, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, Message, MessageType,
 };
-use raft::{Config, RawNode, StateRole};
+use raft::{Config, RawNode, Ready, StateRole};
 
 use crate::incoming::Incoming;
 use crate::log::{Base, RaftLog};
@@ -34,6 +34,8 @@ use crate::{Error, Options, State, StateError};
 const APPLIED_AHEAD: u64 = 1024;
 /// The number of ticks after which a replica asks again who leads.
 const ASK_AGAIN: u64 = 4;
+/// The number of ticks between two attempts to write to a log that has no room.
+const TRY_AGAIN: u64 = 10;
 /// A number of ticks that is never reached.
 const NEVER: usize = usize::MAX / 2;
 /// The maximum bytes that wait for a majority.
@@ -104,6 +106,15 @@ struct Reads {
     answered: u64,
 }
 
+/// What its log has no room for: entries, votes and snapshots, of which none is told before it is durable.
+struct Unwritten {
+    ready: Ready,
+    /// It is in the log, but not durable.
+    is_appended: bool,
+    /// The tick at which this is tried again.
+    at: u64,
+}
+
 /// A replica of a state machine.
 pub struct Replica<M: Medium, S: State> {
     node: RawNode<RaftLog<M>>,
@@ -113,6 +124,7 @@ pub struct Replica<M: Medium, S: State> {
     committed: u64,
     /// The tick at which they are tried again.
     try_at: u64,
+    unwritten: Option<Unwritten>,
     durable: u64,
     reads: Reads,
     ticks: u64,
@@ -193,6 +205,7 @@ impl<M: Medium, S: State> Replica<M, S> {
             applied,
             committed: applied,
             try_at: 0,
+            unwritten: None,
             durable: applied,
             reads: Reads::default(),
             ticks: 0,
@@ -233,13 +246,22 @@ impl<M: Medium, S: State> Replica<M, S> {
     /// Returns `true` if this replica leads, as far as it knows.
     #[must_use]
     pub fn leads(&self) -> bool {
-        self.node.raft.state == StateRole::Leader && !self.removed
+        self.node.raft.state == StateRole::Leader && !self.removed && !self.is_log_full()
+    }
+
+    /// Returns `true` if its log has no room. Then this replica is silent, like one that has crashed: the others elect
+    /// another leader, and nothing that it has not written is acknowledged. It tries again at intervals, and goes on
+    /// when there is room.
+    #[must_use]
+    pub fn is_log_full(&self) -> bool {
+        self.unwritten.is_some()
     }
 
     /// Returns the leader, if this replica knows it.
     #[must_use]
     pub fn leader(&self) -> Option<u64> {
-        Some(self.node.raft.leader_id).filter(|&leader| leader != 0 && !self.removed)
+        let knows = !self.removed && !self.is_log_full();
+        Some(self.node.raft.leader_id).filter(|&leader| leader != 0 && knows)
     }
 
     /// Returns the members of the group.
@@ -270,7 +292,7 @@ impl<M: Medium, S: State> Replica<M, S> {
     /// Advances time by a tick.
     pub fn tick(&mut self) {
         self.ticks += 1;
-        if self.removed {
+        if self.removed || self.is_log_full() {
             return;
         }
         self.node.tick();
@@ -307,7 +329,7 @@ impl<M: Medium, S: State> Replica<M, S> {
                 MessageType::MsgTimeoutNow => true, // it could lead, but not serve
                 _ => false,
             };
-        if !ours || unknown || refused || self.removed {
+        if !ours || unknown || refused || self.removed || self.is_log_full() {
             return Ok(());
         }
         match message.get_msg_type() {
@@ -456,33 +478,10 @@ impl<M: Medium, S: State> Replica<M, S> {
         let mut turn = Turn::default();
         // What it sends in the turn in which it is removed tells the others that this was agreed on.
         let takes_part = !self.removed;
-        self.receive_pieces(&mut turn.messages)?;
-        self.apply_waiting()?;
-        loop {
-            // Asks again after an answer, so that reads of this turn need not wait for the next one.
-            self.ask();
-            if self.removed || !self.node.has_ready() {
-                break;
-            }
-            self.ready(&mut turn)?;
+        self.write_again(&mut turn)?;
+        if !self.is_log_full() {
+            self.work(&mut turn)?;
         }
-        if self.incoming.complete.is_some() {
-            self.stop_receiving()?; // the engine did not need it
-        }
-        if self.applied - self.durable >= APPLIED_AHEAD {
-            self.make_durable()?;
-        }
-        // A follower that gets a snapshot needs the entries after it.
-        let most = self.log_bytes * if self.outgoing.is_empty() { 1 } else { 2 };
-        if self.node.store().is_over(most) {
-            self.cut(self.node.store().bytes().min(self.log_bytes) / 2)?;
-        }
-        if !self.leads() || self.led != self.node.raft.term {
-            self.led = self.node.raft.term;
-            self.end_transfers();
-        }
-        self.make_snapshots()?;
-        self.send_pieces(&mut turn.messages)?;
         if !takes_part {
             turn.messages.clear();
         }
@@ -505,11 +504,51 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(turn)
     }
 
+    /// Does the work of a turn, until there is none, or the log has no room.
+    fn work(&mut self, turn: &mut Turn) -> Result<(), Error> {
+        self.receive_pieces(&mut turn.messages)?;
+        self.apply_waiting()?;
+        loop {
+            // Asks again after an answer, so that reads of this turn need not wait for the next one.
+            self.ask();
+            if self.removed || !self.node.has_ready() {
+                break;
+            }
+            self.ready(turn)?;
+            if self.is_log_full() {
+                return Ok(());
+            }
+        }
+        if self.incoming.complete.is_some() {
+            self.stop_receiving()?; // the engine did not need it
+        }
+        if self.applied - self.durable >= APPLIED_AHEAD {
+            self.make_durable()?;
+        }
+        // A follower that gets a snapshot needs the entries after it.
+        let most = self.log_bytes * if self.outgoing.is_empty() { 1 } else { 2 };
+        if self.node.store().is_over(most) {
+            self.cut_if_room(self.node.store().bytes().min(self.log_bytes) / 2)?;
+        }
+        if !self.leads() || self.led != self.node.raft.term {
+            self.led = self.node.raft.term;
+            self.end_transfers();
+        }
+        self.make_snapshots()?;
+        self.send_pieces(&mut turn.messages)
+    }
+
     /// Returns the beginning of the log, and the generation of the state.
     #[cfg(test)]
     pub(crate) fn base(&self) -> (u64, u64) {
         let base = self.node.store().base();
         (base.index, base.generation)
+    }
+
+    /// Refuses this number of commits of the log.
+    #[cfg(test)]
+    pub(crate) fn refuse_commits(&mut self, count: u64) {
+        self.node.mut_store().refuses = count;
     }
 
     /// Returns the transfer that is being received, and the number of its next piece.
@@ -550,12 +589,38 @@ impl<M: Medium, S: State> Replica<M, S> {
                 self.reads.known.push_back((u64::from_le_bytes(number), read.index));
             }
         }
-        if !ready.snapshot().is_empty() {
-            self.install(ready.snapshot())?; // T1
+        self.write(Unwritten { ready, is_appended: false, at: 0 }, turn)
+    }
+
+    /// Tries again to write what the log had no room for.
+    fn write_again(&mut self, turn: &mut Turn) -> Result<(), Error> {
+        let ticks = self.ticks;
+        match self.unwritten.take_if(|unwritten| ticks >= unwritten.at) {
+            Some(unwritten) => self.write(unwritten, turn),
+            None => Ok(()),
         }
-        let hard = ready.hs().cloned();
-        self.node.mut_store().append(ready.entries(), hard.as_ref())?;
-        self.log_durable()?; // T1
+    }
+
+    /// Makes durable what is ready, and goes on with it; keeps it if there is no room.
+    fn write(&mut self, mut unwritten: Unwritten, turn: &mut Turn) -> Result<(), Error> {
+        let ready = &unwritten.ready;
+        let is_installed = unwritten.is_appended
+            || ready.snapshot().is_empty()
+            || self.install(ready.snapshot())?; // T1
+        if is_installed && !unwritten.is_appended {
+            self.node.mut_store().append(ready.entries(), ready.hs())?;
+            unwritten.is_appended = true;
+        }
+        if is_installed && self.log_durable()? {
+            return self.written(unwritten.ready, turn); // T1
+        }
+        unwritten.at = self.ticks + TRY_AGAIN;
+        self.unwritten = Some(unwritten);
+        Ok(())
+    }
+
+    /// Goes on after what is ready was made durable: tells it, and applies what is agreed on.
+    fn written(&mut self, mut ready: Ready, turn: &mut Turn) -> Result<(), Error> {
         let messages = ready.take_persisted_messages();
         self.send(messages, turn);
         self.apply(ready.take_committed_entries())?;
@@ -578,19 +643,16 @@ impl<M: Medium, S: State> Replica<M, S> {
         }
     }
 
-    /// Makes the log durable, and makes room in it if necessary.
-    fn log_durable(&mut self) -> Result<(), Error> {
+    /// Makes the log durable, and makes room in it if necessary; returns `false` if there is none.
+    fn log_durable(&mut self) -> Result<bool, Error> {
         if self.faults.has(Wrong::ToldEarly) {
-            return Ok(()); // never, except by accident
+            return Ok(true); // never, except by accident
         }
-        match self.node.mut_store().commit() {
-            Err(error) if error.is_full() => {
-                self.cut(0)?;
-                self.node.mut_store().commit()?;
-            }
-            other => drop(other?),
+        if self.node.mut_store().has_committed()? {
+            return Ok(true);
         }
-        Ok(())
+        self.cut_if_room(0)?;
+        Ok(self.node.mut_store().has_committed()? || self.faults.has(Wrong::ToldUnwritten))
     }
 
     /// Applies committed entries, as far as the state has room for them. The others are in the log.
@@ -649,7 +711,11 @@ impl<M: Medium, S: State> Replica<M, S> {
             && !self.faults.has(Wrong::ConfigurationForgotten)
         {
             self.node.mut_store().configure(entry.index, &members);
-            self.log_durable()?; // before: the state's index
+            // Before: the state's index.
+            if !self.log_durable()? {
+                self.try_at = self.ticks + TRY_AGAIN;
+                return Ok(false); // the change is made again then, without effect
+            }
         }
         self.applied = entry.index;
         Ok(true)
@@ -672,6 +738,14 @@ impl<M: Medium, S: State> Replica<M, S> {
         }
         self.durable = self.applied;
         Ok(())
+    }
+
+    /// Cuts the log, unless there is no room for its new beginning.
+    fn cut_if_room(&mut self, keep: usize) -> Result<(), Error> {
+        match self.cut(keep) {
+            Err(Error::Pool(error)) if error.is_full() => Ok(()),
+            other => other,
+        }
     }
 
     /// Makes the state durable, and cuts the log to this number of bytes of entries.

@@ -5,6 +5,8 @@
 pub(crate) enum Wrong {
     /// Messages announce entries and votes that are not durable yet.
     ToldEarly,
+    /// Messages announce entries and votes for which the log had no room.
+    ToldUnwritten,
     /// Reads are answered without confirmation of the leader.
     ReadUnconfirmed,
     /// The log is cut before the state durably has the entries that are cut off.

@@ -198,8 +198,8 @@ impl<M: Medium, S: State> Replica<M, S> {
         }
     }
 
-    /// Replaces the state by the one that was received.
-    pub(super) fn install(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+    /// Replaces the state by the one that was received; returns `false` if the log has no room.
+    pub(super) fn install(&mut self, snapshot: &Snapshot) -> Result<bool, Error> {
         let metadata = snapshot.get_metadata();
         let (index, term) = (metadata.index, metadata.term);
         let complete = self.incoming.complete.take();
@@ -207,13 +207,19 @@ impl<M: Medium, S: State> Replica<M, S> {
             return Err(Error::Broken);
         };
         let base = Base { index, term, generation };
-        self.node.mut_store().begin_at(base, metadata.get_conf_state(), true)?; // P2
+        match self.node.mut_store().begin_at(base, metadata.get_conf_state(), true) {
+            Err(error) if error.is_full() => {
+                self.incoming.complete = Some((index, term, generation));
+                return Ok(false);
+            }
+            begun => begun?, // P2
+        }
         if self.faults.has(Wrong::SwitchedEarly) {
             self.state.finish(index).map_err(Error::State)?;
         }
         self.state.switch(generation).map_err(Error::State)?;
         (self.applied, self.committed, self.durable) = (index, index, index);
         self.restored = true;
-        Ok(())
+        Ok(true)
     }
 }

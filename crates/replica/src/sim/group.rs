@@ -31,6 +31,8 @@ pub(super) struct Plan {
     pub(super) hand_over: usize,
     /// A replica has no room for a while.
     pub(super) full: usize,
+    /// Its log has none.
+    pub(super) full_log: usize,
     /// One in this number of messages is lost.
     pub(super) drop: usize,
     /// The maximum padding of an entry.
@@ -55,6 +57,9 @@ pub(super) struct Seen {
     pub(super) handed: u64,
     /// The entries that waited for room, each time that they were tried.
     pub(super) refused: u64,
+    /// The turns of replicas whose logs had no room, and the times that one went on after them.
+    pub(super) silent: u64,
+    pub(super) resumed: u64,
     /// The turns in which a replica received a piece of a snapshot, and the crashes then.
     pub(super) pieces: u64,
     pub(super) interrupted: u64,
@@ -195,8 +200,11 @@ impl Group {
         let Some(process) = self.processes.get_mut(&id) else { return };
         let Some(replica) = &mut process.replica else { return };
         let (base, received) = (replica.base(), replica.received());
+        let was_full = replica.is_log_full();
         let turn = replica.turn().unwrap_or_else(|error| panic!("replica {id}: {error}"));
         self.seen.cuts += u64::from(replica.base() != base);
+        self.seen.silent += u64::from(replica.is_log_full());
+        self.seen.resumed += u64::from(was_full && !replica.is_log_full());
         // While a snapshot becomes the state, a crash can interrupt many steps.
         dies |= self.plan.crash > 0 && turn.restored && self.random.one_in(2);
         self.seen.held = self.seen.held.max(replica.transfer_bytes());
@@ -380,6 +388,16 @@ impl Group {
         }
     }
 
+    /// Makes the log of a replica have no room, until it has tried some times.
+    fn fill_log(&mut self) {
+        let id = self.any();
+        let tries = 1 + self.random.below(10) as u64;
+        let process = self.processes.get_mut(&id);
+        if let Some(replica) = process.and_then(|process| process.replica.as_mut()) {
+            replica.refuse_commits(tries);
+        }
+    }
+
     fn deliver(&mut self) {
         let due: Vec<usize> =
             (0..self.network.len()).filter(|&at| self.network[at].0 <= self.now).collect();
@@ -433,6 +451,9 @@ impl Group {
         if happens(self.plan.full, &mut self.random) {
             self.fill();
         }
+        if happens(self.plan.full_log, &mut self.random) {
+            self.fill_log();
+        }
         match self.random.below(10) {
             0 | 1 => {
                 let id = self.any();
@@ -465,7 +486,7 @@ impl Group {
         // From now on nothing fails: the group must find a leader, and agree.
         (self.plan.crash, self.plan.partition, self.plan.drop) = (0, 0, 0);
         (self.plan.change, self.plan.lose, self.plan.hand_over) = (0, 0, 0);
-        self.plan.full = 0;
+        (self.plan.full, self.plan.full_log) = (0, 0);
         self.cut.clear();
         let answered = self.seen.answered;
         for round in 0.. {

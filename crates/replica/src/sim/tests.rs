@@ -14,6 +14,7 @@ const CALM: Plan = Plan {
     lose: 0,
     hand_over: 0,
     full: 0,
+    full_log: 0,
     drop: 50,
     padding: 40,
     log_bytes: 1 << 20,
@@ -102,6 +103,23 @@ fn who_has_no_room_waits_and_the_others_go_on() {
         let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
         assert!(sum(|seen| seen.refused) > 200 && sum(|seen| seen.answered) > 600, "{seen:?}");
     }
+}
+
+#[test]
+fn whose_log_has_no_room_is_silent_until_there_is() {
+    let crashes = Plan { crash: 400, partition: 800, ..CALM };
+    for plan in [crashes, SHORT, MEMBERS] {
+        let plan = Plan { full_log: 300, steps: 12_000, ..plan };
+        let seen = runs(plan, 0..6);
+        let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
+        assert!(sum(|seen| seen.silent) > 200 && sum(|seen| seen.resumed) > 60, "{seen:?}");
+        assert!(sum(|seen| seen.answered) > 600, "{seen:?}");
+    }
+}
+
+#[test]
+fn entries_that_are_told_without_room_for_them_are_caught() {
+    is_caught(Wrong::ToldUnwritten, Plan { full_log: 60, ..CRASHES });
 }
 
 fn is_caught(wrong: Wrong, plan: Plan) {
