@@ -186,6 +186,10 @@ pub(crate) struct Identity {
     pub(crate) id: u64,
     pub(crate) me: Member,
     /// Empty: the replica joins a group.
+    /// The bytes of an entry at most.
+    entry_bytes: usize,
+    /// The log had no room in the last turn.
+    log_full: bool,
     pub(crate) founders: Vec<(u64, Member)>,
 }
 
@@ -236,6 +240,8 @@ impl Group {
     /// Fetches the records of keys into the caches.
     pub(crate) fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         self.engine().prefetch(keys);
+            entry_bytes: identity.entry_bytes,
+            log_full: false,
     }
 
     fn engine(&self) -> &Partition {
@@ -480,6 +486,7 @@ impl Group {
         }
         let voters = self.replica.members().voters;
         let Some(&to) = voters.get(partition % voters.len().max(1)) else { return };
+        self.say_if_full();
         // Every second Raft's engine forgets who has answered; then a later tick finds it.
         if to != self.replica.id() && self.replica.is_current(to) {
             (self.handing, self.balanced) = (Some((to, self.ticks)), self.ticks);
@@ -525,6 +532,29 @@ impl Group {
         let voters = self.replica.members().voters;
         for (id, place) in self.founders.clone() {
             if voters.contains(&id) && known.iter().all(|(other, _)| *other != id) {
+    /// Says it when the log has no room, and when it has some again.
+    fn say_if_full(&mut self) {
+        let (partition, is_full) = (self.partition.0, self.replica.is_log_full());
+        if is_full && !self.log_full {
+            tracing::error!(
+                partition,
+                "there is no room for the group's log: this replica takes no part until there is; make room on its \
+                 disk"
+            );
+        } else if !is_full && self.log_full {
+            tracing::info!(
+                partition,
+                "there is room for the group's log again: this replica goes on"
+            );
+        }
+        self.log_full = is_full;
+    }
+
+    /// Returns `true` if this replica waits for room: for its log, or for an entry that is agreed on.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.replica.is_log_full() || self.replica.is_stuck()
+    }
+
                 let record = Stored { value: place.text().into_bytes(), expires: NEVER };
                 if let Err(failure) = self.stage_one(member_key(id), Some(record)) {
                     tracing::error!(?failure, "where a founder is cannot be written down");

@@ -45,14 +45,15 @@ impl Worker {
 fn replication(group: &Group, partition: usize) -> String {
     let view = group.view();
     let others = view.members.len().saturating_sub(1);
+    let waits = format!("waits_for_room:{}\r\n", u8::from(group.waits_for_room()));
     if view.leader == Some(group.id()) {
-        return format!("role:master\r\nconnected_slaves:{others}\r\n");
+        return format!("role:master\r\nconnected_slaves:{others}\r\n{waits}");
     }
     let place = view.leading().map(|place| place.clients_of(partition));
     let (host, port) =
         place.as_deref().and_then(|place| place.rsplit_once(':')).unwrap_or(("", "0"));
     format!(
-        "role:slave\r\nmaster_host:{host}\r\nmaster_port:{port}\r\nmaster_link_status:{}\r\n",
+        "role:slave\r\nmaster_host:{host}\r\nmaster_port:{port}\r\nmaster_link_status:{}\r\n{waits}",
         if view.leader.is_some() { "up" } else { "down" }
     )
 }
