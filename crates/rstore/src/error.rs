@@ -6,8 +6,8 @@ use pmindex_core::{DurabilityLost, PmError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// More than 95 % of the capacity would be live. Removing, and overwriting by shorter or equally long
-    /// values, still works.
+    /// More than 95 % of the capacity would be live. Removing, overwriting by shorter or equally long values, and
+    /// batches that free as much as they take, still work.
     #[error("the partition is full: {live} of its {capacity} bytes are live; remove records")]
     Full {
         /// The bytes of live records.

@@ -19,7 +19,7 @@ use crate::append::Stream;
 use crate::blocks::{Location, State};
 use crate::options::check_lengths;
 use crate::partition::Partition;
-use crate::record::{Body, Content, Head, LARGE, Parts};
+use crate::record::{Body, Content, EXPIRES, Head, LARGE, Parts};
 use crate::wrong::Wrong;
 use crate::{Batch, Error, Millis};
 
@@ -66,6 +66,11 @@ impl<M: Medium> Partition<M> {
     /// room for what differs elsewhere. Writes that were admitted before and are not made yet are counted with
     /// `ahead` bytes.
     ///
+    /// Above that share it admits, and counts with 0 bytes, what frees as much as it takes: `taken` returns the bytes
+    /// that a key's record takes when these writes are made, which are those of [`bytes_of`](Self::bytes_of) unless
+    /// an earlier write to it waits. A large value must have room beside the one that it replaces, up to a share
+    /// that is greater by 5 percent.
+    ///
     /// # Errors
     /// Those of [`write`](Self::write).
     ///
@@ -75,6 +80,7 @@ impl<M: Medium> Partition<M> {
         &self,
         writes: impl Iterator<Item = (&'w [u8], Option<&'w [u8]>, Option<Millis>)> + Clone,
         (percent, ahead): (u64, u64),
+        taken: impl Fn(&[u8]) -> Result<u64, Error>,
     ) -> Result<u64, Error> {
         self.usable()?;
         for (key, value, _) in writes.clone() {
@@ -85,8 +91,37 @@ impl<M: Medium> Partition<M> {
             Body { lsn: 0, key, value, expiry }
         });
         let needs = self.needs(bodies.clone())?;
-        self.check_growth(bodies, &needs, (percent, ahead))?;
-        Ok(needs.grows)
+        self.check_places(&needs, ahead)?;
+        self.check_growth(bodies, &needs, (percent, ahead), taken)
+    }
+
+    /// Returns the bytes that a record with a key and a value of these lengths takes.
+    #[must_use]
+    pub fn bytes_for(&self, key_len: usize, value_len: usize, expires: bool) -> u64 {
+        let is_large = value_len > self.max_inline();
+        let flags = if is_large { LARGE } else { 0 } | if expires { EXPIRES } else { 0 };
+        let large = if is_large { self.large_bytes_of(value_len) } else { 0 };
+        8 * (Head { lsn: 0, key_len, value_len, flags, seal: 0 }.words() as u64 + 1) + large
+    }
+
+    /// Returns the bytes that the record of a key takes; 0 if it is missing.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    ///
+    /// # Cost
+    /// A search in the index.
+    pub fn bytes_of(&self, key: &[u8]) -> Result<u64, Error> {
+        let Some(at) = self.index.get(&self.blocks, key)? else { return Ok(0) };
+        let (head, cells) = self.blocks.record(at)?;
+        let large = if head.has(LARGE) { self.large_bytes_of(head.value_len) } else { 0 };
+        Ok(8 * cells.len() as u64 + large)
+    }
+
+    /// Returns `true` if the live share allows that this number of bytes becomes live: see [`Error::Full`].
+    #[must_use]
+    pub fn may_grow(&self, bytes: u64) -> bool {
+        self.live_bytes() + 8 * self.wasted + bytes <= self.most_live(LIVE_PERCENT)
     }
 
     /// Returns the error for a key or a value that is too long, if it is.
@@ -106,7 +141,24 @@ impl<M: Medium> Partition<M> {
     /// No fence. The lines of the record, as they fill; a share of collection, at most 16 KiB. A value of
     /// more than 2 KiB is written to blocks of its own, with 2 fences.
     pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Option<Millis>) -> Result<(), Error> {
-        self.write_all(&[One { key, value: Some(value), expiry }])
+        self.write_all(&[One { key, value: Some(value), expiry }], true)
+    }
+
+    /// Does what [`put`](Self::put) does, whatever share is live: for one of several writes that together free as much
+    /// as they take, or [may](Self::may_grow) grow by more. It is refused only if no block can be had for it.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    ///
+    /// # Cost
+    /// That of [`put`](Self::put).
+    pub fn put_unweighed(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Option<Millis>,
+    ) -> Result<(), Error> {
+        self.write_all(&[One { key, value: Some(value), expiry }], false)
     }
 
     /// Removes a key; returns `true` if it was present, even if expired. Staged.
@@ -121,7 +173,7 @@ impl<M: Medium> Partition<M> {
         if self.index.get(&self.blocks, key)?.is_none() {
             return Ok(false);
         }
-        self.write_all(&[One { key, value: None, expiry: None }])?;
+        self.write_all(&[One { key, value: None, expiry: None }], true)?;
         Ok(true)
     }
 
@@ -149,7 +201,7 @@ impl<M: Medium> Partition<M> {
                 writes.push(One { key, value: write.value.as_deref(), expiry: write.expiry });
             }
         }
-        self.write_all(&writes)
+        self.write_all(&writes, true)
     }
 
     /// Changes only the expiry of a key; returns `false` if the key is missing. Staged. A large value stays
@@ -179,7 +231,7 @@ impl<M: Medium> Partition<M> {
             None => Content::Bytes(&value),
         };
         let body = Body { lsn: self.lsn + 1, key, value: content, expiry };
-        self.prepare(&[body])?;
+        self.prepare(&[body], true)?;
         self.stage(&[body])?;
         Ok(true)
     }
@@ -201,12 +253,12 @@ impl<M: Medium> Partition<M> {
         let keys = self.keys_in(from, to, limit)?;
         let writes: Vec<_> =
             keys.iter().map(|key| One { key, value: None, expiry: None }).collect();
-        self.write_all(&writes)?;
+        self.write_all(&writes, true)?;
         Ok(keys.len())
     }
 
-    /// Writes these keys, each once, as a batch.
-    fn write_all(&mut self, writes: &[One<'_>]) -> Result<(), Error> {
+    /// Writes these keys, each once, as a batch; refused if it makes too much live, with `weighs`.
+    fn write_all(&mut self, writes: &[One<'_>], weighs: bool) -> Result<(), Error> {
         self.usable()?;
         if writes.is_empty() {
             return Ok(());
@@ -222,7 +274,7 @@ impl<M: Medium> Partition<M> {
             };
             bodies.push(Body { lsn, key, value, expiry });
         }
-        self.prepare(&bodies)?;
+        self.prepare(&bodies, weighs)?;
         let mut made = Vec::new();
         let max_inline = self.max_inline();
         for body in &mut bodies {
@@ -245,10 +297,14 @@ impl<M: Medium> Partition<M> {
     }
 
     /// Makes room for writes, or refuses them before anything is staged.
-    fn prepare(&mut self, bodies: &[Body<'_>]) -> Result<(), Error> {
+    fn prepare(&mut self, bodies: &[Body<'_>], weighs: bool) -> Result<(), Error> {
         self.note_thread();
         let needs = self.needs(bodies.iter().copied())?;
-        self.check_growth(bodies.iter().copied(), &needs, (LIVE_PERCENT, 0))?;
+        self.check_places(&needs, 0)?;
+        if weighs {
+            let taken = |key: &[u8]| self.bytes_of(key);
+            self.check_growth(bodies.iter().copied(), &needs, (LIVE_PERCENT, 0), taken)?;
+        }
         if !self.staged.is_empty() && self.staged.len() + needs.log > self.max_batch() {
             self.commit()?; // the log must have room for a turn
         }
@@ -296,46 +352,64 @@ impl<M: Medium> Partition<M> {
         share.min(MOST_BATCH).max(self.log.max_payload())
     }
 
-    /// Refuses writes after which, and after others, more than a share of the capacity is live, including headers
-    /// and unused ends of blocks; unless they replace at least as many bytes as they take.
-    fn check_growth<'b>(
-        &self,
-        bodies: impl Iterator<Item = Body<'b>>,
-        &Needs { grows, places, .. }: &Needs,
-        (percent, ahead): (u64, u64),
-    ) -> Result<(), Error> {
-        // A large value has a place of the table, which may have fewer than a raised capacity would fill. The blocks
-        // that the capacity has room for keep theirs.
+    /// Refuses large values for which the table may have no place, after others of `ahead` bytes. It may have fewer
+    /// places than a raised capacity would fill. The blocks that the capacity has room for keep theirs.
+    fn check_places(&self, &Needs { places, .. }: &Needs, ahead: u64) -> Result<(), Error> {
         if places > 0 && self.free_places() < places + ahead / LEAST_LARGE + self.allocatable() {
-            return Err(Error::Full { live: self.live_bytes(), capacity: self.capacity });
-        }
-        let slack = SLACK * (100 - percent) / (100 - LIVE_PERCENT);
-        let most = self.capacity / 100 * percent;
-        let most = most.min(self.capacity.saturating_sub(slack * self.block_bytes()));
-        if grows > 0 && self.live_bytes() + 8 * self.wasted + ahead + grows > most {
-            return self.check_replaced(bodies, grows);
+            return Err(self.full());
         }
         Ok(())
     }
 
+    /// Returns the most bytes that may be live at a share of the capacity, including headers and unused ends of blocks.
+    fn most_live(&self, percent: u64) -> u64 {
+        let slack = SLACK * (100 - percent) / (100 - LIVE_PERCENT);
+        let most = self.capacity / 100 * percent;
+        most.min(self.capacity.saturating_sub(slack * self.block_bytes()))
+    }
+
+    /// Refuses writes after which, and after others, more than a share of the capacity is live; unless they free at
+    /// least as many bytes as they take. Returns the bytes that they add.
+    fn check_growth<'b>(
+        &self,
+        bodies: impl Iterator<Item = Body<'b>>,
+        &Needs { grows, large, .. }: &Needs,
+        (percent, ahead): (u64, u64),
+        taken: impl Fn(&[u8]) -> Result<u64, Error>,
+    ) -> Result<u64, Error> {
+        let live = self.live_bytes() + 8 * self.wasted + ahead;
+        if grows == 0 || live + grows <= self.most_live(percent) {
+            return Ok(grows);
+        }
+        // What a large value replaces is freed only afterwards.
+        let beside = (percent + 100 - LIVE_PERCENT).min(100);
+        if large > 0 && live + large > self.capacity / 100 * beside {
+            return Err(self.full());
+        }
+        self.check_freed(bodies, grows, taken)
+    }
+
+    /// Refuses writes that take more bytes than they free. A tombstone counts as nothing: it takes no more than the
+    /// removed record, and goes when that is collected, so that together they take what the record took.
     #[cold]
-    fn check_replaced<'b>(
+    fn check_freed<'b>(
         &self,
         bodies: impl Iterator<Item = Body<'b>>,
         grows: u64,
-    ) -> Result<(), Error> {
+        taken: impl Fn(&[u8]) -> Result<u64, Error>,
+    ) -> Result<u64, Error> {
         let mut frees = 0;
-        for body in bodies.filter(|body| !matches!(body.value, Content::Tombstone)) {
-            if let Some(at) = self.index.get(&self.blocks, body.key)? {
-                let (head, cells) = self.blocks.record(at)?;
-                let large = if head.has(LARGE) { self.large_bytes_of(head.value_len) } else { 0 };
-                frees += 8 * cells.len() as u64 + large;
+        for body in bodies {
+            frees += taken(body.key)?;
+            if frees >= grows {
+                return Ok(0);
             }
         }
-        if grows > frees {
-            return Err(Error::Full { live: self.live_bytes(), capacity: self.capacity });
-        }
-        Ok(())
+        Err(self.full())
+    }
+
+    fn full(&self) -> Error {
+        Error::Full { live: self.live_bytes(), capacity: self.capacity }
     }
 
     /// Stages bodies for which there is room.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::Error;
-use crate::group::{Identity, Member};
+use crate::group::{Identity, MOST_ENTRY, Member};
 
 /// Settings, as flags or in the file.
 #[derive(clap::Args, Clone, Debug, Default, Deserialize)]
@@ -227,7 +227,7 @@ impl Settings {
         if id == 0 || Member::parse(&me.text()).is_none() {
             return Err(Error::Setting(WRONG));
         }
-        Ok(Some(Identity { id, me, founders }))
+        Ok(Some(Identity { id, me, founders, entry_bytes: MOST_ENTRY as usize }))
     }
 
     /// Returns the address of the first port.

@@ -188,7 +188,8 @@ fn what_is_admitted_can_be_written_and_what_is_not_admitted_is_refused() {
     let long = vec![0; MAX_VALUE + 1];
     let keys = vec![1; partition.max_key() + 1];
     let admit = |partition: &Partition, key: &[u8], value: Option<&[u8]>, bounds: (u64, u64)| {
-        partition.admit(std::iter::once((key, value, None)), bounds)
+        let taken = |key: &[u8]| partition.bytes_of(key);
+        partition.admit(std::iter::once((key, value, None)), bounds, taken)
     };
     let refused = admit(&partition, b"k", Some(&long), (95, 0));
     assert!(matches!(refused, Err(Error::ValueTooLong { .. })), "{refused:?}");
@@ -231,6 +232,77 @@ fn what_is_admitted_can_be_written_and_what_is_not_admitted_is_refused() {
     assert!(partition.remove(&key(1)).expect("room"));
     partition.commit().expect("room");
     partition.check().expect("sound");
+}
+
+/// Returns one of the names that a record has, all of the same length.
+fn name(number: u64, round: u64) -> Vec<u8> {
+    [&key(number)[..], &round.to_le_bytes()].concat()
+}
+
+#[test]
+fn what_a_batch_frees_makes_room_for_what_it_takes() {
+    for length in [0, 100, 1500] {
+        let options = Options::new().block_size(BlockSize::Kib16).capacity(4 << 20);
+        let mut partition = Partition::create(&pool(32 << 20), "p", &options).expect("room");
+        let value = vec![8; length];
+        let mut records = 0;
+        while partition.put(&name(records, 0), &value, None).is_ok() {
+            partition.commit().expect("room");
+            records += 1;
+        }
+        // Names change for long: what replaces a tombstone of the same size leaves the least to collection.
+        let rounds = 200_000 / records;
+        let mut batch = Batch::new();
+        for (round, number) in (0..rounds).flat_map(|r| (0..records).map(move |n| (r, n))) {
+            batch.clear();
+            batch.put(&name(number, round + 1), &value, None).remove(&name(number, round));
+            let done = partition.write(&batch);
+            assert!(done.is_ok(), "{length}, {round}, {number} of {records}: {done:?}");
+            partition.commit().expect("room");
+        }
+        let stats = partition.stats();
+        assert_eq!((stats.records, stats.stalls), (records, 0), "{stats:?}");
+        partition.check().expect("sound");
+        // What takes more than it frees is refused, and nothing has changed.
+        let first = name(0, rounds);
+        for more in 0.. {
+            match partition.put(&name(more, u64::MAX), &[8; 2000], None) {
+                Ok(()) => partition.commit().expect("room"),
+                Err(_) => break,
+            }
+        }
+        batch.clear();
+        batch.remove(&first).put(b"one", &value, None).put(b"two", &[8; 2000], None);
+        let done = partition.write(&batch);
+        assert!(done.as_ref().is_err_and(Error::is_full), "{done:?}");
+        assert!(partition.bytes_of(&first).expect("sound") > 0);
+        assert!(partition.put(b"one", &[8; 2000], None).is_err_and(|error| error.is_full()));
+        assert!(!partition.may_grow(2100));
+        // What is not weighed is refused only if there is no block for it.
+        partition.put_unweighed(b"one", &[8; 2000], None).expect("a block");
+        assert!(partition.remove(&first).expect("room"));
+        partition.commit().expect("room");
+        partition.check().expect("sound");
+    }
+}
+
+#[test]
+fn the_bytes_of_a_record_are_those_that_were_foretold() {
+    let mut partition =
+        Partition::create(&pool(32 << 20), "p", &Options::new().capacity(16 << 20)).expect("room");
+    for (key, length) in [(1, 0), (8, 1), (9, 2047), (30, 2048), (7, 2049), (1, 3_000_000)] {
+        for expiry in [None, Some(9)] {
+            let (key, value) = (vec![1; key], vec![7; length]);
+            let before = partition.live_bytes();
+            let foretold = partition.bytes_for(key.len(), length, expiry.is_some());
+            partition.put(&key, &value, expiry).expect("room");
+            assert_eq!(partition.live_bytes() - before, foretold, "{length}");
+            assert_eq!(partition.bytes_of(&key).expect("sound"), foretold, "{length}");
+            assert!(partition.remove(&key).expect("room"));
+            assert_eq!(partition.bytes_of(&key).expect("sound"), 0);
+            partition.clear().expect("room");
+        }
+    }
 }
 
 #[test]

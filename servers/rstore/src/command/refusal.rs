@@ -48,7 +48,12 @@ impl From<Failure> for Refusal {
         match failure {
             Failure::Full => Self::of("OOM command not allowed when used memory > 'maxmemory'."),
             Failure::TooLong(what) => Self(format!("ERR {what}").into()),
-            Failure::Broken(what) => Self(format!("ERR storage: {what}").into()),
+            Failure::Busy => {
+                Self::of("TRYAGAIN too many writes wait for the group; try again later")
+            }
+            Failure::Damaged(what) | Failure::Broken(what) => {
+                Self(format!("ERR storage: {what}").into())
+            }
         }
     }
 }

@@ -26,6 +26,11 @@ fn push_bytes(entry: &mut Vec<u8>, bytes: &[u8]) {
     entry.extend(bytes);
 }
 
+/// Returns the number of bytes of a change.
+pub(super) fn length(key: &[u8], change: &Change) -> usize {
+    5 + key.len() + change.as_ref().map_or(0, |stored| 12 + stored.value.len())
+}
+
 /// Appends a change.
 pub(super) fn push(entry: &mut Vec<u8>, key: &[u8], change: &Change) {
     if let Some(stored) = change {
@@ -100,7 +105,11 @@ mod tests {
         push(&mut entry, b"a", &Some(Stored { value: b"1".to_vec(), expires: 5 }));
         push_clear(&mut entry);
         push(&mut entry, b"b", &None);
-        push(&mut entry, b"", &Some(Stored { value: Vec::new(), expires: NEVER }));
+        let before = entry.len();
+        let last = Some(Stored { value: Vec::new(), expires: NEVER });
+        push(&mut entry, b"", &last);
+        assert_eq!(entry.len() - before, length(b"", &last));
+        assert_eq!(length(b"b", &None), 6);
         let all = [
             Step::Put(b"a", b"1", Some(5)),
             Step::Clear,

@@ -3,6 +3,7 @@
 //! Besides the records of clients, the engine has records of the group, which every replica has: the index of
 //! the last durable entry, and the addresses of each member.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -177,11 +178,64 @@ impl Machine {
     }
 
     fn apply_steps(&mut self, data: &[u8]) -> Result<(), StateError> {
+        let mut grows = 0;
+        for step in steps(data) {
+            if let Step::Put(key, value, expiry) = step? {
+                grows += self.engine.bytes_for(key.len(), value.len(), expiry.is_some());
+            }
+        }
+        if !self.engine.may_grow(grows) {
+            return self.apply_when_full(data);
+        }
         for step in steps(data) {
             match step? {
-                Step::Put(key, value, expiry) => self.engine.put(key, value, expiry)?,
+                Step::Put(key, value, expiry) => self.engine.put_unweighed(key, value, expiry)?,
                 Step::Remove(key) => drop(self.engine.remove(key)?),
                 Step::Clear => self.clear()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the steps of an entry to an engine that is nearly full. The entry is weighed as a whole, because it was
+    /// agreed on as a whole: so its removals make room for what it puts, whichever comes first in it.
+    fn apply_when_full(&mut self, data: &[u8]) -> Result<(), StateError> {
+        let mut changes = BTreeMap::new();
+        for step in steps(data) {
+            match step? {
+                Step::Put(key, value, expiry) => drop(changes.insert(key, Some((value, expiry)))),
+                Step::Remove(key) => drop(changes.insert(key, None)),
+                Step::Clear => {
+                    changes.clear(); // the clearing removes what they have put
+                    self.clear()?;
+                }
+            }
+        }
+        let (mut takes, mut frees, mut growing) = (0_u64, 0, Vec::new());
+        for (&key, &change) in &changes {
+            let before = self.engine.bytes_of(key)?;
+            frees += before;
+            if let Some((value, expiry)) = change {
+                let bytes = self.engine.bytes_for(key.len(), value.len(), expiry.is_some());
+                takes += bytes;
+                if bytes > before {
+                    growing.push((key, value, expiry));
+                }
+            }
+        }
+        let weighs = takes > frees && !self.engine.may_grow(takes - frees);
+        for (&key, &change) in &changes {
+            match change {
+                None => drop(self.engine.remove(key)?),
+                Some(_) if growing.binary_search_by(|(other, ..)| (*other).cmp(key)).is_ok() => {}
+                Some((value, expiry)) => self.engine.put_unweighed(key, value, expiry)?,
+            }
+        }
+        for (key, value, expiry) in growing {
+            if weighs {
+                self.engine.put(key, value, expiry)?;
+            } else {
+                self.engine.put_unweighed(key, value, expiry)?;
             }
         }
         Ok(())

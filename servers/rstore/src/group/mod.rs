@@ -33,7 +33,7 @@ use crate::shard::{Bounds, MOST_WRITTEN, admit};
 
 pub(crate) use machine::Member;
 pub(crate) use parcel::Parcel;
-pub(crate) use peers::Peers;
+pub(crate) use peers::{MOST_ENTRY, Peers};
 
 use machine::{Machine, member_key};
 
@@ -54,8 +54,13 @@ const WAITING_SHARE: u64 = 16;
 /// The share of the pool that the changes of one command or transaction may have.
 const CHANGE_SHARE: u64 = 8;
 /// The share of its capacity, in percent, up to which a leader fills its engine. Those of the others refuse writes
-/// from 95 on: so it does not matter that each collects by itself, and its blocks have other unused ends.
+/// from 95 on: so it does not matter that each collects by itself, and its blocks have other unused ends. Above it, a
+/// command may take what it frees: that changes no engine's share.
 const FILL: u64 = 90;
+/// The same for records of the group: a full group must be able to replace a node.
+const FILL_OWN: u64 = 92;
+/// The bytes that may be proposed at once, if anything is: Raft's engine refuses more than 256 MiB.
+const MOST_PROPOSED: usize = 192 << 20;
 /// A learner becomes a voter when it is at most this number of entries behind.
 const NEAR: u64 = 64;
 
@@ -149,6 +154,15 @@ struct Pending {
     added: i64,
 }
 
+/// What changes add that are admitted.
+#[derive(Clone, Copy, Debug)]
+struct Admitted {
+    /// The bytes that they add to an engine at most.
+    grows: u64,
+    /// The number of records.
+    added: i64,
+}
+
 /// A replica of a partition.
 pub(crate) struct Group {
     replica: Replica<Mapped, Machine>,
@@ -172,6 +186,10 @@ pub(crate) struct Group {
     patience: u64,
     /// The last read of this leadership.
     last_read: u64,
+    /// The bytes of an entry at most.
+    entry_bytes: usize,
+    /// The log had no room in the last turn.
+    log_full: bool,
 }
 
 impl std::fmt::Debug for Group {
@@ -186,11 +204,9 @@ pub(crate) struct Identity {
     pub(crate) id: u64,
     pub(crate) me: Member,
     /// Empty: the replica joins a group.
-    /// The bytes of an entry at most.
-    entry_bytes: usize,
-    /// The log had no room in the last turn.
-    log_full: bool,
     pub(crate) founders: Vec<(u64, Member)>,
+    /// The bytes of an entry at most, [`MOST_ENTRY`] except in tests.
+    pub(crate) entry_bytes: usize,
 }
 
 impl Group {
@@ -205,9 +221,8 @@ impl Group {
         let seed = std::hash::BuildHasher::hash_one(&seed, identity.id);
         let peers = Peers::new(identity.id, &identity.me, partition.0, partition.1);
         let founders: Vec<u64> = identity.founders.iter().map(|(id, _)| *id).collect();
-        let replica_options = pmindex_replica::Options::new(identity.id)
-            .seed(seed)
-            .entry_bytes(peers::MOST_ENTRY as usize);
+        let replica_options =
+            pmindex_replica::Options::new(identity.id).seed(seed).entry_bytes(identity.entry_bytes);
         let state = |generation| Machine::open(pool, name, options, generation);
         let replica = Replica::start(pool, LOG, &replica_options, &founders, state)?;
         let mut group = Self {
@@ -225,6 +240,8 @@ impl Group {
             balanced: 0,
             patience: BALANCE_TICKS,
             last_read: 0,
+            entry_bytes: identity.entry_bytes,
+            log_full: false,
         };
         group.read_members();
         Ok(group)
@@ -237,11 +254,15 @@ impl Group {
         }
     }
 
+    /// Returns the members whose addresses are written down.
+    #[cfg(test)]
+    pub(crate) fn stored_members(&self) -> Vec<(u64, Member)> {
+        self.replica.state().members().expect("sound")
+    }
+
     /// Fetches the records of keys into the caches.
     pub(crate) fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         self.engine().prefetch(keys);
-            entry_bytes: identity.entry_bytes,
-            log_full: false,
     }
 
     fn engine(&self) -> &Partition {
@@ -319,12 +340,16 @@ impl Group {
     /// Proposes a member: it receives all records, and votes when it has them. Its addresses are written
     /// down after Raft has accepted it; those of a member replace the old ones.
     pub(crate) fn join(&mut self, id: u64, member: &Member) -> Result<(), Refusal> {
+        let stored = Stored { value: member.text().into_bytes(), expires: NEVER };
+        let record = BTreeMap::from([(member_key(id), Some(stored))]);
+        // Before the change, which cannot be taken back.
+        let admitted = self.admit(&record, FILL_OWN)?;
         if !self.is_member(id) {
             self.replica.change(MemberChange::Learner(id)).map_err(refusal)?;
         }
         self.members.insert(id, member.clone());
-        let record = Stored { value: member.text().into_bytes(), expires: NEVER };
-        self.stage_one(member_key(id), Some(record)).map_err(Refusal::from)
+        self.push(&record, admitted);
+        Ok(())
     }
 
     /// Proposes the removal of a member.
@@ -335,8 +360,11 @@ impl Group {
         if self.replica.members().voters == [id] {
             return Err(Refusal::of("ERR it is the only voter"));
         }
+        let record = BTreeMap::from([(member_key(id), None)]);
+        let admitted = self.admit(&record, FILL_OWN)?;
         self.replica.change(MemberChange::Remove(id)).map_err(refusal)?;
-        self.stage_one(member_key(id), None).map_err(Refusal::from)
+        self.push(&record, admitted);
+        Ok(())
     }
 
     fn is_member(&self, id: u64) -> bool {
@@ -346,14 +374,59 @@ impl Group {
 
     /// Adds changes to this turn's entry, all of them or, if they are not admitted, none.
     pub(crate) fn stage(&mut self, changes: &BTreeMap<Vec<u8>, Change>) -> Result<(), Failure> {
+        let admitted = self.admit(changes, FILL)?;
+        self.push(changes, admitted);
+        Ok(())
+    }
+
+    /// Refuses changes that an engine might not take, or that cannot be proposed now.
+    fn admit(
+        &self,
+        changes: &BTreeMap<Vec<u8>, Change>,
+        percent: u64,
+    ) -> Result<Admitted, Failure> {
         let written = MOST_WRITTEN.min((self.pool().max_size() / CHANGE_SHARE) as usize);
-        let bounds = Bounds { percent: FILL, ahead: self.pending.ahead, written };
-        let grows = admit(self.engine(), changes.iter(), bounds)?;
+        let bounds = Bounds { percent, ahead: self.pending.ahead, written };
+        let grows = admit(self.engine(), changes.iter(), bounds, |key| self.bytes_of(key))?;
+        self.check_length(changes.iter().map(|(key, change)| entry::length(key, change)).sum())?;
         let mut added = 0;
         for (key, change) in changes.iter().filter(|(key, _)| !machine::is_groups(key)) {
-            let was = Records::expiry(&*self, key, 0)?.is_some();
+            let was = Records::expiry(self, key, 0)?.is_some();
             added += i64::from(change.is_some()) - i64::from(was);
         }
+        Ok(Admitted { grows, added })
+    }
+
+    /// Refuses changes of this number of bytes if the turn's entry would be too long with them, or too much would be
+    /// proposed: after a proposal that is refused, nothing is known of the requests in it.
+    fn check_length(&self, len: usize) -> Result<(), Failure> {
+        let (entry, waiting) = (self.pending.entry.len(), self.pending.bytes);
+        if len > self.entry_bytes {
+            let most = self.entry_bytes;
+            let what = format!("a change of {len} bytes is too large; the limit is {most}");
+            return Err(Failure::TooLong(what));
+        }
+        let too_much = entry + waiting > 0 && entry + waiting + len > MOST_PROPOSED;
+        if entry + len > self.entry_bytes || too_much {
+            return Err(Failure::Busy);
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes that the record of a key takes, with the pending changes.
+    fn bytes_of(&self, key: &[u8]) -> Result<u64, pmindex_rstore::Error> {
+        match self.pending.changes.get(key) {
+            Some(Some(Stored { value, expires })) => {
+                Ok(self.engine().bytes_for(key.len(), value.len(), *expires != NEVER))
+            }
+            Some(None) => Ok(0),
+            None if self.pending.cleared.is_some() => Ok(0),
+            None => self.engine().bytes_of(key),
+        }
+    }
+
+    /// Adds changes that are admitted to this turn's entry.
+    fn push(&mut self, changes: &BTreeMap<Vec<u8>, Change>, Admitted { grows, added }: Admitted) {
         let pending = &mut self.pending;
         pending.added += added;
         pending.grows += grows;
@@ -364,11 +437,6 @@ impl Group {
             pending.last.insert(key.clone(), pending.number);
             pending.changes.insert(key.clone(), change.clone());
         }
-        Ok(())
-    }
-
-    fn stage_one(&mut self, key: Vec<u8>, change: Change) -> Result<(), Failure> {
-        self.stage(&BTreeMap::from([(key, change)]))
     }
 
     /// Removes every record of clients, in this turn's entry.
@@ -418,6 +486,7 @@ impl Group {
         }
         let len = Records::len(&*self);
         let turn = self.replica.turn()?;
+        self.say_if_full();
         round.now = Gate { index: turn.applied, read: turn.read };
         for message in &turn.messages {
             if let Some(member) = self.members.get(&message.to) {
@@ -463,6 +532,29 @@ impl Group {
         Ok(round)
     }
 
+    /// Says it when the log has no room, and when it has some again.
+    fn say_if_full(&mut self) {
+        let (partition, is_full) = (self.partition.0, self.replica.is_log_full());
+        if is_full && !self.log_full {
+            tracing::error!(
+                partition,
+                "there is no room for the group's log: this replica takes no part until there is; make room on its \
+                 disk"
+            );
+        } else if !is_full && self.log_full {
+            tracing::info!(
+                partition,
+                "there is room for the group's log again: this replica goes on"
+            );
+        }
+        self.log_full = is_full;
+    }
+
+    /// Returns `true` if this replica waits for room: for its log, or for an entry that is agreed on.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.replica.is_log_full() || self.replica.is_stuck()
+    }
+
     /// Hands leadership over, now and then, so that the leaders of the partitions are spread over the nodes:
     /// each partition has a voter that should lead. That voter must answer and have all entries. New requests
     /// are refused from the decision on, and leadership goes when no reply waits any more.
@@ -486,7 +578,6 @@ impl Group {
         }
         let voters = self.replica.members().voters;
         let Some(&to) = voters.get(partition % voters.len().max(1)) else { return };
-        self.say_if_full();
         // Every second Raft's engine forgets who has answered; then a later tick finds it.
         if to != self.replica.id() && self.replica.is_current(to) {
             (self.handing, self.balanced) = (Some((to, self.ticks)), self.ticks);
@@ -532,31 +623,10 @@ impl Group {
         let voters = self.replica.members().voters;
         for (id, place) in self.founders.clone() {
             if voters.contains(&id) && known.iter().all(|(other, _)| *other != id) {
-    /// Says it when the log has no room, and when it has some again.
-    fn say_if_full(&mut self) {
-        let (partition, is_full) = (self.partition.0, self.replica.is_log_full());
-        if is_full && !self.log_full {
-            tracing::error!(
-                partition,
-                "there is no room for the group's log: this replica takes no part until there is; make room on its \
-                 disk"
-            );
-        } else if !is_full && self.log_full {
-            tracing::info!(
-                partition,
-                "there is room for the group's log again: this replica goes on"
-            );
-        }
-        self.log_full = is_full;
-    }
-
-    /// Returns `true` if this replica waits for room: for its log, or for an entry that is agreed on.
-    pub(crate) fn waits_for_room(&self) -> bool {
-        self.replica.is_log_full() || self.replica.is_stuck()
-    }
-
                 let record = Stored { value: place.text().into_bytes(), expires: NEVER };
-                if let Err(failure) = self.stage_one(member_key(id), Some(record)) {
+                let record = BTreeMap::from([(member_key(id), Some(record))]);
+                let admitted = self.admit(&record, FILL_OWN).map(|done| self.push(&record, done));
+                if let Err(failure) = admitted {
                     tracing::error!(?failure, "where a founder is cannot be written down");
                 }
             }

@@ -32,7 +32,7 @@ const MOST: u32 = 1 << 30;
 /// The bytes of a parcel in addition to those of its only entry, at most.
 pub(super) const AROUND: u32 = 1 << 10;
 /// The longest entry that can be sent.
-pub(super) const MOST_ENTRY: u32 = MOST - AROUND;
+pub(crate) const MOST_ENTRY: u32 = MOST - AROUND;
 const RETRY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(1);
 

@@ -10,10 +10,10 @@ use pmindex_core::{Mapped, Pool};
 use pmindex_replica::{Change, Message, Replica, State as _};
 use pmindex_rstore::Options;
 
-use super::entry::{push_clear, push_put};
+use super::entry::{push, push_clear, push_put};
 use super::machine::{Machine, is_full, is_groups, member_key};
 use super::peers::AROUND;
-use super::{Identity, Member, Parcel, TICK};
+use super::{Identity, Member, NEVER, Parcel, Stored, TICK};
 
 const PIECE: usize = 16 << 10;
 /// The longest value; it does not fit into a piece.
@@ -317,11 +317,59 @@ fn a_clearing_removes_keys_of_any_length_also_from_a_full_partition() {
     }
 }
 
+/// Another replica's engine may be fuller than that of the leader who has admitted an entry.
+#[test]
+fn a_full_replica_takes_what_frees_as_much_as_it_takes_in_any_order() {
+    let pool = Arc::new(Pool::volatile(64 << 20).expect("memory"));
+    let options = Options::new().capacity(8 << 20);
+    let mut machine = Machine::open(&pool, "records", &options, 0).expect("new");
+    let (mut index, value, mut count) = (0, [7; 500], 0);
+    let name = |number: usize| format!("m{number:05}").into_bytes();
+    while machine.engine.put(&name(count), &value, None).is_ok() {
+        count += 1;
+        machine.engine.commit().expect("durable");
+    }
+    let mut apply = |machine: &mut Machine, changes: &[(&[u8], Option<&[u8]>)]| {
+        let mut entry = Vec::new();
+        for (key, value) in changes {
+            let stored = value.map(|value| Stored { value: value.to_vec(), expires: NEVER });
+            push(&mut entry, key, &stored);
+        }
+        index += 1;
+        let is_done = machine.apply(index, &entry).expect("not broken");
+        machine.commit(index).expect("durable");
+        is_done
+    };
+    for number in 0..count {
+        let (before, after) = (name(number), name(number + 50_000));
+        // What is put comes before what is removed, or the other way round, and what grows before what shrinks.
+        let first: &[(&[u8], Option<&[u8]>)] = &[(&after, Some(&value)), (&before, None)];
+        assert!(apply(&mut machine, first), "{number} of {count}");
+        let again = [(&before[..], Some(&value[..100])), (&after, Some(&value[..368]))];
+        assert!(apply(&mut machine, &again), "{number} of {count}");
+        let more = [(&before[..], Some(&value[..368])), (&after, Some(&value[..100]))];
+        assert!(apply(&mut machine, &more), "{number} of {count}");
+        let last = [(&after[..], Some(&value[..])), (&after, None), (&before, Some(&value))];
+        assert!(apply(&mut machine, &last), "{number} of {count}");
+    }
+    assert_eq!(machine.engine.len(), count as u64 + 1);
+    // Of what takes more, it waits for room.
+    let long = [8; 2000];
+    for number in 0.. {
+        assert!(number < 100);
+        if !apply(&mut machine, &[(&name(number + 90_000), Some(&long))]) {
+            break;
+        }
+    }
+    assert!(!apply(&mut machine, &[(&name(0), None), (b"a", Some(&long)), (b"z", Some(&long))]));
+}
+
 #[test]
 fn an_address_is_written_down_only_after_raft_has_accepted_the_change() {
     let pool = Arc::new(Pool::volatile(16 << 20).expect("memory"));
     let place = |port: u32| Member::parse(&format!("a:{port}/b:{port}")).expect("addresses");
-    let identity = Identity { id: 1, me: place(1), founders: vec![(1, place(1))] };
+    let founders = vec![(1, place(1))];
+    let identity = Identity { id: 1, me: place(1), founders, entry_bytes: 1 << 20 };
     let options = Options::new().capacity(4 << 20);
     let mut group = super::Group::open(&pool, "records", &options, (0, 1), &identity).expect("new");
     let knows = |group: &super::Group, id| {

@@ -12,7 +12,11 @@ pub(crate) enum Failure {
     Full,
     /// A key or a value is too long for the engine.
     TooLong(String),
-    /// The medium failed, or a record is damaged.
+    /// Too much waits to be agreed on; later there is room for it.
+    Busy,
+    /// A record is damaged.
+    Damaged(String),
+    /// The medium failed.
     Broken(String),
 }
 

@@ -26,11 +26,13 @@ impl Bounds {
     pub(super) const ALONE: Self = Self { percent: 95, ahead: 0, written: MOST_WRITTEN };
 }
 
-/// Returns the bytes that the changes add to the engine at most, or why they are refused.
+/// Returns the bytes that the changes add to the engine at most, or why they are refused. `taken` returns the bytes
+/// that the record of a key takes before these changes, with those that were admitted earlier.
 pub(crate) fn admit<'c>(
     engine: &Partition,
     changes: impl Iterator<Item = (&'c Vec<u8>, &'c Change)> + Clone,
     bounds: Bounds,
+    taken: impl Fn(&[u8]) -> Result<u64, pmindex_rstore::Error>,
 ) -> Result<u64, Failure> {
     let bytes = |(key, change): (&Vec<u8>, &Change)| {
         key.len() + change.as_ref().map_or(0, |stored| stored.value.len())
@@ -46,6 +48,6 @@ pub(crate) fn admit<'c>(
         let expiry = change.as_ref().map(|stored| stored.expires);
         (&key[..], value, expiry.filter(|expires| *expires != NEVER))
     });
-    let admitted = engine.admit(writes, (bounds.percent, bounds.ahead));
+    let admitted = engine.admit(writes, (bounds.percent, bounds.ahead), taken);
     admitted.map_err(|error| super::engine::failure(&error))
 }

@@ -13,6 +13,7 @@ pub(super) fn failure(error: &Error) -> Failure {
         Error::KeyTooLong { .. } | Error::ValueTooLong { .. } | Error::BatchTooLarge { .. } => {
             Failure::TooLong(error.to_string())
         }
+        Error::Damaged { .. } => Failure::Damaged(error.to_string()),
         error => Failure::Broken(error.to_string()),
     }
 }

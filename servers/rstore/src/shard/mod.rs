@@ -192,7 +192,7 @@ impl Shard {
         let Entry(changes) = entry;
         match &mut self.store {
             Store::Alone(engine) => {
-                admit(engine, changes.iter(), Bounds::ALONE)?;
+                admit(engine, changes.iter(), Bounds::ALONE, |key| engine.bytes_of(key))?;
                 apply_alone(engine, &mut self.batch, &changes)?;
             }
             Store::Group(group) => group.stage(&changes)?,

@@ -32,11 +32,13 @@ fn open(storage: &Storage) -> Shard {
 
 /// Opens the only partition of a folder, alone or as a member of a group that it leads.
 fn open_as(storage: &Storage, grouped: bool) -> Shard {
-    if !grouped {
-        return open(storage);
-    }
+    if grouped { open_group(storage, 1 << 30) } else { open(storage) }
+}
+
+/// Opens it as a member of a group whose entries have this number of bytes at most.
+fn open_group(storage: &Storage, entry_bytes: usize) -> Shard {
     let me = Member::parse("localhost:1/localhost:2").expect("addresses");
-    let identity = Identity { id: 1, founders: vec![(1, me.clone())], me };
+    let identity = Identity { id: 1, founders: vec![(1, me.clone())], me, entry_bytes };
     let folder = Folder::open(storage).expect("a folder");
     let mut shard = folder.partition(storage, 0, Some(&identity)).expect("it opens").shard;
     while shard.group().is_some_and(|group| group.leads().is_err()) {
@@ -342,4 +344,182 @@ fn no_mixture_of_writes_ends_a_partition() {
         }
         assert!(refused > 20 && done > 400, "{refused} {done}");
     }
+}
+
+/// Fills a partition until it refuses even the shortest string; returns the number of large keys.
+fn fill(shard: &mut Shard) -> usize {
+    let mut large = 0;
+    for (name, length) in [("large", 1000), ("small", 1), ("tiny", 1)] {
+        let value = "v".repeat(length);
+        for key in 0.. {
+            let reply = line(shard, &format!("SET {name}{key} {value}"));
+            if key % 64 == 0 || reply != "+OK" {
+                end_turn(shard);
+            }
+            if reply != "+OK" {
+                assert!(reply.starts_with("-OOM"), "{reply}");
+                break;
+            }
+            large += usize::from(name == "large");
+        }
+    }
+    large
+}
+
+#[test]
+fn a_full_partition_does_what_frees_as_much_as_it_takes() {
+    for grouped in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 32 << 20), grouped);
+        let long = "v".repeat(900);
+        for words in [
+            format!("RPUSH list short {long} {long} {long} other short {long}"),
+            "SADD from a b c".into(),
+            "SADD to d".into(),
+            "ZADD sorted 1 one 2 two".into(),
+            "HSET hash f 1 g 2".into(),
+            "SET renamed value".into(),
+            "RPUSH moved x y".into(),
+        ] {
+            assert!(!line(&mut shard, &words).starts_with('-'), "{words}");
+        }
+        end_turn(&mut shard);
+        let large = fill(&mut shard);
+        assert!(large > 10_000, "{large}");
+        // Each of them several times, so that tombstones come together, in one turn and in several.
+        for round in 0..300 {
+            for (words, reply) in [
+                ("LREM list 1 short", ":1"),
+                ("RPUSHX list short", ":7"),
+                ("RENAME renamed renamee", "+OK"),
+                ("RENAME renamee renamed", "+OK"),
+                ("RENAME moved mover", "+OK"),
+                ("RENAME mover moved", "+OK"),
+                ("SMOVE from to a", ":1"),
+                ("SMOVE to from a", ":1"),
+                ("ZADD sorted 5 one", ":0"),
+                ("ZADD sorted 1 one", ":0"),
+                (
+                    "LMOVE moved moved LEFT RIGHT",
+                    if round % 2 == 0 { "$1\r\nx" } else { "$1\r\ny" },
+                ),
+                ("HSET hash f 3", ":0"),
+            ] {
+                if words.starts_with("RPUSHX") {
+                    continue;
+                }
+                let reply = if words.starts_with("LREM") && round > 1 { ":0" } else { reply };
+                assert_eq!(line(&mut shard, words), reply, "{words}, round {round}, {grouped}");
+                if round % 3 == 0 {
+                    end_turn(&mut shard);
+                }
+            }
+            let key = round % large;
+            assert_eq!(line(&mut shard, &format!("RENAME large{key} lorge{key}")), "+OK");
+            assert!(line(&mut shard, &format!("COPY large{} copy", large - 1)).starts_with("-OOM"));
+            shard.upkeep(NOW, true).expect("room");
+            end_turn(&mut shard);
+        }
+        assert_eq!(line(&mut shard, "LPOP list"), format!("$900\r\n{long}"));
+        end_turn(&mut shard);
+        let figures = shard.figures();
+        assert!(figures.live_bytes <= figures.capacity / 100 * 97, "{figures:?}");
+        shard.close().expect("sound");
+    }
+}
+
+#[test]
+fn what_is_freed_makes_room_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 32 << 20), true);
+    let value = "v".repeat(1500);
+    for key in 0..100 {
+        assert_eq!(line(&mut shard, &format!("SET twice{key} {value}")), "+OK");
+    }
+    end_turn(&mut shard);
+    fill(&mut shard);
+    // In one turn: what a key has given back before, it cannot give back again.
+    for key in 0..100 {
+        assert_eq!(line(&mut shard, &format!("SET twice{key} short")), "+OK");
+        let reply = line(&mut shard, &format!("SET twice{key} {value}"));
+        assert!(reply.starts_with("-OOM"), "{key}: {reply}");
+        assert_eq!(line(&mut shard, &format!("DEL twice{key}")), ":1");
+        let reply = line(&mut shard, &format!("SET twice{key} {value}"));
+        assert!(reply.starts_with("-OOM"), "{key}: {reply}");
+    }
+    end_turn(&mut shard);
+    assert_eq!(line(&mut shard, "SET twice1 value"), "+OK");
+}
+
+#[test]
+fn a_large_value_is_replaced_only_if_there_is_room_for_both() {
+    for grouped in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 32 << 20), grouped);
+        for (key, length) in [("large", 3 << 20), ("less", 100_000)] {
+            assert_eq!(line(&mut shard, &format!("SET {key} {}", "v".repeat(length))), "+OK");
+            end_turn(&mut shard);
+        }
+        fill(&mut shard);
+        for (key, length, is_done) in [("large", 3 << 20, false), ("less", 100_000, true)] {
+            let reply = line(&mut shard, &format!("SET {key} {}", "w".repeat(length)));
+            assert_eq!(reply == "+OK", is_done, "{key}: {reply}");
+            end_turn(&mut shard);
+            // The group goes on.
+            assert_eq!(line(&mut shard, "SET small1 w"), "+OK");
+            end_turn(&mut shard);
+            assert_eq!(line(&mut shard, "GET small1"), "$1\r\nw");
+        }
+        let reply = line(&mut shard, "GET less");
+        assert!(reply.ends_with("www"), "{}", &reply[reply.len() - 9..]);
+    }
+}
+
+#[test]
+fn a_full_group_takes_and_loses_members_or_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 32 << 20), true);
+    fill(&mut shard);
+    // A place of an absurd length stands for a group without any room.
+    let long = format!("{}:1/localhost:2", "h".repeat(4 << 20));
+    for (id, text, fits) in [(2, "localhost:3/localhost:4", true), (3, &long, false)] {
+        let place = Member::parse(text).expect("addresses");
+        let before = shard.group().expect("one").view();
+        let joined = shard.group().expect("one").join(id, &place);
+        end_turn(&mut shard);
+        let group = shard.group().expect("one");
+        assert!(group.leads().is_ok());
+        let after = group.view();
+        assert_eq!(joined.is_ok(), fits, "{:?}", joined.map_err(|error| error.0.len()));
+        let known = after.members.iter().find(|(member, ..)| *member == id);
+        assert_eq!(known.map(|(_, known, _)| known == &place), fits.then_some(true));
+        assert_eq!(after.members.len(), before.members.len() + usize::from(fits));
+        let stored = group.stored_members();
+        assert_eq!(stored.iter().any(|(member, _)| *member == id), fits, "{}", stored.len());
+    }
+    shard.group().expect("one").leave(2).expect("it leaves");
+    end_turn(&mut shard);
+    let group = shard.group().expect("one");
+    assert!(group.stored_members().iter().all(|(member, _)| *member != 2));
+    assert_eq!(group.view().members.len(), 1);
+}
+
+#[test]
+fn what_makes_an_entry_too_long_is_refused_and_the_rest_is_agreed_on() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut shard = open_group(&storage(dir.path(), DurabilityArg::Process, 64 << 20), 1 << 20);
+    let (most, half) = ("v".repeat(2 << 20), "v".repeat(600_000));
+    for round in 0..3 {
+        assert_eq!(line(&mut shard, &format!("SET a{round} {half}")), "+OK");
+        let reply = line(&mut shard, &format!("SET b{round} {half}"));
+        assert!(reply.starts_with("-TRYAGAIN "), "{reply}");
+        let reply = line(&mut shard, &format!("SET c{round} {most}"));
+        assert!(reply.starts_with("-ERR ") && reply.contains("too l"), "{reply}");
+        assert_eq!(line(&mut shard, &format!("SET d{round} 1")), "+OK");
+        let round = shard.round().expect("a group").expect("not broken");
+        assert!(!round.lost, "connections would be closed");
+        end_turn(&mut shard);
+    }
+    assert_eq!(line(&mut shard, "EXISTS a0 a1 a2 b0 b1 b2 c0 c1 c2 d0 d1 d2"), ":6");
+    assert_eq!(line(&mut shard, &format!("SET b0 {half}")), "+OK");
 }
