@@ -1,6 +1,6 @@
 //! The state of a partition in memory, besides its records.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
 
 use super::item::{self, OWNERS};
@@ -16,6 +16,9 @@ pub(crate) struct Place {
     pub(crate) watches: Watches,
     /// The ids of collections whose members are to be removed.
     pub(crate) dropped: VecDeque<u64>,
+    /// The ids of collections that are left as they are, because a record of them is damaged; 0 for one whose id is not
+    /// known.
+    pub(crate) damaged: BTreeSet<u64>,
     /// The partition's number.
     pub(crate) number: usize,
     /// The partition in which `SCAN` continues after this one.
@@ -101,10 +104,23 @@ impl Place {
         Ok(others)
     }
 
+    /// Notes that a collection is left as it is, and says it once.
+    pub(crate) fn leave_damaged(&mut self, id: u64, what: &str) {
+        if self.damaged.insert(id) {
+            tracing::error!(
+                partition = self.number,
+                collection = id,
+                what,
+                "a collection is left as it is, because a record of it is damaged"
+            );
+        }
+    }
+
     /// Resets the state after the removal of all records.
     pub(crate) fn cleared(&mut self) {
         self.others = 0;
         self.dropped.clear();
+        self.damaged.clear();
         self.watches.cleared();
     }
 

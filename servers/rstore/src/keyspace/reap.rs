@@ -34,6 +34,8 @@ const PART: usize = 16;
 const WAITING: usize = 64;
 /// The number of waiting collections above which the walk finds no more.
 const MANY: usize = 4096;
+/// The ids that are asked for one by one, for each owner that a step of the walk may read, behind a damaged one.
+const PROBES: u64 = 64;
 
 impl Reaper {
     /// Notes that this number of records was written.
@@ -74,22 +76,18 @@ impl Reaper {
             && let Some(id) = place.dropped.front().copied()
         {
             done += 1;
-            let Some(key) = is_gone(draft, id)? else {
-                place.dropped.pop_front();
-                continue;
-            };
-            // The expired head is removed first: if the clock is set back, the head must not reappear without
-            // its members.
-            let key = item::key_of(&key);
-            let head = draft.get_expired(&key)?;
-            let head = head.map(|record| Item { record, expires: super::NEVER });
-            if head.and_then(|item| item.head()).is_some_and(|head| head.id == id) {
-                draft.remove(key);
-            }
-            let (removed, is_over) = remove_some(draft, id, most - done)?;
-            done += removed;
-            if is_over {
-                place.dropped.pop_front();
+            match drop_members(draft, id, most - done) {
+                Ok((removed, is_over)) => {
+                    done += removed;
+                    if is_over {
+                        place.dropped.pop_front();
+                    }
+                }
+                Err(Failure::Damaged(what)) => {
+                    place.dropped.pop_front();
+                    place.leave_damaged(id, &what);
+                }
+                Err(failure) => return Err(failure),
             }
         }
         Ok(done)
@@ -106,17 +104,60 @@ impl Reaper {
         let (from, to) = (item::owner(self.at), [OWNERS + 1]);
         let mut ids = Vec::new();
         let range = (Bound::Excluded(&from[..]), Bound::Excluded(&to[..]));
-        draft.scan(range, false, &mut |record, _| {
+        let scanned = draft.scan(range, false, &mut |record, _| {
             ids.extend(item::id_in(record));
             ids.len() < most
-        })?;
+        });
         for id in &ids {
-            if is_gone(draft, *id)?.is_some() && !place.dropped.contains(id) {
-                place.dropped.push_back(*id);
+            match is_gone(draft, *id) {
+                Ok(None) => {}
+                Ok(Some(_)) if place.dropped.contains(id) || place.damaged.contains(id) => {}
+                Ok(Some(_)) => place.dropped.push_back(*id),
+                Err(Failure::Damaged(what)) => place.leave_damaged(*id, &what),
+                Err(failure) => return Err(failure),
             }
         }
-        self.at = ids.last().copied().unwrap_or(0);
-        Ok(ids.len() == most)
+        match scanned {
+            Err(Failure::Damaged(what)) => {
+                match ids.last() {
+                    Some(&last) => self.at = last,
+                    None => return self.pass_damaged(draft, place, PROBES * most as u64, &what),
+                }
+                Ok(true)
+            }
+            Err(failure) => Err(failure),
+            Ok(()) => {
+                self.at = ids.last().copied().unwrap_or(0);
+                Ok(ids.len() == most)
+            }
+        }
+    }
+
+    /// Looks for the damaged owner that the walk has come to, and goes on behind it. Returns `false` at the end.
+    fn pass_damaged(
+        &mut self,
+        draft: &Draft<'_>,
+        place: &mut Place,
+        most: u64,
+        what: &str,
+    ) -> Result<bool, Failure> {
+        for id in self.at + 1..=self.at + most {
+            match draft.get(&item::owner(id)) {
+                Err(Failure::Damaged(what)) => {
+                    place.leave_damaged(id, &what);
+                    self.at = id;
+                    return Ok(true);
+                }
+                other => drop(other?),
+            }
+        }
+        self.at += most;
+        let goes_on = self.at < place.next_id();
+        if !goes_on {
+            self.at = 0; // even its key is damaged
+            place.leave_damaged(0, what);
+        }
+        Ok(goes_on)
     }
 }
 
@@ -127,22 +168,46 @@ fn is_gone(draft: &Draft<'_>, id: u64) -> Result<Option<Vec<u8>>, Failure> {
     Ok((head.map(|head| head.id) != Some(id)).then_some(owner))
 }
 
+/// Removes members of a dropped collection, this number at most; returns their number, and `true` if nothing of it is
+/// left.
+fn drop_members(draft: &mut Draft<'_>, id: u64, most: usize) -> Result<(usize, bool), Failure> {
+    let Some(key) = is_gone(draft, id)? else { return Ok((0, true)) };
+    // The expired head is removed first: if the clock is set back, the head must not reappear without its members.
+    let key = item::key_of(&key);
+    let head = draft.get_expired(&key)?;
+    let head = head.map(|record| Item { record, expires: super::NEVER });
+    if head.and_then(|item| item.head()).is_some_and(|head| head.id == id) {
+        draft.remove(key);
+    }
+    remove_some(draft, id, most)
+}
+
 /// Removes members of an id; when none is left, removes its owner. Returns the number of members, and `true` if it
-/// was all.
+/// was all. The owner of a damaged member stays, since its id must not be used again.
 fn remove_some(draft: &mut Draft<'_>, id: u64, most: usize) -> Result<(usize, bool), Failure> {
     let bound = |id: u64| [&[MEMBERS][..], &id.to_be_bytes()].concat();
     let (from, to) = (bound(id), bound(id + 1));
     let mut members = Vec::new();
     let range = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
-    let (mut bytes, mut done) = (draft.size(), true);
-    draft.scan(range, false, &mut |record, _| {
-        done = members.len() < most && bytes < STEP_BYTES;
-        if done {
-            bytes += record.len();
-            members.push(record.to_vec());
+    let mut done = true;
+    // From the other end, if the first member is damaged.
+    for reverse in [false, true] {
+        let mut bytes = draft.size();
+        let scanned = draft.scan(range, reverse, &mut |record, _| {
+            done = members.len() < most && bytes < STEP_BYTES;
+            if done {
+                bytes += record.len();
+                members.push(record.to_vec());
+            }
+            done
+        });
+        match scanned {
+            Err(Failure::Damaged(_)) if !members.is_empty() => done = false,
+            Err(Failure::Damaged(_)) if !reverse => continue,
+            other => other?,
         }
-        done
-    })?;
+        break;
+    }
     let count = members.len();
     for member in members {
         draft.remove(member);

@@ -276,7 +276,7 @@ impl Shard {
         let place = Place::open(self.store.records(), self.place.random())?;
         let before = std::mem::replace(&mut self.place, place);
         (self.place.number, self.place.next) = (before.number, before.next);
-        self.place.watches = before.watches;
+        (self.place.watches, self.place.damaged) = (before.watches, before.damaged);
         self.place.watches.touch_all();
         self.reaper = Reaper::default();
         self.staged = false;

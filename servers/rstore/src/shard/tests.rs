@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use pmindex_core::Medium;
+
 use super::{Folder, Shard, Store};
 use crate::command::table;
 use crate::config::{DurabilityArg, Storage};
@@ -522,4 +524,57 @@ fn what_makes_an_entry_too_long_is_refused_and_the_rest_is_agreed_on() {
     }
     assert_eq!(line(&mut shard, "EXISTS a0 a1 a2 b0 b1 b2 c0 c1 c2 d0 d1 d2"), ":6");
     assert_eq!(line(&mut shard, &format!("SET b0 {half}")), "+OK");
+}
+
+/// Damages the only value with these bytes, wherever it is stored.
+fn damage(shard: &mut Shard, value: [u8; 8]) {
+    let pool = match &shard.store {
+        Store::Alone(engine) => engine.pool(),
+        Store::Group(group) => group.pool(),
+    };
+    let (wanted, mut found) = (u64::from_le_bytes(value), 0);
+    for page in (1..).map_while(|page| pool.words(page * 4096, 512).ok()) {
+        for word in page {
+            if pool.pm().load(word) == wanted {
+                pool.pm().store(word, wanted + 1);
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 0);
+}
+
+#[test]
+fn a_damaged_member_is_left_and_the_others_are_removed() {
+    for grouped in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 64 << 20), grouped);
+        let many =
+            |of: &str| (0..500).fold(format!("HSET {of}"), |t, at| format!("{t} {at:03} .{at}"));
+        // The middle one of a hash, and the owner of a hash that expires.
+        for words in [many("first"), many("hurt"), "HSET hurt 250 DAMAGED!".into(), many("last")] {
+            assert!(line(&mut shard, &words).starts_with(':'));
+        }
+        assert_eq!(line(&mut shard, "HSET -OWNED-! f v"), ":1"); // its owner's value
+        assert_eq!(line(&mut shard, "HSET later f v"), ":1");
+        end_turn(&mut shard);
+        damage(&mut shard, *b"DAMAGED!");
+        damage(&mut shard, *b"-OWNED-!");
+        for key in ["first", "hurt", "last"] {
+            assert_eq!(line(&mut shard, &format!("DEL {key}")), ":1");
+        }
+        assert_eq!(line(&mut shard, &format!("PEXPIREAT later {}", NOW + 5)), ":1");
+        end_turn(&mut shard);
+        for turn in 0..50 {
+            shard.upkeep(NOW + 1000 * turn, true).expect("damage is no reason to stop");
+            end_turn(&mut shard);
+        }
+        assert!(shard.place.dropped.is_empty());
+        assert_eq!(shard.place.damaged.len(), 2, "{:?}", shard.place.damaged);
+        // What is left: the damaged member and its owner, the damaged head and owner with their member, two counts.
+        let left = shard.store.records().len();
+        assert!(left <= 12, "{left}");
+        assert_eq!(line(&mut shard, "HSET new f v"), ":1");
+        assert_eq!(line(&mut shard, "HGETALL new"), "*2\r\n$1\r\nf\r\n$1\r\nv");
+    }
 }

@@ -30,6 +30,7 @@ pub(crate) struct Figures {
     pub(crate) commits: AtomicU64,
     pub(crate) expired: AtomicU64,
     pub(crate) stalls: AtomicU64,
+    pub(crate) damaged: AtomicU64,
 }
 
 /// Adds to a figure that only this thread writes.

@@ -133,7 +133,8 @@ impl Common {
             "total_connections_received:{}\r\ntotal_commands_processed:{}\r\n\
              total_net_input_bytes:{}\r\ntotal_net_output_bytes:{}\r\nrejected_connections:{}\r\n\
              expired_keys:{}\r\nevicted_keys:0\r\ntotal_error_replies:{}\r\ntotal_writes:{}\r\n\
-             commits:{}\r\nforwarded_commands:{}\r\ncollected_bytes:{}\r\nstalls:{}\r\n",
+             commits:{}\r\nforwarded_commands:{}\r\ncollected_bytes:{}\r\nstalls:{}\r\n\
+             damaged_collections:{}\r\n",
             self.accepted.load(Relaxed),
             self.total(|figures| &figures.commands),
             self.total(|figures| &figures.received),
@@ -146,6 +147,7 @@ impl Common {
             self.total(|figures| &figures.forwarded),
             self.total(|figures| &figures.copied_bytes),
             self.total(|figures| &figures.stalls),
+            self.total(|figures| &figures.damaged),
         )
     }
 
@@ -179,7 +181,7 @@ impl Common {
             "Connections over the limit.",
             self.rejected.load(Relaxed),
         );
-        let parted: [(&str, &str, &str, Of); 15] = [
+        let parted: [(&str, &str, &str, Of); 16] = [
             ("rstore_keys", "gauge", "Keys, expired ones that were not swept yet included.", |f| {
                 &f.keys
             }),
@@ -207,6 +209,12 @@ impl Common {
                 &f.copied_bytes
             }),
             ("rstore_expired_total", "counter", "Records that expired.", |f| &f.expired),
+            (
+                "rstore_damaged_collections",
+                "gauge",
+                "Collections that are left as they are.",
+                |f| &f.damaged,
+            ),
         ];
         for (name, kind, help, of) in parted {
             let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");

@@ -597,3 +597,4 @@ impl Worker {
         }
     }
 }
+            (&figures.damaged, self.shard.place.damaged.len() as u64),
