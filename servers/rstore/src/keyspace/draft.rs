@@ -27,6 +27,16 @@ pub(crate) struct Draft<'r> {
     now: u64,
     /// The bytes of the changes.
     size: usize,
+    mark: Option<Mark>,
+}
+
+/// A point to which a draft may return: see [`Draft::mark`].
+#[derive(Debug)]
+struct Mark {
+    /// What the changes since then have replaced.
+    replaced: Vec<(Vec<u8>, Option<Change>)>,
+    /// The bytes of the changes before.
+    size: usize,
 }
 
 impl Stored {
@@ -38,7 +48,7 @@ impl Stored {
 
 impl<'r> Draft<'r> {
     pub(crate) fn new(base: &'r dyn Records, now: u64) -> Self {
-        Self { base, changes: BTreeMap::new(), now, size: 0 }
+        Self { base, changes: BTreeMap::new(), now, size: 0, mark: None }
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -93,12 +103,39 @@ impl<'r> Draft<'r> {
 
     pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>, expires: u64) {
         self.size += key.len() + value.len();
-        self.changes.insert(key, Some(Stored { value, expires }));
+        self.set(key, Some(Stored { value, expires }));
     }
 
     pub(crate) fn remove(&mut self, key: Vec<u8>) {
         self.size += key.len();
-        self.changes.insert(key, None);
+        self.set(key, None);
+    }
+
+    fn set(&mut self, key: Vec<u8>, change: Change) {
+        match &mut self.mark {
+            None => drop(self.changes.insert(key, change)),
+            Some(mark) => {
+                let before = self.changes.insert(key.clone(), change);
+                mark.replaced.push((key, before));
+            }
+        }
+    }
+
+    /// Marks the present changes: [`undo`](Self::undo) returns to them.
+    pub(crate) fn mark(&mut self) {
+        self.mark = Some(Mark { replaced: Vec::new(), size: self.size });
+    }
+
+    /// Takes back the changes since the last mark.
+    pub(crate) fn undo(&mut self) {
+        let Some(Mark { replaced, size }) = self.mark.take() else { return };
+        self.size = size;
+        for (key, before) in replaced.into_iter().rev() {
+            match before {
+                Some(change) => self.changes.insert(key, change),
+                None => self.changes.remove(&key),
+            };
+        }
     }
 
     /// Visits the live records of a range with the changes over them, in ascending or descending order.
@@ -227,6 +264,26 @@ mod tests {
             })
             .expect("memory");
         seen
+    }
+
+    #[test]
+    fn changes_since_a_mark_are_taken_back() {
+        let memory = Memory::from([("a", "1", NEVER), ("b", "2", NEVER)]);
+        let mut draft = Draft::new(&memory, 1);
+        draft.put(b"a".to_vec(), b"new".to_vec(), NEVER);
+        draft.remove(b"b".to_vec());
+        draft.mark();
+        let (before, size) = (listed(&draft, false), draft.size());
+        for _ in 0..2 {
+            draft.remove(b"a".to_vec());
+            draft.put(b"a".to_vec(), b"newer".to_vec(), NEVER);
+            draft.put(b"b".to_vec(), b"back".to_vec(), NEVER);
+            draft.put(b"c".to_vec(), b"more".to_vec(), NEVER);
+        }
+        draft.undo();
+        assert_eq!((listed(&draft, false), draft.size(), draft.len()), (before, size, 2));
+        draft.undo();
+        assert_eq!(draft.len(), 2);
     }
 
     #[test]

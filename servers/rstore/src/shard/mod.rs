@@ -142,9 +142,11 @@ impl Shard {
             let outcome = if draft.size() > MOST_WRITTEN {
                 Err(Refusal::of("ERR the transaction writes too much"))
             } else {
+                draft.mark();
                 call(spec, request.args(), &mut draft, &mut self.place, out)
             };
             if let Err(refusal) = outcome {
+                draft.undo(); // what it had done before it failed
                 out.bytes.truncate(before);
                 out.error(&refusal.0);
             }

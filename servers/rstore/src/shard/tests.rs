@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pmindex_core::Medium;
 
-use super::{Folder, Shard, Store};
+use super::{Folder, Shard, Store, Transaction};
 use crate::command::table;
 use crate::config::{DurabilityArg, Storage};
 use crate::group::{Identity, Member};
@@ -576,5 +576,32 @@ fn a_damaged_member_is_left_and_the_others_are_removed() {
         assert!(left <= 12, "{left}");
         assert_eq!(line(&mut shard, "HSET new f v"), ":1");
         assert_eq!(line(&mut shard, "HGETALL new"), "*2\r\n$1\r\nf\r\n$1\r\nv");
+    }
+}
+
+#[test]
+fn a_command_that_fails_in_a_transaction_leaves_nothing_of_itself() {
+    for grouped in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 64 << 20), grouped);
+        for words in ["SET a 1", "SET b DAMAGED", "SET c 3"] {
+            assert_eq!(line(&mut shard, words), "+OK");
+        }
+        end_turn(&mut shard);
+        damage(&mut shard, *b"sDAMAGED"); // with the tag of a string
+        let commands = ["INCR c", "DEL a b c", "INCR c"].map(|words| {
+            let request = Request::new(words.split(' ').map(str::as_bytes));
+            (table::find(request.args().at(0)).expect("a command"), request)
+        });
+        let transaction = Transaction { commands: commands.into(), watched: Vec::new() };
+        let mut out = Reply::new(Protocol::Resp2);
+        shard.transact(&transaction, NOW, &mut out);
+        end_turn(&mut shard);
+        let replies = String::from_utf8_lossy(&out.bytes).into_owned();
+        let replies: Vec<&str> = replies.lines().collect();
+        assert!(replies[2].starts_with("-ERR storage"), "{replies:?}");
+        assert_eq!([replies[0], replies[1], replies[3]], ["*3", ":4", ":5"]);
+        assert_eq!(line(&mut shard, "GET a"), "$1\r\n1");
+        assert_eq!(line(&mut shard, "GET c"), "$1\r\n5");
     }
 }
