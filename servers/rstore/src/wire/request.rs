@@ -98,7 +98,8 @@ impl Request {
 
     /// Returns the bytes of memory that it occupies.
     pub(crate) fn footprint(&self) -> usize {
-        self.bytes.len() + self.spans.len() * size_of::<Span>() + size_of::<Self>()
+        let spans = self.spans.capacity() * size_of::<Span>();
+        self.bytes.capacity() + spans + size_of::<Self>()
     }
 }
 

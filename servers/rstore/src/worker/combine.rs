@@ -121,13 +121,16 @@ fn executed(places: &[usize], parts: &[Vec<u8>], reply: &mut Reply) {
         return;
     }
     let mut replies = row(first).into_iter();
-    let mut counts = counts.chunks(counts.len() / places.len());
+    let mut sums = vec![0; places.len()];
+    for part in counts {
+        sums.iter_mut().zip(row(part)).for_each(|(sum, item)| *sum += count(item));
+    }
+    let mut sums = sums.into_iter();
     let total = replies.len() + places.len();
     reply.array(total);
     for place in 0..total {
         if places.binary_search(&place).is_ok() {
-            let sum: u64 = counts.next().into_iter().flatten().map(|part| count(part)).sum();
-            reply.integer(sum.cast_signed());
+            reply.integer(sums.next().unwrap_or(0_u64).cast_signed());
         } else {
             reply.bytes.extend_from_slice(replies.next().unwrap_or_default());
         }

@@ -27,6 +27,8 @@ pub(super) struct Multi {
     pub(super) commands: Vec<(&'static Spec, Request)>,
     /// The bytes that they occupy.
     pub(super) size: usize,
+    /// The slot of their keys, if they have any and slots matter.
+    pub(super) slot: Option<u16>,
     /// One of them was refused, so `EXEC` will be too.
     pub(super) refused: bool,
 }
@@ -55,7 +57,7 @@ pub(super) struct Connection {
     pub(super) multi: Option<Multi>,
     pub(super) watched: Vec<Watch>,
     /// The slot that must be complete before another request runs.
-    pub(super) barrier: bool,
+    pub(super) barrier: Option<u64>,
     pub(super) subscriptions: usize,
     /// The socket may have bytes.
     pub(super) readable: bool,
@@ -103,7 +105,7 @@ impl Connection {
             slots: Slots::default(),
             multi: None,
             watched: Vec::new(),
-            barrier: false,
+            barrier: None,
             subscriptions: 0,
             readable: true,
             read_closed: false,
@@ -130,9 +132,15 @@ impl Connection {
     pub(super) fn is_held(&self) -> bool {
         self.closing
             || self.broken
-            || self.barrier
+            || self.barrier.is_some()
             || self.unsent() >= REPLIES
             || self.slots.len() >= OWED
+    }
+
+    /// Lets the next request run, if it waits for this slot. Slots of earlier requests may be complete later: those
+    /// of other partitions.
+    pub(super) fn lift(&mut self, slot: u64) {
+        self.barrier = self.barrier.filter(|waits| *waits != slot);
     }
 
     /// Writes a reply, in the order of the requests.

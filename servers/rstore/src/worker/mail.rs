@@ -38,6 +38,8 @@ pub(crate) enum Task {
     Transaction(Transaction, Protocol, Vec<Request>),
     /// A message of a channel; the reply is the number of its listeners.
     Publish { channel: Vec<u8>, message: Vec<u8> },
+    /// The messages of a transaction; the reply is an array of such numbers.
+    Messages(Arc<[Request]>),
     /// Tells what listeners there are.
     Listeners(Listeners),
     /// Waits until committed writes survive a power failure.

@@ -1,6 +1,6 @@
 //! Channels: messages to the present listeners, in every thread.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::command::{Gather, Refusal};
 use crate::keyspace::glob;
@@ -12,6 +12,9 @@ use super::run::Worker;
 use super::session::unknown_subcommand;
 use super::slots::Then;
 
+/// The bytes of a message for a listener in addition to its own and those of the channel, about.
+const AROUND: usize = 32;
+
 type Names = BTreeMap<Vec<u8>, BTreeSet<usize>>;
 
 /// The listeners among the connections of one thread.
@@ -21,6 +24,8 @@ pub(super) struct Channels {
     patterns: Names,
     /// Messages for connections, delivered at the end of the turn.
     deliveries: Vec<(usize, Delivery)>,
+    /// The bytes of these messages for each connection.
+    queued: HashMap<usize, usize>,
 }
 
 #[derive(Debug)]
@@ -67,30 +72,29 @@ impl Channels {
             }
         }
         self.deliveries.retain(|(to, _)| *to != token);
+        self.queued.remove(&token);
     }
 
     /// Queues a message; returns the number of its listeners.
     fn publish(&mut self, channel: &[u8], message: &[u8]) -> usize {
-        let before = self.deliveries.len();
-        for token in self.names.get(channel).into_iter().flatten() {
-            let delivery =
-                Delivery { pattern: None, channel: channel.to_vec(), message: message.to_vec() };
-            self.deliveries.push((*token, delivery));
-        }
+        let listeners = self.names.get(channel).into_iter().flatten();
+        let mut to: Vec<_> = listeners.map(|token| (*token, None)).collect();
         for (pattern, listeners) in &self.patterns {
-            if !glob::matches(pattern, channel) {
-                continue;
-            }
-            for token in listeners {
-                let delivery = Delivery {
-                    pattern: Some(pattern.clone()),
-                    channel: channel.to_vec(),
-                    message: message.to_vec(),
-                };
-                self.deliveries.push((*token, delivery));
+            if glob::matches(pattern, channel) {
+                to.extend(listeners.iter().map(|token| (*token, Some(pattern.clone()))));
             }
         }
-        self.deliveries.len() - before
+        let count = to.len();
+        for (token, pattern) in to {
+            // More would be for nothing: the connection will be ended.
+            let queued = self.queued.entry(token).or_default();
+            if *queued <= MESSAGES {
+                *queued += AROUND + channel.len() + message.len();
+                let (channel, message) = (channel.to_vec(), message.to_vec());
+                self.deliveries.push((token, Delivery { pattern, channel, message }));
+            }
+        }
+        count
     }
 
     /// Answers a question about the listeners of this thread by an array.
@@ -134,10 +138,15 @@ impl Worker {
 
     /// Delivers the turn's messages to their listeners; disconnects one that is too slow.
     pub(super) fn deliver(&mut self) {
+        let queued = std::mem::take(&mut self.channels.queued);
         for (token, delivery) in std::mem::take(&mut self.channels.deliveries) {
             let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            if connection.broken {
+                continue;
+            }
             connection.answer(|reply| write(reply, &delivery));
-            if connection.unsent() > MESSAGES {
+            let is_too_much = queued.get(&token).is_some_and(|bytes| *bytes > MESSAGES);
+            if is_too_much || connection.unsent() > MESSAGES {
                 tracing::warn!(client = connection.id, "a subscriber is too slow and is sent away");
                 connection.broken = true;
             }

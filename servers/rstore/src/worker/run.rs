@@ -19,6 +19,7 @@ use super::connection::{Connection, Protocol};
 use super::mail::{Message, Outbox, Post, Task, Ticket};
 use super::pubsub::Channels;
 use super::slots::Finished;
+use super::transaction::Held;
 
 /// The token of the waker for messages.
 pub(crate) const MAIL: Token = Token(usize::MAX);
@@ -60,6 +61,8 @@ pub(crate) struct Worker {
     busy: bool,
     /// Connections with replies that wait for the group.
     gated: Vec<usize>,
+    /// Messages of transactions that are not durable yet.
+    pub(super) held: Vec<Held>,
     ahead: Ahead,
 }
 
@@ -94,6 +97,7 @@ impl Worker {
             next_sweep: 0,
             busy: false,
             gated: Vec::new(),
+            held: Vec::new(),
             ahead: Ahead::default(),
         }
     }
@@ -362,7 +366,7 @@ impl Worker {
         let reply = match task {
             Task::Work(work, protocol) => self.shard.work(&work, protocol, self.now),
             Task::Transaction(transaction, protocol, messages) => {
-                for (part, reply) in self.execute(from, ticket, transaction, protocol, &messages) {
+                for (part, reply) in self.execute(from, ticket, transaction, protocol, messages) {
                     let ticket = Ticket { part, ..ticket };
                     self.dones.push((from, Message::Done { ticket, reply }));
                 }
@@ -392,9 +396,9 @@ impl Worker {
                 Finished::Versions(versions) => {
                     super::transaction::watching(connection, &versions);
                 }
-                Finished::Executed => connection.barrier = false,
                 Finished::Reply => {}
             }
+            connection.lift(ticket.slot);
             self.dirty.push(ticket.token);
             self.enqueue(ticket.token);
         }
@@ -494,6 +498,7 @@ impl Worker {
             }
             self.outbox.push(to, message);
         }
+        self.send_held(round.as_ref(), failed);
         self.busy |= self.outbox.send();
         self.let_go(round.as_ref(), failed);
         let gate = round.and_then(|round| round.gate);
@@ -592,9 +597,9 @@ impl Worker {
             (&figures.commits, stats.commits),
             (&figures.expired, stats.expired),
             (&figures.stalls, stats.stalls),
+            (&figures.damaged, self.shard.place.damaged.len() as u64),
         ] {
             figure.store(number, Relaxed);
         }
     }
 }
-            (&figures.damaged, self.shard.place.damaged.len() as u64),

@@ -414,6 +414,7 @@ impl Worker {
             Task::Publish { channel, message } => {
                 format!(":{}\r\n", self.publish_here(&channel, &message)).into_bytes()
             }
+            Task::Messages(messages) => self.publish_all(&messages),
             Task::Listeners(question) => self.channels.tell(&question),
             Task::Kill(id) => format!(":{}\r\n", u8::from(self.kill_connection(id))).into_bytes(),
             Task::Clients => self.describe_connections().into_bytes(),

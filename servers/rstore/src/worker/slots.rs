@@ -23,7 +23,7 @@ pub(super) enum Then {
         words: usize,
     },
     /// Puts the counts of listeners in their places among the replies of a transaction: the first part has those
-    /// of its commands, and the others have counts, those of all threads for each place.
+    /// of its commands, and that of each thread has its counts.
     Executed(Vec<usize>),
     /// Keeps the versions of keys that are watched now.
     Watch,
@@ -65,8 +65,6 @@ pub(super) struct Slots {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Finished {
     Reply,
-    /// A transaction has run, or was refused.
-    Executed,
     /// The versions of watched keys, in the order of the requests.
     Versions(Vec<u64>),
 }
@@ -126,12 +124,7 @@ impl Slots {
                     Finished::Versions(parts.iter().map(|part| combine::count(part)).collect());
                 b"+OK\r\n".to_vec()
             }
-            then => {
-                if matches!(then, Then::Executed(_)) {
-                    finished = Finished::Executed;
-                }
-                combine::combine(then, &parts, protocol)
-            }
+            then => combine::combine(then, &parts, protocol),
         };
         self.bytes -= parts.iter().map(Vec::len).sum::<usize>();
         self.bytes += reply.len();
@@ -202,17 +195,18 @@ mod tests {
         assert_eq!(
             executed(&[
                 "*2\r\n*1\r\n%1\r\n$1\r\n*\r\n_\r\n-ERR no\r\n",
-                ":1\r\n",
-                ":2\r\n",
-                ":0\r\n",
-                ":4\r\n"
+                "*2\r\n:1\r\n:0\r\n",
+                "*2\r\n:2\r\n:4\r\n"
             ]),
             "*4|:3|*1|%1|$1|*|_|-ERR no|:4|"
         );
-        assert_eq!(whole(Then::Executed(vec![0]), &["*0\r\n", ":1\r\n", ":2\r\n"]), "*1|:3|");
+        assert_eq!(
+            whole(Then::Executed(vec![0]), &["*0\r\n", "*1\r\n:1\r\n", "*1\r\n:2\r\n"]),
+            "*1|:3|"
+        );
         assert_eq!(whole(Then::Executed(vec![]), &["*1\r\n:7\r\n"]), "*1|:7|");
-        assert_eq!(executed(&["*-1\r\n", "", "", "", ""]), "*-1|");
-        assert_eq!(executed(&["-OOM x\r\n", "", "", "", ""]), "-OOM x|");
+        assert_eq!(executed(&["*-1\r\n", "", ""]), "*-1|");
+        assert_eq!(executed(&["-OOM x\r\n", "", ""]), "-OOM x|");
     }
 
     #[test]

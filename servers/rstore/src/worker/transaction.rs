@@ -1,13 +1,17 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`: within one slot, if there are several partitions.
 //!
-//! The partition of the keys runs the commands. Messages of `PUBLISH` among them are sent by its thread when the
-//! others have run; the counts of their listeners are parts of the reply, which the connection puts in their places.
+//! The partition of the keys runs the commands. Messages of `PUBLISH` among them are sent by its thread when what the
+//! others have written is durable, in a group by a majority; the counts of their listeners are parts of the reply, which
+//! the connection puts in their places.
+
+use std::sync::Arc;
 
 use crate::command::table::{Session, UNWATCH_KEY, UNWATCH_LATER, WATCH_KEY};
 use crate::command::{Refusal, Run, Spec};
+use crate::group::{Gate, Round};
 use crate::keyspace::slot;
 use crate::shard::{Transaction, Watch, Work};
-use crate::wire::{Args, Protocol, Request};
+use crate::wire::{Args, Protocol, Reply, Request};
 
 use super::connection::{Connection, Multi};
 use super::mail::{Message, Task, Ticket};
@@ -16,6 +20,17 @@ use super::slots::{Finished, Then};
 
 /// The bytes that the commands of a transaction may occupy.
 const MOST_QUEUED: usize = 128 << 20;
+
+/// The messages of a transaction that has run.
+#[derive(Debug)]
+pub(super) struct Held {
+    messages: Arc<[Request]>,
+    /// The thread of the connection, and its slot.
+    of: usize,
+    ticket: Ticket,
+    /// `None` in the turn of the transaction.
+    gate: Option<Gate>,
+}
 
 /// Returns `true` for `PUBLISH`, which needs no partition.
 fn is_message(spec: &Spec) -> bool {
@@ -28,7 +43,6 @@ pub(super) fn watching(connection: &mut Connection, versions: &[u64]) {
     for (watch, reply) in connection.watched[first..].iter_mut().zip(versions) {
         (watch.version, watch.existed) = (reply >> 1, reply & 1 == 1);
     }
-    connection.barrier = false;
 }
 
 impl Worker {
@@ -40,12 +54,15 @@ impl Worker {
         args: Args<'_>,
     ) {
         let spec = if spec.name == UNWATCH_LATER.name { &UNWATCH_LATER } else { spec };
-        let refusal = self.queue_refusal(connection, spec, args);
+        let slot = self.slot_in_transaction(connection, spec, args);
         let Some(multi) = &mut connection.multi else { return };
-        if let Some(refusal) = refusal {
-            multi.refused = true;
-            connection.refuse(&refusal.0);
-            return;
+        match slot {
+            Ok(slot) => multi.slot = multi.slot.or(slot),
+            Err(refusal) => {
+                multi.refused = true;
+                connection.refuse(&refusal.0);
+                return;
+            }
         }
         let request = args.to_request();
         multi.size += request.footprint();
@@ -53,37 +70,29 @@ impl Worker {
         connection.answer(|reply| reply.simple("QUEUED"));
     }
 
-    fn queue_refusal(
+    /// Returns the slot of a command for `EXEC`, if it has one, or refuses the command.
+    fn slot_in_transaction(
         &self,
         connection: &Connection,
         spec: &'static Spec,
         args: Args<'_>,
-    ) -> Option<Refusal> {
+    ) -> Result<Option<u16>, Refusal> {
         let everywhere = matches!(spec.run, Run::Everywhere(..) | Run::Session(Session::Scan));
         let runs_here = spec.run_at_partition().is_some() && !(everywhere && self.is_spread());
         if !runs_here && !is_message(spec) {
-            return Some(Refusal::of("ERR Command not allowed inside a transaction"));
+            return Err(Refusal::of("ERR Command not allowed inside a transaction"));
         }
-        let size = connection.multi.as_ref().map_or(0, |multi| multi.size);
+        let (size, first) =
+            connection.multi.as_ref().map_or((0, None), |multi| (multi.size, multi.slot));
         if size > MOST_QUEUED {
-            return Some(Refusal::of("ERR the transaction is too large"));
+            return Err(Refusal::of("ERR the transaction is too large"));
         }
-        let slot = match self.slot_of(spec, args) {
-            Ok(slot) => slot,
-            Err(refusal) => return Some(refusal),
-        };
-        let first = connection.multi.as_ref().and_then(|multi| self.slot_of_all(&multi.commands));
-        match (slot, first) {
-            (Some(slot), Some(first)) if slot != first => Some(Refusal::CROSS_SLOT),
-            _ => self.home(slot).err(),
+        let slot = self.slot_of(spec, args)?;
+        if slot.is_some() && first.is_some() && slot != first {
+            return Err(Refusal::CROSS_SLOT);
         }
-    }
-
-    /// Returns the slot of the first command that has one.
-    fn slot_of_all(&self, commands: &[(&'static Spec, Request)]) -> Option<u16> {
-        commands
-            .iter()
-            .find_map(|(spec, request)| self.slot_of(spec, request.args()).ok().flatten())
+        self.home(slot)?;
+        Ok(slot)
     }
 
     pub(super) fn multi(connection: &mut Connection) -> Result<(), Refusal> {
@@ -91,7 +100,7 @@ impl Worker {
             return Err(Refusal::of("ERR MULTI calls can not be nested"));
         }
         connection.multi = Some(Multi::default());
-        connection.answer(crate::wire::Reply::ok);
+        connection.answer(Reply::ok);
         Ok(())
     }
 
@@ -100,7 +109,7 @@ impl Worker {
             return Err(Refusal::of("ERR DISCARD without MULTI"));
         }
         self.unwatch(connection);
-        connection.answer(crate::wire::Reply::ok);
+        connection.answer(Reply::ok);
         Ok(())
     }
 
@@ -114,7 +123,7 @@ impl Worker {
             self.unwatch(connection);
             return Err(Refusal::of("EXECABORT Transaction discarded because of previous errors."));
         }
-        let mut slot = self.slot_of_all(&multi.commands);
+        let mut slot = multi.slot;
         if self.is_parted() {
             for watch in &connection.watched {
                 let watched = slot::of(&watch.key);
@@ -142,17 +151,18 @@ impl Worker {
             connection.answer(|reply| shard.transact(&transaction, now, reply));
             return Ok(());
         }
-        let parts = 1 + messages.len() * self.common.partitions();
-        // Other messages of this connection come after those of the transaction.
-        connection.barrier = !messages.is_empty();
+        let parts = 1 + if messages.is_empty() { 0 } else { self.common.partitions() };
         let slot = connection.slots.wait(parts, Then::Executed(places));
+        // Other messages of this connection come after those of the transaction.
+        connection.barrier = Some(slot).filter(|_| !messages.is_empty());
         let ticket = Ticket { token, connection: connection.id, slot, part: 0 };
         let protocol = connection.reply.protocol;
         if home == self.number {
-            for (part, reply) in self.execute(self.number, ticket, transaction, protocol, &messages)
+            for (part, reply) in self.execute(self.number, ticket, transaction, protocol, messages)
             {
-                let finished = connection.slots.done(slot, part, reply, protocol);
-                connection.barrier &= finished.is_none();
+                if connection.slots.done(slot, part, reply, protocol).is_some() {
+                    connection.lift(slot);
+                }
             }
         } else {
             self.ask(home, ticket, Task::Transaction(transaction, protocol, messages));
@@ -160,40 +170,86 @@ impl Worker {
         Ok(())
     }
 
-    /// Runs a transaction of a connection of the thread `of`, and sends its messages if it has run. Returns the
-    /// parts of its reply that this thread knows; those of other threads are on their way to the connection.
+    /// Runs a transaction of a connection of the thread `of`. Returns the parts of its reply that are known; if it has
+    /// run, its messages, and the parts with the counts of their listeners, wait until it is durable.
     pub(super) fn execute(
         &mut self,
         of: usize,
         ticket: Ticket,
         transaction: Transaction,
         protocol: Protocol,
-        messages: &[Request],
+        messages: Vec<Request>,
     ) -> Vec<(usize, Vec<u8>)> {
         let reply = self.shard.work(&Work::Transaction(transaction), protocol, self.now);
         let has_run = reply.starts_with(b"*") && !reply.starts_with(b"*-");
-        let (mut parts, mut part) = (vec![(0, reply)], 0);
-        for message in messages {
-            let (channel, text) = (message.args().at(1), message.args().at(2));
-            if has_run && let Some(group) = self.shard.group() {
-                group.publish(channel, text);
-            }
-            for thread in 0..self.common.partitions() {
-                part += 1;
-                if !has_run {
-                    parts.push((part, Vec::new()));
-                } else if thread == self.number {
-                    let count = self.publish_here(channel, text);
-                    parts.push((part, format!(":{count}\r\n").into_bytes()));
-                } else {
-                    let (channel, message) = (channel.to_vec(), text.to_vec());
-                    let task = Task::Publish { channel, message };
-                    let ticket = Ticket { part, ..ticket };
-                    self.outbox.push(thread, Message::Job { from: of, ticket, task });
-                }
-            }
+        let mut parts = vec![(0, reply)];
+        if has_run && !messages.is_empty() {
+            self.held.push(Held { messages: messages.into(), of, ticket, gate: None });
+        } else if !messages.is_empty() {
+            parts.extend((1..=self.common.partitions()).map(|part| (part, Vec::new())));
         }
         parts
+    }
+
+    /// Sends the messages of transactions that are durable; drops them if the turn has failed.
+    pub(super) fn send_held(&mut self, round: Option<&Round>, failed: bool) {
+        let mut sent = false;
+        for mut held in std::mem::take(&mut self.held) {
+            let gate = held.gate.or(round.and_then(|round| round.gate));
+            if failed {
+                for part in 1..=self.common.partitions() {
+                    self.tell_count(held.of, Ticket { part, ..held.ticket }, Vec::new());
+                }
+            } else if let (Some(gate), Some(round)) = (gate, round)
+                && !round.opens(gate)
+            {
+                held.gate = Some(gate);
+                self.held.push(held);
+            } else {
+                self.send_messages(&held);
+                sent = true;
+            }
+        }
+        if sent {
+            self.deliver();
+        }
+    }
+
+    fn send_messages(&mut self, Held { messages, of, ticket, .. }: &Held) {
+        if let Some(group) = self.shard.group() {
+            for message in messages.iter() {
+                group.publish(message.args().at(1), message.args().at(2));
+            }
+        }
+        for thread in 0..self.common.partitions() {
+            let ticket = Ticket { part: 1 + thread, ..*ticket };
+            if thread == self.number {
+                let counts = self.publish_all(messages);
+                self.tell_count(*of, ticket, counts);
+            } else {
+                let task = Task::Messages(Arc::clone(messages));
+                self.outbox.push(thread, Message::Job { from: *of, ticket, task });
+            }
+        }
+    }
+
+    /// Gives a connection a part of the reply to its transaction, after the commit of the turn.
+    fn tell_count(&mut self, of: usize, ticket: Ticket, reply: Vec<u8>) {
+        if of == self.number {
+            self.done(ticket, reply);
+        } else {
+            self.outbox.push(of, Message::Done { ticket, reply });
+        }
+    }
+
+    /// Queues messages for the listeners of this thread; returns the array of their numbers.
+    pub(super) fn publish_all(&mut self, messages: &[Request]) -> Vec<u8> {
+        let mut counts = Reply::new(Protocol::Resp2);
+        counts.array(messages.len());
+        for message in messages {
+            counts.count(self.publish_here(message.args().at(1), message.args().at(2)));
+        }
+        counts.bytes
     }
 
     pub(super) fn watch(
@@ -211,7 +267,7 @@ impl Worker {
         }
         let keys = args.from(1);
         let slot = connection.slots.wait(keys.len(), Then::Watch);
-        connection.barrier = true;
+        connection.barrier = Some(slot);
         for key in keys.iter() {
             connection.watched.push(Watch { key: key.to_vec(), version: 0, existed: false });
         }
@@ -221,11 +277,12 @@ impl Worker {
             let partition = self.partition_of(key);
             let protocol = connection.reply.protocol;
             if partition == self.number {
-                let mut reply = crate::wire::Reply::new(protocol);
+                let mut reply = Reply::new(protocol);
                 self.shard.run(&WATCH_KEY, request.args(), self.now, &mut reply);
                 let finished = connection.slots.done(slot, part, reply.bytes, protocol);
                 if let Some(Finished::Versions(versions)) = finished {
                     watching(connection, &versions);
+                    connection.lift(slot);
                 }
             } else {
                 self.ask(partition, ticket, Task::Work(Work::One(&WATCH_KEY, request), protocol));
@@ -251,7 +308,7 @@ impl Worker {
                 let request = Request::new([&b"unwatch"[..], &watch.key, version.as_bytes()]);
                 let ticket = Ticket { token: usize::MAX, connection: 0, slot: 0, part: 0 };
                 let work = Work::One(&UNWATCH_KEY, request);
-                self.ask(partition, ticket, Task::Work(work, crate::wire::Protocol::Resp2));
+                self.ask(partition, ticket, Task::Work(work, Protocol::Resp2));
             }
         }
     }

@@ -266,13 +266,24 @@ fn publish_everywhere(group: &Group<'_>) {
 /// behind one that does.
 fn write_without_a_majority(group: &Group<'_>) {
     let address = group.status().remove(0).1;
-    for lines in [&["PUBLISH c x", "SET KEY x"][..], &["MULTI", "PUBLISH c x", "SET KEY x", "EXEC"]]
+    for lines in [&["PUBLISH c x", "SET KEY x"][..], &["MULTI", "PUBLISH t x", "SET KEY x", "EXEC"]]
     {
         spread(group);
         let mut client = Client::connect(address.as_str()).expect("it listens");
         client.patience(Duration::from_secs(60)).expect("a limit");
         let is_here = |key: &String| !matches!(client.call(&["GET", key]), Ok(Reply::Error(text)) if text.contains("MOVED"));
         let key = (0..1000).map(|number| format!("k{number}")).find(is_here).expect("a key");
+        // On the ports of all partitions, so on all threads, of the node.
+        let (host, port) = address.rsplit_once(':').expect("an address");
+        let port: u16 = port.parse().expect("a port");
+        let mut listeners: Vec<_> = (0..3)
+            .map(|nth| {
+                let mut listener = Client::connect((host, port + nth)).expect("it listens");
+                listener.patience(Duration::from_secs(60)).expect("a limit");
+                listener.call(&["SUBSCRIBE", "t"]).expect("a reply");
+                listener
+            })
+            .collect();
         for node in [2, 3] {
             group.signal(node, "-STOP");
         }
@@ -286,6 +297,14 @@ fn write_without_a_majority(group: &Group<'_>) {
             group.signal(node, "-CONT");
         }
         assert!(matches!(replies.last(), Some(Err(_) | Ok(Reply::Error(_)))), "{replies:?}");
+        // Of the transaction, which is not acknowledged, no message has left.
+        let mut client = Client::connect(address.as_str()).expect("it listens");
+        assert_eq!(client.call(&["PUBLISH", "t", "end"]).expect("a reply"), Reply::Integer(3));
+        for listener in &mut listeners {
+            let bulk = |text: &str| Reply::Bulk(Some(text.into()));
+            let heard = Reply::Array(vec![bulk("message"), bulk("t"), bulk("end")]);
+            assert_eq!(listener.receive().expect("a message"), heard);
+        }
     }
 }
 

@@ -296,3 +296,86 @@ fn a_cursor_from_before_a_restart_is_an_error() {
     refused(&mut client, &format!("SCAN {old}"), "invalid cursor");
     refused(&mut client, &format!("SSCAN set {old_of_members}"), "invalid cursor");
 }
+
+/// Returns the most bytes of memory that a process has had.
+fn most_memory(server: &Server) -> u64 {
+    let status = format!("/proc/{}/status", server.process.id());
+    let status = std::fs::read_to_string(status).expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a figure");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+/// Queues messages in a transaction, at most this number, or as many as it takes; returns their number.
+fn queue_messages(client: &mut Client, most: usize) -> usize {
+    const PART: usize = 1000;
+    assert_eq!(call(client, "MULTI"), ok());
+    let (mut count, mut is_refused) = (0, false);
+    while count < most && !is_refused {
+        for _ in 0..PART {
+            client.send(&["PUBLISH", "c", "x"]).expect("sent");
+        }
+        client.flush().expect("sent");
+        for _ in 0..PART {
+            match client.receive().expect("a reply") {
+                reply if reply == queued() => count += 1,
+                Reply::Error(text) if text.contains("too large") => is_refused = true,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn many_messages_of_a_transaction_take_little_more_than_its_queue() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(dir.path(), &["--partitions", "3"]);
+    let (mut client, mut slow) = (server.client(), listener(&server, "SUBSCRIBE c"));
+    let most = queue_messages(&mut client, usize::MAX) / 2000 * 1000;
+    assert!(most > 100_000, "{most}");
+    refused(&mut client, "EXEC", "EXECABORT");
+    let before = most_memory(&server);
+    assert_eq!(queue_messages(&mut client, most), most);
+    let Reply::Array(counts) = call(&mut client, "EXEC") else { panic!("no array") };
+    assert_eq!(counts.len(), most);
+    assert!(counts.iter().all(|count| *count == Reply::Integer(1)));
+    // The queue was twice as long before; now there are the messages of the listener, and the counts.
+    let more = most_memory(&server).saturating_sub(before);
+    assert!(more < 64 << 20, "{more} bytes for {most} messages");
+    let message = strings(&["message", "c", "x"]);
+    assert!((0..1000).all(|_| slow.receive().is_ok_and(|heard| heard == message)));
+}
+
+/// A reply that comes from another partition does not let the requests behind a `WATCH` run before the versions of the
+/// watched keys are there.
+#[test]
+fn a_transaction_elsewhere_does_not_end_the_wait_for_a_watch() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(dir.path(), &["--partitions", "4"]);
+    let mut client = server.client();
+    for round in 0..500 {
+        // Their partitions differ, in all ways.
+        let (one, two) = (format!("a{}", round % 16), format!("b{}", round / 16 % 16));
+        for line in
+            ["MULTI", "SET 1 x", "EXEC", "WATCH 2", "MULTI", "SET 2 y", "EXEC", "GET 2", "DEL 2"]
+        {
+            let line = line.replace('1', &one).replace('2', &two);
+            client.send(&line.split(' ').collect::<Vec<_>>()).expect("sent");
+        }
+        client.flush().expect("sent");
+        let replies: Vec<_> = (0..9).map(|_| client.receive().expect("a reply")).collect();
+        let done = Reply::Array(vec![ok()]);
+        let expected = [
+            ok(),
+            queued(),
+            done.clone(),
+            ok(),
+            ok(),
+            queued(),
+            done,
+            bulk("y"),
+            Reply::Integer(1),
+        ];
+        assert_eq!(replies, expected, "round {round}");
+    }
+}
