@@ -241,8 +241,9 @@ fn name(number: u64, round: u64) -> Vec<u8> {
 
 #[test]
 fn what_a_batch_frees_makes_room_for_what_it_takes() {
-    for length in [0, 100, 1500] {
-        let options = Options::new().block_size(BlockSize::Kib16).capacity(4 << 20);
+    let sizes = [BlockSize::Kib16, BlockSize::Kib64];
+    for (length, size) in [0, 100, 1500].into_iter().flat_map(|len| sizes.map(|size| (len, size))) {
+        let options = Options::new().block_size(size).capacity(4 << 20);
         let mut partition = Partition::create(&pool(32 << 20), "p", &options).expect("room");
         let value = vec![8; length];
         let mut records = 0;
@@ -251,7 +252,7 @@ fn what_a_batch_frees_makes_room_for_what_it_takes() {
             records += 1;
         }
         // Names change for long: what replaces a tombstone of the same size leaves the least to collection.
-        let rounds = 200_000 / records;
+        let rounds = (60_000 / records).max(1);
         let mut batch = Batch::new();
         for (round, number) in (0..rounds).flat_map(|r| (0..records).map(move |n| (r, n))) {
             batch.clear();
@@ -261,7 +262,10 @@ fn what_a_batch_frees_makes_room_for_what_it_takes() {
             partition.commit().expect("room");
         }
         let stats = partition.stats();
-        assert_eq!((stats.records, stats.stalls), (records, 0), "{stats:?}");
+        assert_eq!(stats.records, records);
+        // Of only 64 blocks, the slack is hardly more than the reserve.
+        let most = if size == BlockSize::Kib64 { rounds * records / 1000 } else { 0 };
+        assert!(stats.stalls <= most, "{stats:?}");
         partition.check().expect("sound");
         // What takes more than it frees is refused, and nothing has changed.
         let first = name(0, rounds);
@@ -276,7 +280,8 @@ fn what_a_batch_frees_makes_room_for_what_it_takes() {
         let done = partition.write(&batch);
         assert!(done.as_ref().is_err_and(Error::is_full), "{done:?}");
         assert!(partition.bytes_of(&first).expect("sound") > 0);
-        assert!(partition.put(b"one", &[8; 2000], None).is_err_and(|error| error.is_full()));
+        let done = partition.put(&name(0, u64::MAX - 1), &[8; 2000], None);
+        assert!(done.as_ref().is_err_and(Error::is_full), "{done:?}");
         assert!(!partition.may_grow(2100));
         // What is not weighed is refused only if there is no block for it.
         partition.put_unweighed(b"one", &[8; 2000], None).expect("a block");
