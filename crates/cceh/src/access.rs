@@ -36,12 +36,13 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     pub(crate) fn locate(&self, position: u64) -> At<'_> {
         let pm = self.pm();
         loop {
-            let entry = self.directory.find(position);
+            let place = self.directory.place(position);
+            let entry = place.entry;
             let lock = self.locks.of(entry.segment());
             let version = lock.begin_read(pm);
             // No writer changed the entry before the version, and a later change of the segment changes the
             // version.
-            if self.directory.find(position) == entry {
+            if place.is_still() {
                 let cover = Cover::of(position, entry.depth());
                 return At { segment: entry.segment(), cover, lock, version };
             }

@@ -5,7 +5,7 @@
 //! segment of that part waits for it; readers continue in the smaller array. A replaced array is kept until
 //! the index is opened again, and a directory never shrinks before that.
 //!
-//! A reader finds an entry, reads the version of its segment's lock, and finds the entry again. A writer that
+//! A reader finds an entry, reads the version of its segment's lock, and reads the entry again. A writer that
 //! changes entries holds the locks of their old segments, and changes them after the fence that makes their
 //! new segments durable. So readers need no lock of the directory.
 
@@ -20,6 +20,7 @@ use crate::layout::{Cover, MAX_DEPTH};
 
 /// The bits of a position that select a region.
 const REGION_BITS: u32 = 6;
+const REGIONS: usize = 1 << REGION_BITS;
 /// The number of sizes of a region's array.
 const LEVELS: usize = (MAX_DEPTH - REGION_BITS) as usize + 1;
 
@@ -41,6 +42,31 @@ impl Entry {
     }
 }
 
+/// An entry, and where it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'d> {
+    pub(crate) entry: Entry,
+    cell: &'d AtomicU64,
+    region: &'d Region,
+    depth: u32,
+}
+
+impl Place<'_> {
+    /// Returns `true` if the directory has the same entry still.
+    #[inline(always)]
+    pub(crate) fn is_still(&self) -> bool {
+        // In this order: an array that is in use now was in use when the entry was read.
+        self.cell.load(Acquire) == self.entry.0 && self.region.depth.load(Relaxed) == self.depth
+    }
+}
+
+/// Returns the entry of a position before any is set.
+#[cold]
+fn no_entry<'d>() -> &'d AtomicU64 {
+    static NONE: AtomicU64 = AtomicU64::new(0);
+    &NONE
+}
+
 /// A 64th of all positions.
 #[derive(Debug, Default)]
 struct Region {
@@ -57,11 +83,12 @@ impl Region {
     }
 
     #[inline(always)]
-    fn find(&self, position: u64) -> Entry {
+    fn find(&self, position: u64) -> Place<'_> {
         let depth = self.depth.load(Acquire);
         let level = self.levels[depth as usize].get();
-        let entry = level.and_then(|entries| entries.get(Self::place(position, depth)));
-        Entry(entry.map_or(0, |entry| entry.load(Acquire)))
+        let cell = level.and_then(|entries| entries.get(Self::place(position, depth)));
+        let cell = cell.unwrap_or_else(no_entry);
+        Place { entry: Entry(cell.load(Acquire)), cell, region: self, depth }
     }
 
     /// Returns the array in use for entries of `depth`: the present one, or a larger copy.
@@ -92,17 +119,23 @@ impl Region {
 /// Maps positions to segments.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    regions: Box<[Region]>,
+    regions: Box<[Region; REGIONS]>,
 }
 
 impl Directory {
     pub(crate) fn new() -> Self {
-        Self { regions: (0..1 << REGION_BITS).map(|_| Region::default()).collect() }
+        Self { regions: Box::new(std::array::from_fn(|_| Region::default())) }
     }
 
     /// Returns the entry of a position; an entry without a segment if none was set.
     #[inline(always)]
     pub(crate) fn find(&self, position: u64) -> Entry {
+        self.place(position).entry
+    }
+
+    /// As [`find`](Self::find), with its place.
+    #[inline(always)]
+    pub(crate) fn place(&self, position: u64) -> Place<'_> {
         self.regions[(position >> (64 - REGION_BITS)) as usize].find(position)
     }
 
@@ -131,6 +164,28 @@ mod tests {
     use pmindex_core::Pool;
 
     use super::*;
+
+    #[test]
+    fn a_place_is_old_when_its_entry_changes_also_in_another_array() {
+        let pool = Pool::volatile(1 << 16).expect("memory");
+        let (directory, pm) = (Directory::new(), pool.pm());
+        let depth = 9;
+        let cover = |n: u64| Cover { base: n << (64 - depth), depth };
+        for n in 0..1 << depth {
+            directory.set(pm, cover(n), 64 * (n + 1));
+        }
+        let places = [0, 1, 2].map(|n| directory.place(cover(n).base));
+        assert!(places.iter().all(Place::is_still));
+        directory.set(pm, cover(0), 64 * 1000);
+        assert_eq!(places.map(|place| place.is_still()), [false, true, true]);
+        let (lower, upper) = cover(1).halves();
+        directory.set(pm, lower, 64 * 2);
+        directory.set(pm, upper, 64 * 1001);
+        assert!(places.iter().all(|place| !place.is_still()), "the region has a larger array");
+        directory.set(pm, cover(2), 64 * 1002);
+        assert!(!places[2].is_still());
+        assert_eq!(directory.find(cover(2).base).segment(), 64 * 1002);
+    }
 
     #[test]
     fn every_position_leads_to_the_segment_of_its_cover() {
