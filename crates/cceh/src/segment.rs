@@ -10,8 +10,8 @@ use crate::layout::{
     BASE, Cover, HEADER_WORDS, LINE_PAIRS, LINE_WORDS, NEXT, Sought, has_block, position,
 };
 
-/// The bits of the ids among the words of a line.
-const IDS: u64 = 0x55;
+/// The bits of the ids among the words of two lines.
+const IDS: u64 = 0x5555;
 
 /// A segment in a pool, whose bounds are checked.
 #[derive(Clone, Copy, Debug)]
@@ -103,19 +103,65 @@ impl<'p, const LINES: usize, const PROBE: usize> Segment<'p, LINES, PROBE> {
         pool: &Pool<M>,
         key: &Sought<'_>,
     ) -> Result<Option<Found>, PmError> {
-        let pm = pool.pm();
-        for line in Self::window(key.position) {
-            let words = &self.words[HEADER_WORDS + LINE_WORDS * line..][..LINE_WORDS];
-            let mut alike = pm.match_word(words, key.id) & IDS;
-            while alike != 0 {
-                let at = alike.trailing_zeros() as usize;
-                let other = pm.load_word(&words[at + 1]);
-                let found = Found { pair: LINE_PAIRS * line + at / 2, other };
-                if Pair::<K, V>::WORD_KEY || RecordBlock::at(pool, other)?.key_is(pm, &key.bytes) {
-                    return Ok(Some(found));
-                }
-                alike &= alike - 1;
+        // Two lines at once, the first two of which have most records: a branch between them would be
+        // unpredictable, and hold up the lookups behind this one until the first line arrives.
+        let home = Self::home(key.position);
+        if !PROBE.is_multiple_of(2) || home + PROBE > LINES {
+            return self.find_in_each::<K, V, M>(pool, key.id, key.position, &key.bytes);
+        }
+        for two in 0..PROBE / 2 {
+            let line = home + 2 * two;
+            let alike = self.alike(pool.pm(), line, 2, key.id);
+            if let Some(found) = self.pick::<K, V, M>(pool, line, alike, &key.bytes)? {
+                return Ok(Some(found));
             }
+        }
+        Ok(None)
+    }
+
+    /// As [`find`](Self::find), line by line, also where the first line comes after the last.
+    #[cold]
+    #[inline(never)]
+    fn find_in_each<K: Key, V: Value, M: Medium>(
+        self,
+        pool: &Pool<M>,
+        id: u64,
+        position: u64,
+        key: &[u8],
+    ) -> Result<Option<Found>, PmError> {
+        for line in Self::window(position) {
+            let alike = self.alike(pool.pm(), line, 1, id);
+            if let Some(found) = self.pick::<K, V, M>(pool, line, alike, key)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns a mask of the words, from `line` on, that are this id.
+    #[inline(always)]
+    fn alike(&self, pm: &impl Medium, line: usize, lines: usize, id: u64) -> u64 {
+        let words = &self.words[HEADER_WORDS + LINE_WORDS * line..][..LINE_WORDS * lines];
+        pm.match_word(words, id) & IDS
+    }
+
+    /// Returns the record of a key among those that `alike` marks, from `line` on.
+    #[inline(always)]
+    fn pick<K: Key, V: Value, M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        line: usize,
+        mut alike: u64,
+        key: &[u8],
+    ) -> Result<Option<Found>, PmError> {
+        let pm = pool.pm();
+        while alike != 0 {
+            let pair = LINE_PAIRS * line + alike.trailing_zeros() as usize / 2;
+            let other = pm.load_word(self.other_cell(pair));
+            if Pair::<K, V>::WORD_KEY || RecordBlock::at(pool, other)?.key_is(pm, key) {
+                return Ok(Some(Found { pair, other }));
+            }
+            alike &= alike - 1;
         }
         Ok(None)
     }
@@ -129,10 +175,14 @@ impl<'p, const LINES: usize, const PROBE: usize> Segment<'p, LINES, PROBE> {
         key: u64,
         taken: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let stranger = cover.stranger();
-        Self::pairs_for(key).find(|&pair| {
-            let id = pm.load_word(self.id_cell(pair));
-            (id == stranger || !cover.has(position(id))) && !taken(pair)
+        Self::window(key).find_map(|line| {
+            // Without a branch for each pair, which would be unpredictable.
+            let dead = (0..LINE_PAIRS).fold(0u32, |dead, i| {
+                let pair = LINE_PAIRS * line + i;
+                let is_dead = !cover.has(position(pm.load_word(self.id_cell(pair))));
+                dead | u32::from(is_dead && !taken(pair)) << i
+            });
+            (dead != 0).then(|| LINE_PAIRS * line + dead.trailing_zeros() as usize)
         })
     }
 
