@@ -194,7 +194,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             self.insert_block(&segment, pair, key, value)?;
         } else {
             segment.store(pm, pair, [key.id, value.word]); // P2, LIN
-            let stored = pm.flush_words(segment.pair(pair));
+            let stored = pm.flush(segment.id_cell(pair)); // and the other word, in the same line
             pm.fence(stored)?; // DUR
         }
         self.count(segment.offset(), 1);
