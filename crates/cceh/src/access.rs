@@ -34,17 +34,31 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     /// Returns the segment with `position`, unlocked at the returned version.
     #[inline(always)]
     pub(crate) fn locate(&self, position: u64) -> At<'_> {
-        let pm = self.pm();
+        match self.try_locate(position) {
+            Some(at) => at,
+            None => self.locate_again(position),
+        }
+    }
+
+    /// Returns `None` if the directory changes meanwhile.
+    #[inline(always)]
+    pub(crate) fn try_locate(&self, position: u64) -> Option<At<'_>> {
+        let place = self.directory.place(position);
+        let segment = place.entry.segment();
+        let lock = self.locks.of(segment);
+        let version = lock.begin_read(self.pm());
+        // No writer changed the entry before the version, and a later change of the segment changes the
+        // version.
+        let cover = Cover::of(position, place.entry.depth());
+        place.is_still().then_some(At { segment, cover, lock, version })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn locate_again(&self, position: u64) -> At<'_> {
         loop {
-            let place = self.directory.place(position);
-            let entry = place.entry;
-            let lock = self.locks.of(entry.segment());
-            let version = lock.begin_read(pm);
-            // No writer changed the entry before the version, and a later change of the segment changes the
-            // version.
-            if place.is_still() {
-                let cover = Cover::of(position, entry.depth());
-                return At { segment: entry.segment(), cover, lock, version };
+            if let Some(at) = self.try_locate(position) {
+                return at;
             }
         }
     }
@@ -53,47 +67,74 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     #[inline(always)]
     fn look_up<T>(
         &self,
-        key: &Sought<'_>,
+        key: &K::Ref,
+        sought: &Sought<'_>,
         mut read: impl FnMut(&Pool<M>, u64) -> Result<T, PmError>,
-    ) -> Result<Option<T>, PmError> {
+    ) -> Result<Option<T>, IndexError> {
+        if let Some(at) = self.try_locate(sought.position)
+            && let Ok(found) = self.look_at(&at, sought, &mut read)
+            && at.validate(self.pm())
+        {
+            return Ok(found);
+        }
+        self.look_up_again(key, read)
+    }
+
+    /// Looks up a key after another thread's write, or damage, kept it from being found at once: apart, so that
+    /// the usual case is short.
+    #[cold]
+    #[inline(never)]
+    fn look_up_again<T>(
+        &self,
+        key: &K::Ref,
+        mut read: impl FnMut(&Pool<M>, u64) -> Result<T, PmError>,
+    ) -> Result<Option<T>, IndexError> {
+        let key = Sought::new::<K>(key)?;
         loop {
             let at = self.locate(key.position);
-            let found = self.segment(at.segment).and_then(|segment| {
-                let found = segment.find::<K, V, M>(&self.pool, key)?;
-                found.map(|found| read(&self.pool, found.other)).transpose()
-            });
+            let found = self.look_at(&at, &key, &mut read);
             if at.validate(self.pm()) {
-                return found;
+                return found.map_err(IndexError::from).noted(&self.pool);
             }
         }
+    }
+
+    /// Looks up a key in its segment. Racing: validate, also an error.
+    #[inline(always)]
+    fn look_at<T>(
+        &self,
+        at: &At<'_>,
+        key: &Sought<'_>,
+        read: &mut impl FnMut(&Pool<M>, u64) -> Result<T, PmError>,
+    ) -> Result<Option<T>, PmError> {
+        let found = self.segment(at.segment)?.find::<K, V, M>(&self.pool, key)?;
+        found.map(|found| read(&self.pool, found.other)).transpose()
     }
 
     /// Returns the value of `key`. No flush, no fence.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        let found = self.look_up(&Sought::new::<K>(key)?, value_of::<K, V, M>);
-        found.map_err(IndexError::from).noted(&self.pool)
+        self.look_up(key, &Sought::new::<K>(key)?, value_of::<K, V, M>)
     }
 
     /// Reads the value of `key` into `value`, reusing its memory; returns `false` if the key is absent. Like
     /// [`get`](Self::get), without an allocation: see [`Index::get_into`](pmindex_index::Index::get_into).
     #[inline]
     pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
-        let found = self.look_up(&Sought::new::<K>(key)?, |pool, other| {
+        let found = self.look_up(key, &Sought::new::<K>(key)?, |pool, other| {
             if has_block::<K, V>() {
                 return Pair::<K, V>::value_into(pool, other, value);
             }
             *value = V::from_words(&[other]);
             Ok(())
         });
-        Ok(found.map_err(IndexError::from).noted(&self.pool)?.is_some())
+        Ok(found?.is_some())
     }
 
     /// Returns `true` if `key` is present. No flush, no fence.
     #[inline]
     pub fn contains_key(&self, key: &K::Ref) -> Result<bool, IndexError> {
-        let found = self.look_up(&Sought::new::<K>(key)?, |_, _| Ok(()));
-        Ok(found.map_err(IndexError::from).noted(&self.pool)?.is_some())
+        Ok(self.look_up(key, &Sought::new::<K>(key)?, |_, _| Ok(()))?.is_some())
     }
 
     /// Looks up many keys with overlapping cache misses; `out[i]` is the value of `keys[i]`.
@@ -101,10 +142,6 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     /// # Panics
     /// If the slices differ in length.
     pub fn get_many(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
-        self.get_many_inner(keys, out).noted(&self.pool)
-    }
-
-    fn get_many_inner(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
         assert_eq!(keys.len(), out.len(), "one place per key");
         let mut sought = Vec::with_capacity(BATCH.min(keys.len()));
         for (keys, out) in keys.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
@@ -113,8 +150,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
                 sought.push(Sought::new::<K>(key.borrowed())?);
             }
             self.fetch(&sought);
-            for (key, out) in sought.iter().zip(out) {
-                *out = self.look_up(key, value_of::<K, V, M>)?;
+            for ((key, sought), out) in keys.iter().zip(&sought).zip(out) {
+                *out = self.look_up(key.borrowed(), sought, value_of::<K, V, M>)?;
             }
         }
         Ok(())

@@ -62,13 +62,24 @@ impl VersionLock {
     /// Starts an optimistic read: waits while a writer holds the lock, then returns the version.
     #[inline(always)]
     pub fn begin_read(&self, pm: &impl Medium) -> u64 {
+        pm.yield_point();
+        match self.0.version() {
+            Some(version) => version,
+            None => self.wait(pm),
+        }
+    }
+
+    /// Waits until no writer holds the lock, and returns the version. Apart, so that readers are short.
+    #[cold]
+    #[inline(never)]
+    fn wait(&self, pm: &impl Medium) -> u64 {
         loop {
+            self.refuse_own_wait();
+            pm.spin();
             pm.yield_point();
             if let Some(version) = self.0.version() {
                 return version;
             }
-            self.refuse_own_wait();
-            pm.spin();
         }
     }
 
