@@ -123,27 +123,34 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         self.pool.check_writable()?;
         let pm = self.pm();
         loop {
-            let at = self.locate(key.position);
-            let found = self
-                .segment(at.segment)
-                .and_then(|segment| Ok((segment, segment.find::<K, V, M>(&self.pool, key)?)));
-            match found {
-                Ok((segment, found)) if wanted(found.is_some()) => {
-                    // The read state is still valid and stays so: the version becomes the lock.
-                    if let Some(guard) = at.lock.try_upgrade(pm, at.version) {
-                        let change = self.change(at.segment, guard);
-                        let held = Held { segment, cover: at.cover, found, change };
-                        return then(held).map(Some);
-                    }
-                }
-                found => {
+            if let Some(at) = self.try_locate(key.position)
+                && let Ok(segment) = self.segment(at.segment)
+                && let Ok(found) = segment.find::<K, V, M>(&self.pool, key)
+            {
+                if !wanted(found.is_some()) {
                     if at.validate(pm) {
-                        return found.map(|_| None).map_err(IndexError::from);
+                        return Ok(None);
                     }
+                } else if let Some(guard) = at.lock.try_upgrade(pm, at.version) {
+                    // The read state was still valid and stays so: the version became the lock.
+                    let change = self.change(at.segment, guard);
+                    return then(Held { segment, cover: at.cover, found, change }).map(Some);
                 }
             }
-            pm.spin();
+            self.wait_to_hold(key)?;
         }
+    }
+
+    /// Waits a moment after another thread's write kept a key's segment from being held; returns the error, if
+    /// that is what did.
+    #[cold]
+    #[inline(never)]
+    fn wait_to_hold(&self, key: &Sought<'_>) -> Result<(), PmError> {
+        self.pm().spin();
+        let at = self.locate(key.position);
+        let found =
+            self.segment(at.segment).and_then(|segment| segment.find::<K, V, M>(&self.pool, key));
+        if at.validate(self.pm()) { found.map(drop) } else { Ok(()) }
     }
 
     /// Adds a record; returns [`Occupied`] and changes nothing if the key exists.
