@@ -80,6 +80,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Pages<{ buffer::NONE }, 4>>(),
         entry::<Pages<{ buffer::NONE }, { buffer::HOT }>>(),
         entry::<Pages<{ buffer::NONE }, { buffer::MANY }>>(),
+        entry::<Pages<{ buffer::NONE }, { buffer::ARCHIVED }>>(),
         entry::<Warm>(),
         entry::<PagedTree>(),
         entry::<Files>(),

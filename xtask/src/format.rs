@@ -40,6 +40,7 @@ const PARTS: &[(&str, &str)] = &[
     ("The block cache", "crates/cache/src/block/layout.rs"),
     ("Files", "crates/pm-env/src/layout.rs"),
     ("A buffer pool", "crates/buffer/src/layout.rs"),
+    ("The archive of a buffer pool", "crates/buffer/src/archive/layout.rs"),
     ("A partition of RStore", "crates/rstore/src/layout.rs"),
     ("The log of a replica", "crates/replica/src/layout.rs"),
 ];

@@ -11,6 +11,7 @@ use pmindex_core::{Flushed, Mapped, Medium, OpenIndex, PPtr, PmError, Pool};
 use pmindex_log::Log;
 
 use crate::active::Active;
+use crate::archive::Archive;
 use crate::checkpoint::Checkpoints;
 use crate::device::Device;
 use crate::error::BufferError;
@@ -66,6 +67,8 @@ pub struct Buffer<M: Medium = Mapped> {
     /// The groups of commits that began to change their pages.
     pub(crate) changes: AtomicU64,
     pub(crate) checkpoints: Mutex<Checkpoints>,
+    /// Its holder takes no latches.
+    pub(crate) archive: Option<Mutex<Archive>>,
     /// The log may lack records up to this LSN.
     pub(crate) horizon: AtomicU64,
     pub(crate) verify_reads: bool,
@@ -114,6 +117,7 @@ impl<M: Medium> Buffer<M> {
             active: Mutex::new(parts.active),
             changes: AtomicU64::new(0),
             checkpoints: Mutex::new(Checkpoints::after(parts.horizon)),
+            archive: None,
             horizon: AtomicU64::new(parts.horizon),
             verify_reads: parts.verify_reads,
             mutant: parts.mutant,
@@ -241,9 +245,9 @@ impl<M: Medium> Buffer<M> {
             Some(place) if !place.unseen => Ok(place),
             Some(place) => self.classify(page, place.frame),
             None => {
-                let (image, oldest) = self.restore(page)?;
+                let (rebuilt, oldest) = self.restore(page)?;
                 let frame = self.take_frame()?;
-                self.fill(page, frame, &image, oldest)
+                self.fill(page, frame, &rebuilt.image, oldest)
             }
         }
     }

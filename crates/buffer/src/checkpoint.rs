@@ -8,6 +8,7 @@
 //! P1    the frame, flushed (rule H); a copy in the staging area, P2
 //!       and the number of copies
 //! P2    the pages on the disk, synchronised                      P3, the next P1 of the staging area
+//!       the records up to c in the archive, if there is one      P3
 //! P3    the horizon = c                                          P4
 //! P4    segments of the log are freed
 //! ```
@@ -82,9 +83,11 @@ impl<M: Medium> Buffer<M> {
     /// has updates.
     ///
     /// # Cost
-    /// For each page that has changed since the last checkpoint: its lines, twice, and a write to the disk.
-    /// For each slice: a fence and a synchronisation of the disk. At the end: a fence, or those of
-    /// [`Log::release`](pmindex_log::Log::release), and two for frames that get their entries.
+    /// For each page that has changed since the last checkpoint: its lines, twice, and a write to the disk. For
+    /// each slice: a fence and a synchronisation of the disk. At the end: a fence, or those of
+    /// [`Log::release`](pmindex_log::Log::release), and two for frames that get their entries. With an archive also
+    /// a look at the log, its records written to the archive, and two synchronisations of that; from time to time
+    /// runs of the archive are merged, all of them at worst.
     pub fn checkpoint(&self) -> Result<(), BufferError> {
         while self.checkpoint_step()? == Progress::More {}
         Ok(())
@@ -130,10 +133,17 @@ impl<M: Medium> Buffer<M> {
             drop(pm.lock(&self.staging));
             self.device.check()?; // what was in progress when it failed counts as written
             pm.handover_point(); // pages are written and frames emptied before and after P3
+            let records = self.unarchived(upto);
+            if self.mutant != Mutant::LateArchive {
+                self.archive(&records, upto); // durable before: P3
+            }
             let noted = self.note_horizon(*durable, upto)?; // P3, durable before: P4
             self.horizon.store(upto, Release); // before P4: from then on the log may lack records up to it
             self.log.release_after(&tails, noted)?; // P4
             *durable = upto;
+            if self.mutant == Mutant::LateArchive {
+                self.archive(&records, upto);
+            }
         }
         *current = None;
         drop(checkpoints);
@@ -224,7 +234,7 @@ impl<M: Medium> Buffer<M> {
     }
 
     /// Copies a page if it is whole, so that damage does not reach the disk.
-    fn copy_whole(&self, page: u64, frame: u32) -> Result<Vec<u64>, BufferError> {
+    pub(crate) fn copy_whole(&self, page: u64, frame: u32) -> Result<Vec<u64>, BufferError> {
         let words = self.frames.words(&self.pool, frame);
         if let Some(place) = self.state(page)?.place() {
             self.write_back(page, place);

@@ -28,12 +28,8 @@ impl Device {
     }
 
     pub(crate) fn read(&self, page: u64) -> Result<Vec<u64>, BufferError> {
-        let mut bytes = Aligned::zeros(self.page_bytes as usize);
-        self.disk
-            .read(page * self.page_bytes, bytes.as_mut_slice())
-            .map_err(BufferError::disk("reading a page"))?;
-        let (words, _) = bytes.as_slice().as_chunks::<8>();
-        Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+        let words = read_words(&*self.disk, page * self.page_bytes, self.page_bytes as usize / 8);
+        words.map_err(BufferError::disk("reading a page"))
     }
 
     pub(crate) fn write(&self, page: u64, image: &[u64]) -> Result<(), BufferError> {
@@ -44,12 +40,8 @@ impl Device {
     pub(crate) fn write_all(&self, pages: &[(u64, &[u64])]) -> Result<(), BufferError> {
         self.check()?;
         let Some((first, _)) = pages.first() else { return Ok(()) };
-        let mut bytes = Aligned::zeros(pages.len() * self.page_bytes as usize);
-        let (words, _) = bytes.as_mut_slice().as_chunks_mut::<8>();
-        let values = pages.iter().flat_map(|(_, image)| image.iter());
-        for (word, value) in words.iter_mut().zip(values) {
-            *word = value.to_le_bytes();
-        }
+        let words = pages.iter().flat_map(|(_, image)| image.iter().copied());
+        let bytes = blocks_of(words, pages.len() * self.page_bytes as usize);
         self.done("writing a page", self.disk.write(first * self.page_bytes, bytes.as_slice()))
     }
 
@@ -73,4 +65,22 @@ impl Device {
             BufferError::disk(doing)(error)
         })
     }
+}
+
+/// Reads words from a disk.
+pub(crate) fn read_words(disk: &dyn Disk, at: u64, count: usize) -> std::io::Result<Vec<u64>> {
+    let mut bytes = Aligned::zeros(8 * count);
+    disk.read(at, bytes.as_mut_slice())?;
+    let (words, _) = bytes.as_slice().as_chunks::<8>();
+    Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+}
+
+/// Returns words as bytes for a disk, with zeros behind them.
+pub(crate) fn blocks_of(words: impl Iterator<Item = u64>, bytes: usize) -> Aligned {
+    let mut blocks = Aligned::zeros(bytes);
+    let (cells, _) = blocks.as_mut_slice().as_chunks_mut::<8>();
+    for (cell, word) in cells.iter_mut().zip(words) {
+        *cell = word.to_le_bytes();
+    }
+    blocks
 }

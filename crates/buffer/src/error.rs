@@ -23,7 +23,7 @@ pub enum BufferError {
         /// The system's error.
         error: Arc<io::Error>,
     },
-    /// All copies of the page are damaged, or the log lacks an update of it: it cannot be read.
+    /// All copies of the page are damaged, or log and archive lack an update of it: it cannot be read.
     #[error("page {page} is damaged beyond repair: {what}; restore a backup")]
     Damaged {
         /// The page.
@@ -48,6 +48,15 @@ pub enum BufferError {
     /// The disk is not the one with which the buffer was created.
     #[error("the disk does not belong to this buffer: {what}; open the buffer with its own disk")]
     WrongDisk {
+        /// The evidence.
+        what: &'static str,
+    },
+    /// The archive is not this buffer's, or cannot be used. Nothing was changed.
+    #[error(
+        "the archive does not fit this buffer: {what}; open the buffer with its own archive, with an empty one, or \
+         without"
+    )]
+    WrongArchive {
         /// The evidence.
         what: &'static str,
     },

@@ -35,6 +35,9 @@ impl Place {
     }
 }
 
+/// In [`PageState::place`]: the page lost its frame.
+const GONE: u64 = 1 << 63;
+
 impl PageState {
     #[inline(always)]
     pub(crate) fn place(&self) -> Option<Place> {
@@ -44,9 +47,14 @@ impl PageState {
         Some(Place { frame, copy, unseen: word >> 63 == 1 })
     }
 
+    /// Returns `true` if the page has a frame, or had one since the opening: so it exists.
+    pub(crate) fn had_place(&self) -> bool {
+        self.place.load(Acquire) != 0
+    }
+
     /// Sets the place. The caller holds the latch.
     pub(crate) fn set_place(&self, place: Option<Place>) {
-        let word = place.map_or(0, |place| {
+        let word = place.map_or(GONE, |place| {
             let copy = place.copy.map_or(0, |copy| u64::from(copy) + 1);
             u64::from(place.unseen) << 63 | copy << 32 | (u64::from(place.frame) + 1)
         });

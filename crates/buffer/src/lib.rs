@@ -9,7 +9,7 @@
 //!      |  then
 //!    frames        in the pool: pages, updated in place, not flushed; of some a copy in DRAM
 //!      |  checkpoint, eviction: from the staging area
-//!     disk         all pages
+//!     disk         all pages; beside it, if wanted, an archive of what the log had
 //! ```
 //!
 //! * [`Buffer::read`] reads a page in place, without a lock.
@@ -18,6 +18,8 @@
 //!   whether the page is whole, and its LSN shows whether it lacks updates that the log has.
 //! * [Opening](Buffer::open) reads the log and then serves. The pages in the pool are there again; each is
 //!   verified at its first use.
+//! * A page whose frame rots is repaired from the disk and the log. With an [archive](Buffer::attach_archive) of what
+//!   the log had, a page that rots on the disk is repaired too.
 //! * [`Buffer::checkpoint`] shortens the log. The crate starts no thread: the program calls
 //!   [`checkpoint_step`](Buffer::checkpoint_step) and [`recover_step`](Buffer::recover_step).
 //!
@@ -56,6 +58,7 @@
 #![forbid(unsafe_code)]
 
 mod active;
+mod archive;
 mod buffer;
 mod checkpoint;
 mod device;
@@ -69,6 +72,7 @@ mod options;
 pub mod page;
 mod record;
 mod recover;
+mod repair;
 #[doc(hidden)]
 pub mod runs;
 mod scrub;
@@ -77,6 +81,7 @@ mod tests;
 mod tx;
 mod view;
 
+pub use archive::{ArchiveFault, ArchiveState};
 pub use buffer::Buffer;
 pub use checkpoint::Progress;
 pub use error::BufferError;

@@ -38,6 +38,8 @@ metrics! {
     replayed,
     /// Pages that were damaged while the buffer was open, and repaired from the disk and the log.
     mended,
+    /// Pages that were damaged on the disk, and built from the archive and the log.
+    rebuilt,
     /// Pages that were written to the disk.
     written,
     /// Synchronisations of the disk.

@@ -1,5 +1,9 @@
 //! Options for creating and opening a buffer.
 
+use std::sync::Arc;
+
+use pmindex_wal::Disk;
+
 use crate::layout::KIND;
 use crate::page::Sums;
 
@@ -15,6 +19,7 @@ pub struct BufferOptions {
     pub(crate) cold: bool,
     pub(crate) verify_reads: bool,
     pub(crate) kind: [u8; 8],
+    pub(crate) archive: Option<Arc<dyn Disk>>,
     pub(crate) mutant: Mutant,
 }
 
@@ -37,6 +42,12 @@ pub enum Mutant {
     NoPageNumber,
     /// Pages are written to the disk from unflushed frames instead of the staging area.
     NoStaging,
+    /// Records are copied to the archive after the horizon has passed them.
+    LateArchive,
+    /// The archive names a run that is not durable.
+    RunAfterHead,
+    /// An archive that lacks records is used, and a gap between changes is not noticed.
+    Unchained,
 }
 
 impl BufferOptions {
@@ -53,6 +64,7 @@ impl BufferOptions {
             cold: false,
             verify_reads: false,
             kind: KIND,
+            archive: None,
             mutant: Mutant::None,
         }
     }
@@ -95,6 +107,13 @@ impl BufferOptions {
     #[must_use]
     pub fn verify_reads(self, yes: bool) -> Self {
         Self { verify_reads: yes, ..self }
+    }
+
+    /// Keeps an archive of the log on another disk, from which pages that rot on the first one are built again: see
+    /// [`Buffer::attach_archive`](crate::Buffer::attach_archive). A disk of zeros is a new archive.
+    #[must_use]
+    pub fn archive(self, disk: Arc<dyn Disk>) -> Self {
+        Self { archive: Some(disk), ..self }
     }
 
     /// Sets the type of the buffer in the pool's directory, for a structure that is the only user of its

@@ -1,4 +1,4 @@
-//! Creating and opening a buffer, and repairing pages.
+//! Creating and opening a buffer.
 //!
 //! Opening reads the log, not the pages: for every page it notes the updates after the horizon. Then it
 //! serves. A frame is verified when its page is used first (thesis, figure 4.7):
@@ -26,6 +26,7 @@ use pmindex_log::{LINE_WORDS, Log};
 use pmindex_wal::Disk;
 
 use crate::active::{Active, first_of};
+use crate::archive::{Archive, Owner};
 use crate::buffer::{Buffer, Parts};
 use crate::checkpoint::Progress;
 use crate::device::Device;
@@ -82,11 +83,15 @@ impl<M: Medium> Buffer<M> {
         if Shape::from_words(shape.words()) != Some(shape) {
             return bad("frames, pages, partitions or staging area of a buffer", options.frames);
         }
+        let layout = Layout::new(shape.page_words as usize, shape.sums, identity);
+        if let Some(archive) = &options.archive {
+            Archive::open(Arc::clone(archive), Owner::new(&shape, &layout, options.mutant))?;
+        }
         // The disk records to which buffer it belongs before the buffer is in the directory.
         let mut own = vec![0; shape.page_words as usize];
         let words = shape.words();
         own[HEADER..][..words.len()].copy_from_slice(&words);
-        Layout::new(own.len(), shape.sums, identity).seal(&mut own, 0, 1);
+        layout.seal(&mut own, 0, 1);
         device.write(0, &own)?;
         device.sync()?;
         let open = pool.create_index::<Root>(name, options.kind, FORMAT, |root| {
@@ -193,7 +198,7 @@ impl<M: Medium> Buffer<M> {
                 && *lsn >> NUMBER_BITS <= pool.generation()
         };
         let horizon = horizon.iter().filter(is_whole).map(|[lsn, _]| *lsn).max().ok_or(corrupt)?;
-        let buffer = Self::assemble(Parts {
+        let mut buffer = Self::assemble(Parts {
             pool: Arc::clone(pool),
             shape,
             layout,
@@ -213,6 +218,9 @@ impl<M: Medium> Buffer<M> {
         let first = if options.mutant == Mutant::ReusedLsn { 0 } else { first };
         *pm.lock(&buffer.active) = Active::after(first.max(last).max(horizon));
         buffer.read_entries(options.cold)?;
+        if let Some(archive) = &options.archive {
+            buffer.attach_archive(Arc::clone(archive))?;
+        }
         Ok(buffer)
     }
 
@@ -260,7 +268,7 @@ impl<M: Medium> Buffer<M> {
     }
 
     /// Collects the updates after the horizon, of one page or of all, in the order of their LSNs.
-    fn updates_into(
+    pub(crate) fn updates_into(
         &self,
         updates: &mut HashMap<u64, Vec<Update>>,
         only: Option<u64>,
@@ -352,8 +360,8 @@ impl<M: Medium> Buffer<M> {
                 let ahead = other.is_some();
                 count(if ahead { &self.counters.ahead } else { &self.counters.corrupted });
                 if !(ahead && matches!(self.mutant, Mutant::InPlace | Mutant::ReusedLsn)) {
-                    let image = self.rebuild(page, &updates)?;
-                    return self.fill(page, frame, &image, oldest);
+                    let rebuilt = self.rebuild(page, &updates)?;
+                    return self.fill(page, frame, &rebuilt.image, rebuilt.unwritten(oldest));
                 }
             }
         }
@@ -366,7 +374,7 @@ impl<M: Medium> Buffer<M> {
         Ok(place)
     }
 
-    fn pending_of(&self, page: u64) -> Vec<Update> {
+    pub(crate) fn pending_of(&self, page: u64) -> Vec<Update> {
         self.pool.pm().lock(&self.pending).get(&page).cloned().unwrap_or_default()
     }
 
@@ -382,7 +390,7 @@ impl<M: Medium> Buffer<M> {
         let cells = self.frames.words(&self.pool, frame);
         if updates.iter().any(|update| update.fresh && update.lsn > lsn) {
             // In one step: a page with the LSN of an update has all of it.
-            pm.write_words(cells, &self.rebuild(page, updates)?);
+            pm.write_words(cells, &self.rebuild(page, updates)?.image);
             return Ok(());
         }
         for update in updates {
@@ -400,70 +408,11 @@ impl<M: Medium> Buffer<M> {
         Ok(())
     }
 
-    fn runs_of(&self, update: &Update) -> Result<Vec<u64>, BufferError> {
+    pub(crate) fn runs_of(&self, update: &Update) -> Result<Vec<u64>, BufferError> {
         let cells = self.pool.words(update.offset, update.words as usize)?;
         let mut words = vec![0; cells.len()];
         self.pool.pm().read_words(cells, &mut words);
         Ok(words)
-    }
-
-    /// Returns the image of a page without a frame, and the LSN of the oldest update that the disk may
-    /// lack.
-    pub(crate) fn restore(&self, page: u64) -> Result<(Vec<u64>, u64), BufferError> {
-        let updates = self.pending_of(page);
-        Ok((self.rebuild(page, &updates)?, updates.first().map_or(0, |update| update.lsn)))
-    }
-
-    /// Reads a page from the disk, and applies these updates, which are all that the disk may lack.
-    fn rebuild(&self, page: u64, updates: &[Update]) -> Result<Vec<u64>, BufferError> {
-        let fresh = updates.iter().rposition(|update| update.fresh);
-        let (mut image, mut lsn) = match fresh {
-            Some(_) => (vec![0; self.layout.words()], 0),
-            None => self.fetch(page)?,
-        };
-        let rest = &updates[fresh.unwrap_or(0)..];
-        for update in rest {
-            if update.lsn <= lsn {
-                continue;
-            }
-            if !update.fresh && update.before != lsn {
-                return Err(BufferError::Damaged { page, what: "the log lacks an update of it" });
-            }
-            for (at, run) in Runs::new(&self.runs_of(update)?) {
-                image[HEADER + at..][..run.len()].copy_from_slice(run);
-            }
-            lsn = update.lsn;
-            count(&self.counters.replayed);
-        }
-        self.layout.seal(&mut image, page, lsn);
-        Ok(image)
-    }
-
-    /// Reads a page from the disk.
-    fn fetch(&self, page: u64) -> Result<(Vec<u64>, u64), BufferError> {
-        let image = self.device.read(page)?;
-        count(&self.counters.fetched);
-        match self.layout.verify(&image, page) {
-            Some(lsn) => Ok((image, lsn)),
-            None if image.iter().all(|&word| word == 0) => Err(BufferError::NoPage { page }),
-            None => Err(BufferError::Damaged { page, what: "it is not whole on the disk" }),
-        }
-    }
-
-    /// Repairs a page with a damaged frame, from the disk and the log. The caller holds the latch.
-    pub(crate) fn mend(&self, page: u64, frame: u32) -> Result<(), BufferError> {
-        if let Some(Place { copy: Some(copy), .. }) = self.pages[page as usize].place() {
-            count(&self.counters.mended);
-            self.rewrite(page, frame, copy);
-            return Ok(());
-        }
-        let dirty = self.states[frame as usize].dirty();
-        let _kept = self.log.hold();
-        let mut updates = HashMap::new();
-        self.updates_into(&mut updates, Some(page))?;
-        let image = self.rebuild(page, updates.get(&page).map_or(&[], Vec::as_slice))?;
-        count(&self.counters.mended);
-        self.fill(page, frame, &image, dirty).map(|_| ())
     }
 
     /// Verifies some pages that have not been used since the opening and have updates in the log. When it

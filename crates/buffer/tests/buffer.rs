@@ -1,6 +1,8 @@
 //! Crashes of pool, log and disk together, with one and two threads; and the faults of the text, which must
 //! be noticed. `cargo xtask crash --index buffer` explores more.
 
+#[path = "parts/archive.rs"]
+mod archive;
 #[path = "parts/costs.rs"]
 mod costs;
 #[path = "parts/opacity.rs"]
@@ -16,7 +18,7 @@ mod warm;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pages::{FOUND, HOT, MANY, NONE, Pages};
+use pages::{ARCHIVED, FOUND, HOT, MANY, NONE, Pages};
 use pmindex_testkit::crash::{Config, Persistency, explore};
 use warm::Warm;
 
@@ -64,6 +66,13 @@ fn copies_in_dram() {
 #[test]
 fn frames_that_are_emptied_together() {
     passes::<MANY>(&Config::new().states(3000));
+}
+
+#[test]
+fn with_an_archive_a_page_that_rots_is_always_read_as_it_was() {
+    passes::<ARCHIVED>(&Config::new().states(6000));
+    passes::<ARCHIVED>(&Config::new().states(4000).threads(2).ops(4).setup(12));
+    assert!(FOUND[NONE].rebuilt.load(Relaxed) > 0, "no page was built from the archive");
 }
 
 #[test]
@@ -124,4 +133,14 @@ fn a_page_number_that_is_not_compared_is_caught() {
 #[test]
 fn a_torn_page_of_the_disk_without_a_copy_is_caught() {
     is_caught::<6, 0>();
+}
+
+#[test]
+fn records_that_reach_the_archive_after_the_log_was_cut_are_caught() {
+    is_caught::<7, ARCHIVED>();
+}
+
+#[test]
+fn an_archive_that_names_a_run_before_it_is_durable_is_caught() {
+    is_caught::<8, ARCHIVED>();
 }

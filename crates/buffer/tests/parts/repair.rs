@@ -113,6 +113,20 @@ fn rot_on_the_disk_is_written_over_from_a_frame_or_reported() {
     assert_eq!(buffer.scrub(1..PAGES).unwrap().lost.len(), 2);
 }
 
+/// A page of zeros on the disk is one that was never created, unless it is known to exist.
+#[test]
+fn a_page_that_became_zeros_is_reported() {
+    let disk = disk();
+    let buffer = buffer_on(&disk, &BufferOptions::new(2));
+    (1..6).for_each(|page| set(&buffer, page, page));
+    buffer.checkpoint().unwrap();
+    (1..PAGES).for_each(|page| disk.write(4096 * page, &[0; 4096]).unwrap());
+    let lost = buffer.scrub(1..PAGES).unwrap().lost;
+    assert_eq!(lost.len(), 3, "those without a frame");
+    assert!(matches!(get(&buffer, lost[0]), Err(BufferError::Damaged { .. })));
+    assert!(matches!(get(&buffer, 6), Err(BufferError::NoPage { page: 6 })));
+}
+
 /// Commits and checkpoints until the disk fails; then what was acknowledged is there, whatever the disk kept.
 #[test]
 fn a_disk_that_fails_at_any_step_loses_nothing() {

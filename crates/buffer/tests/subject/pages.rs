@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::RwLock;
 use pmindex_buffer::{Buffer, BufferError, BufferOptions, Metrics, Mutant, Sums, Tx};
-use pmindex_core::trace::Space;
-use pmindex_core::{Medium, PmError, PoolOptions, Traced};
+use pmindex_core::trace::{Space, alone_as};
+use pmindex_core::{Medium, PmError, PmU64, PoolOptions, Traced};
 use pmindex_testkit::crash::{
     CrashSubject, Fault, Geometry, Plan, create_pool, open_pool, use_memory,
 };
 use proptest::prelude::*;
 
-use super::pool_disk::{self, PoolDisk};
+use super::pool_disk::{self, DEVICE, PoolDisk};
 
 const PAGE_WORDS: usize = 32;
 /// The user's words that are used, each in a line of its own.
@@ -30,6 +30,7 @@ pub(crate) struct Found {
     pub(crate) ahead: AtomicU64,
     pub(crate) restored: AtomicU64,
     pub(crate) promoted: AtomicU64,
+    pub(crate) rebuilt: AtomicU64,
 }
 
 impl Found {
@@ -40,11 +41,12 @@ impl Found {
         self.ahead.fetch_add(metrics.ahead, Relaxed);
         self.restored.fetch_add(metrics.restored, Relaxed);
         self.promoted.fetch_add(metrics.promoted, Relaxed);
+        self.rebuilt.fetch_add(metrics.rebuilt, Relaxed);
     }
 }
 
 /// With [`Mutant`] as a number.
-pub(crate) static FOUND: [Found; 7] = [const {
+pub(crate) static FOUND: [Found; MUTANTS.len()] = [const {
     Found {
         valid: AtomicU64::new(0),
         outdated: AtomicU64::new(0),
@@ -52,11 +54,12 @@ pub(crate) static FOUND: [Found; 7] = [const {
         ahead: AtomicU64::new(0),
         restored: AtomicU64::new(0),
         promoted: AtomicU64::new(0),
+        rebuilt: AtomicU64::new(0),
     }
-}; 7];
+}; MUTANTS.len()];
 
 pub(crate) const NONE: usize = 0;
-const MUTANTS: [Mutant; 7] = [
+const MUTANTS: [Mutant; 9] = [
     Mutant::None,
     Mutant::InPlace,
     Mutant::NoRuleH,
@@ -64,6 +67,8 @@ const MUTANTS: [Mutant; 7] = [
     Mutant::SumsApart,
     Mutant::NoPageNumber,
     Mutant::NoStaging,
+    Mutant::LateArchive,
+    Mutant::RunAfterHead,
 ];
 
 type Cells = [u64; 3];
@@ -92,6 +97,8 @@ pub(crate) enum Op {
     Recover,
     /// The process dies, and another one opens.
     Reopen,
+    /// A page rots, on the disk, in its frame, or both.
+    Rot(u64),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -108,6 +115,11 @@ pub(crate) const HOT: u32 = 1;
 /// In the place of a number of partitions: one sum, and so many frames that several are emptied, or get their
 /// entries, together.
 pub(crate) const MANY: u32 = 2;
+
+/// In the place of a number of partitions: one sum, and an archive. Pages rot, and each is always read as it was.
+pub(crate) const ARCHIVED: u32 = 3;
+/// The bytes of the archive's disk.
+const ARCHIVE_BYTES: u64 = 8192;
 
 /// The number of frames.
 const fn frames(partitions: u32) -> u64 {
@@ -194,7 +206,7 @@ fn get(buffer: &Buffer<Traced>, page: u64) -> Result<Option<Cells>, Fault> {
 
 impl<const MUTANT: usize, const PARTITIONS: u32> Pages<MUTANT, PARTITIONS> {
     fn options() -> BufferOptions {
-        let sums = if matches!(PARTITIONS, 0 | HOT | MANY) {
+        let sums = if matches!(PARTITIONS, 0 | HOT | MANY | ARCHIVED) {
             Sums::Incremental
         } else {
             Sums::Partitioned(PARTITIONS)
@@ -205,6 +217,7 @@ impl<const MUTANT: usize, const PARTITIONS: u32> Pages<MUTANT, PARTITIONS> {
             .staging(2)
             .dram_pages(usize::from(PARTITIONS == HOT))
             .identity(0x1d)
+            .verify_reads(PARTITIONS == ARCHIVED)
             .mutant(MUTANTS[MUTANT])
     }
 
@@ -222,7 +235,13 @@ impl<const MUTANT: usize, const PARTITIONS: u32> Pages<MUTANT, PARTITIONS> {
     fn opened(space: &Space) -> Result<Option<Buffer<Traced>>, Fault> {
         let Some(pool) = open_pool(space, &pool_options())? else { return Ok(None) };
         let Some(disk) = PoolDisk::open(&pool, disk_bytes(PARTITIONS))? else { return Ok(None) };
-        Ok(Buffer::open(&pool, "pages", Arc::new(disk), &Self::options())?)
+        let mut options = Self::options();
+        if PARTITIONS == ARCHIVED {
+            let archive = PoolDisk::open_as(&pool, "archive", ARCHIVE_BYTES)?;
+            let Some(archive) = archive else { return Ok(None) };
+            options = options.archive(Arc::new(archive));
+        }
+        Ok(Buffer::open(&pool, "pages", Arc::new(disk), &options)?)
     }
 
     fn reopen(&self) -> Result<(), Fault> {
@@ -274,10 +293,37 @@ impl<const MUTANT: usize, const PARTITIONS: u32> Pages<MUTANT, PARTITIONS> {
             Op::Recover => {
                 let _ = buffer.recover_step()?;
             }
+            &Op::Rot(page) => rot(buffer, page, page)?,
             Op::Reopen => {}
         }
         Ok(Ret::Done)
     }
+}
+
+/// Damages a page on the disk, or its frame, or both: a bit, or all that the disk has.
+fn rot(buffer: &Buffer<Traced>, page: u64, seed: u64) -> Result<(), Fault> {
+    let (pool, random) = (buffer.pool(), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let random = random ^ random >> 32;
+    let Some(disk) = pool_disk::block(pool)? else { return Err(Fault::new("no disk")) };
+    let on_disk = pool.words(disk + 8 * PAGE_WORDS as u64 * page, PAGE_WORDS)?;
+    let at = (random >> 8) as usize % PAGE_WORDS;
+    let flip = |words: &[PmU64]| {
+        let pm = pool.pm();
+        pm.store(&words[at], pm.load(&words[at]) ^ (1 << ((random >> 16) % 64)));
+    };
+    alone_as(DEVICE, || {
+        match random % 4 {
+            0 => {}
+            1 => pool.pm().write_words(on_disk, &[0; PAGE_WORDS]),
+            _ => flip(on_disk),
+        }
+        if let Some(frame) =
+            buffer.frame_offset(page).filter(|_| random % 4 == 0 || random & 64 == 0)
+        {
+            flip(pool.words(frame, PAGE_WORDS)?);
+        }
+        Ok(())
+    })
 }
 
 fn group(buffer: &Buffer<Traced>, changes: &[Change]) -> Result<Ret, Fault> {
@@ -316,6 +362,7 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
         0 => "buffer",
         HOT => "buffer-dram",
         MANY => "buffer-many",
+        ARCHIVED => "buffer-archived",
         _ => "buffer-partitioned",
     };
 
@@ -327,8 +374,13 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
     fn create(space: &Space) -> Result<Self, Fault> {
         let pool = create_pool(space, &pool_options())?;
         let disk = PoolDisk::create(&pool, disk_bytes(PARTITIONS))?;
+        let mut options = Self::options();
+        if PARTITIONS == ARCHIVED {
+            let archive = PoolDisk::create_as(&pool, "archive", ARCHIVE_BYTES)?;
+            options = options.archive(Arc::new(archive));
+        }
         use_memory(space, &pool)?;
-        let buffer = Buffer::create(&pool, "pages", Arc::new(disk), &Self::options())?;
+        let buffer = Buffer::create(&pool, "pages", Arc::new(disk), &options)?;
         Ok(Self::over(space, buffer))
     }
 
@@ -347,6 +399,12 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
     fn observe(&self) -> Result<Self::Model, Fault> {
         self.with(|buffer| {
             let mut found = BTreeMap::new();
+            if PARTITIONS == ARCHIVED {
+                let seed = buffer.metrics().valid + 10 * buffer.metrics().corrupted;
+                for page in 1..=used(PARTITIONS) {
+                    rot(buffer, page, seed << 8 | page)?;
+                }
+            }
             // First those that the opening found in frames: the others take their frames away.
             let mut pages: Vec<u64> = (1..=used(PARTITIONS)).collect();
             pages.sort_by_key(|&page| buffer.frame_offset(page).is_none());
@@ -365,8 +423,10 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
 
     fn audit(&self) -> Result<(), Fault> {
         self.with(|buffer| {
-            let disk = pool_disk::block(buffer.pool())?;
-            buffer.pool().audit(buffer.blocks()?.into_iter().chain(disk))?;
+            let pool = buffer.pool();
+            let archive = pool.find_index("archive")?.map(|archive| archive.block());
+            let disks = pool_disk::block(pool)?.into_iter().chain(archive);
+            pool.audit(buffer.blocks()?.into_iter().chain(disks))?;
             Ok(())
         })
     }
@@ -390,7 +450,7 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
                 return Ret::Read(cells.map(|(page, at)| cell(model, page, at)).to_vec());
             }
             Op::Get(page) => return Ret::Got(model.get(page).copied()),
-            Op::Checkpoint | Op::Slice | Op::Recover | Op::Reopen => {}
+            Op::Checkpoint | Op::Slice | Op::Recover | Op::Reopen | Op::Rot(_) => {}
         }
         Ret::Done
     }
@@ -410,15 +470,23 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
     }
 
     fn ops() -> BoxedStrategy<Op> {
-        ops_for(1, used(PARTITIONS))
+        <Self as CrashSubject>::ops_for(1)
     }
 
     fn ops_for(threads: usize) -> BoxedStrategy<Op> {
-        ops_for(threads, used(PARTITIONS))
+        let ops = ops_for(threads, used(PARTITIONS));
+        if PARTITIONS == ARCHIVED {
+            return prop_oneof![6 => ops, 1 => (1..=used(PARTITIONS)).prop_map(Op::Rot)].boxed();
+        }
+        ops
     }
 
     fn directed() -> Vec<Plan<Op>> {
-        if PARTITIONS == MANY { directed_many() } else { [directed_one(), directed_two()].concat() }
+        match PARTITIONS {
+            MANY => directed_many(),
+            ARCHIVED => [directed_archived(), directed_one(), directed_two()].concat(),
+            _ => [directed_one(), directed_two()].concat(),
+        }
     }
 
     fn concurrent() -> bool {
@@ -538,6 +606,25 @@ fn directed_one() -> Vec<Plan<Op>> {
         Plan {
             setup: vec![all(1), Op::Checkpoint, all(2), Op::Change(vec![(1, 0, 5)])],
             threads: vec![vec![Op::Checkpoint]],
+            tail: gets(),
+        },
+    ]
+}
+
+/// The plans for an archive.
+fn directed_archived() -> Vec<Plan<Op>> {
+    let rots = || (1..=used(0)).map(Op::Rot).collect::<Vec<_>>();
+    vec![
+        // Records go to the archive, run after run.
+        Plan {
+            setup: vec![all(1), Op::Change(vec![(4, 0, 9)])],
+            threads: vec![vec![Op::Checkpoint, all(2), Op::Checkpoint, all(3), Op::Checkpoint]],
+            tail: [rots(), gets()].concat(),
+        },
+        // Pages are built from it, and written to the disk.
+        Plan {
+            setup: vec![all(1), Op::Checkpoint, all(2), Op::Checkpoint, all(3)],
+            threads: vec![[rots(), gets(), vec![Op::Checkpoint], gets()].concat()],
             tail: gets(),
         },
     ]

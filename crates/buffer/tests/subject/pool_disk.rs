@@ -20,8 +20,8 @@ pm_struct! {
     }
 }
 
-/// The logical thread of the disk.
-const DEVICE: u16 = 9;
+/// The logical thread of the disks.
+pub(crate) const DEVICE: u16 = 9;
 
 /// A disk in a pool.
 pub(crate) struct PoolDisk<M: Medium = Traced> {
@@ -41,7 +41,12 @@ impl<M: Medium> fmt::Debug for PoolDisk<M> {
 impl<M: Medium> PoolDisk<M> {
     /// A disk of zeros, of so many bytes.
     pub(crate) fn create(pool: &Arc<Pool<M>>, bytes: u64) -> Result<Self, PmError> {
-        let open = pool.create_index::<DiskRoot>("disk", *b"disk    ", 1, |root| {
+        Self::create_as(pool, "disk", bytes)
+    }
+
+    /// Another one, of this name.
+    pub(crate) fn create_as(pool: &Arc<Pool<M>>, name: &str, bytes: u64) -> Result<Self, PmError> {
+        let open = pool.create_index::<DiskRoot>(name, *b"disk    ", 1, |root| {
             pool.pm().write_words(&root.words, &[0; 1024]);
             pool.pm().flush(root)
         })?;
@@ -50,7 +55,16 @@ impl<M: Medium> PoolDisk<M> {
 
     /// The disk of a pool.
     pub(crate) fn open(pool: &Arc<Pool<M>>, bytes: u64) -> Result<Option<Self>, PmError> {
-        let open = pool.open_index("disk")?;
+        Self::open_as(pool, "disk", bytes)
+    }
+
+    /// The one of this name.
+    pub(crate) fn open_as(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        bytes: u64,
+    ) -> Result<Option<Self>, PmError> {
+        let open = pool.open_index(name)?;
         let disk = |open| Self { bytes, pool: Arc::clone(pool), open, written: Mutex::default() };
         Ok(open.map(disk))
     }

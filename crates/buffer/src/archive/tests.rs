@@ -1,0 +1,139 @@
+//! Merging of runs: whatever was appended in whatever runs, the archive has each page as it is after all of its
+//! changes.
+
+use std::collections::BTreeMap;
+
+use pmindex_wal::sim::SimDisk;
+use proptest::prelude::*;
+
+use super::*;
+use crate::runs::encode;
+
+const USER: usize = 28;
+const PAGE_WORDS: u64 = 32;
+
+fn owner() -> Owner {
+    let mutant = Mutant::None;
+    Owner {
+        identity: 9,
+        page_words: PAGE_WORDS,
+        user_words: USER,
+        horizon: 0,
+        last: 1 << 40,
+        mutant,
+    }
+}
+
+/// A page's LSN and words.
+type Model = BTreeMap<u64, (u64, Vec<u64>)>;
+
+/// A page, the words to set, and what the change is.
+type Step = (u64, Vec<(usize, u64)>, u8);
+
+fn steps() -> impl Strategy<Value = Vec<Vec<Step>>> {
+    let words = prop::collection::vec((0..USER, 0..5u64), 0..6);
+    prop::collection::vec(prop::collection::vec((1..20u64, words, 0..8u8), 0..12), 1..30)
+}
+
+/// Makes a change of the model; some begin anew, and some are images of all words.
+fn change(model: &mut Model, lsn: u64, (page, words, kind): Step) -> Change {
+    let (before, mut now) = model.get(&page).cloned().unwrap_or((0, vec![0; USER]));
+    let fresh = before == 0 || kind == 0;
+    if fresh {
+        now.fill(0);
+    }
+    let mut changed = [0; 1];
+    for (at, word) in words {
+        now[at] = word;
+        changed[0] |= 1 << at;
+    }
+    let mut runs = Vec::new();
+    encode(&now, &changed, &mut runs);
+    model.insert(page, (lsn, now.clone()));
+    if kind == 1 {
+        return Change::image(page, lsn, &now);
+    }
+    Change { page, lsn, before: if fresh { 0 } else { before }, fresh, runs }
+}
+
+/// Returns a page as the archive has it, and the number of its changes.
+fn found(archive: &Archive, page: u64) -> Option<((u64, Vec<u64>), usize)> {
+    let changes = archive.find(page).expect("a whole archive");
+    let first = changes.iter().rposition(|change| change.fresh)?;
+    let (mut lsn, mut words) = (0, vec![0; USER]);
+    for change in &changes[first..] {
+        assert!(change.fresh || change.before <= lsn, "a gap");
+        if change.lsn > lsn {
+            change.apply(&mut words);
+            lsn = change.lsn;
+        }
+    }
+    Some(((lsn, words), changes.len()))
+}
+
+proptest! {
+    #[test]
+    fn runs_that_are_merged_have_what_was_appended(batches in steps()) {
+        let disk = SimDisk::new(512, 1024 + 40 * 2048);
+        let mut archive = Archive::open(Arc::new(disk.clone()), owner()).unwrap();
+        let (mut model, mut lsn) = (Model::new(), 0);
+        for batch in batches {
+            let mut changes: Vec<Change> = Vec::new();
+            for step in batch {
+                lsn += 1;
+                changes.push(change(&mut model, lsn, step));
+            }
+            changes.sort_by_key(|change| (change.page, change.lsn));
+            archive.append(&changes, lsn);
+            prop_assert!(matches!(archive.state(), ArchiveState::Complete));
+            let opened = Archive::open(Arc::new(disk.clone()), owner()).unwrap();
+            prop_assert_eq!((&opened.head, opened.upto()), (&archive.head, lsn));
+            let runs = &archive.head.runs;
+            prop_assert!(runs.windows(2).all(|pair| pair[0].chunks > 2 * pair[1].chunks));
+            for page in 1..20 {
+                let found = found(&opened, page);
+                prop_assert_eq!(found.as_ref().map(|(page, _)| page), model.get(&page));
+                prop_assert!(found.is_none_or(|(_, changes)| changes <= runs.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed_where_it_matters(batches in steps(), bit in 0..1_000_000usize) {
+        let disk = SimDisk::new(512, 1024 + 40 * 2048);
+        let mut archive = Archive::open(Arc::new(disk.clone()), owner()).unwrap();
+        let (mut model, mut lsn) = (Model::new(), 0);
+        for batch in batches {
+            let mut changes: Vec<Change> = Vec::new();
+            for step in batch {
+                lsn += 1;
+                changes.push(change(&mut model, lsn, step));
+            }
+            changes.sort_by_key(|change| (change.page, change.lsn));
+            archive.append(&changes, lsn);
+        }
+        let mut bytes = disk.bytes();
+        let runs = archive.head.runs.clone();
+        let Some(run) = runs.get(bit % runs.len().max(1)) else { return Ok(()) };
+        let at = 1024 + run.first as usize * 2048 + bit % (run.chunks as usize * 2048);
+        bytes[at] ^= 1 << (bit % 8);
+        let disk = SimDisk::with_bytes(512, &bytes);
+        let archive = Archive::open(Arc::new(disk), owner()).unwrap();
+        for page in 1..20 {
+            if archive.find(page).is_ok() {
+                prop_assert_eq!(found(&archive, page).map(|(page, _)| page), model.get(&page).cloned());
+            }
+        }
+    }
+}
+
+#[test]
+fn changes_over_a_gap_are_not_put_together() {
+    let change = |before, lsn| Change { page: 1, lsn, before, fresh: before == 0, runs: vec![] };
+    let mut fold = change::Fold::new(USER);
+    assert_eq!(fold.add(change(0, 3)), None);
+    assert_eq!(fold.add(change(3, 5)), None);
+    assert_eq!(fold.add(change(6, 7)), Some(change(0, 5)), "6 is missing");
+    assert_eq!(fold.add(change(7, 9)), None);
+    assert_eq!(fold.finish(), Some(change(6, 9)));
+}
