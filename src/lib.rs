@@ -63,7 +63,7 @@ pub use any::{AnyIndex, Kind, UnknownKind};
 pub use backup::{Backup, BackupError, BackupReport};
 pub use batch::{BATCH_LOG, Batched, Exchange, WriteBatch};
 #[cfg(feature = "paged")]
-pub use pmindex_btree::{Paged, PagedOptions};
+pub use pmindex_btree::{ArchiveFault, ArchiveState, Paged, PagedOptions};
 #[cfg(feature = "cceh")]
 pub use pmindex_cceh::Cceh;
 pub use pmindex_core as core;

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use pmindex_buffer::{Buffer, BufferError, BufferOptions, Progress, Tx};
+use pmindex_buffer::{ArchiveState, Buffer, BufferError, BufferOptions, Progress, Tx};
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{
     Index, IndexError, InsertMany, Key, Missing, Occupied, PmIndex, RangeIter, RecoveryReport,
@@ -26,7 +26,10 @@ use crate::error::PagedError;
 use crate::map::{PagedMap, packed, unpacked};
 use crate::meta;
 use crate::node::{Packed, Record, most_words};
-use crate::options::{PagedOptions, PagesFile, create_file, from_buffer, new_identity, open_file};
+use crate::options::{
+    ARCHIVE, PAGES, PagedOptions, PagesFile, create_file, from_buffer, new_identity, open_archive,
+    open_file,
+};
 use crate::room::{Kept, Room, most_pages};
 
 /// The type in the pool's directory.
@@ -51,13 +54,14 @@ const RESERVE: u64 = 64;
 ///
 /// # Limits
 /// Key and value together take at most a quarter of a page. Pages that became empty stay in the tree. While a
-/// transaction of a store commits, as many pages must be unused as its records can split: for each of them one of each
-/// level, and one more. The pool must be open for writing, and in a regular file, in any mode but `Periodic`, whose
-/// twin has no pages. The file of pages belongs to the pool, in whose folder it is: copy or move both together, while
-/// the pool is closed.
+/// transaction of a store commits, as many pages must be unused as its records can split: for each of them one of
+/// each level, and one more. The pool must be open for writing, and in a regular file, in any mode but `Periodic`,
+/// whose twin has no pages. The file of pages, and that of the archive, belong to the pool, in whose folder they
+/// are: copy or move all together, while the pool is closed. A map whose archive is removed goes on without.
 pub struct Paged<K: Key, V: Value, M: Medium = Mapped> {
     map: PagedMap<K, V, M>,
-    file: Option<PagesFile>,
+    /// The file of pages, and the archive if there is one.
+    files: Vec<PagesFile>,
     /// The log's bytes after the last checkpoint; held by the writer that makes one.
     shortest: Mutex<u64>,
     /// The bytes by which the log may grow.
@@ -72,7 +76,7 @@ pub struct Paged<K: Key, V: Value, M: Medium = Mapped> {
 
 impl<K: Key, V: Value, M: Medium> fmt::Debug for Paged<K, V, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Paged").field("file", &self.file).finish_non_exhaustive()
+        f.debug_struct("Paged").field("files", &self.files).finish_non_exhaustive()
     }
 }
 
@@ -91,16 +95,26 @@ impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
             return Err(IndexError::IndexExists { name: name.into() });
         }
         let identity = new_identity();
-        let (buffer, bytes) = options.sizes(pool);
-        let (file, disk) = create_file(pool, identity, bytes)?;
-        let path = file.path.clone();
-        let created = Self::create_on(pool, name, disk, &buffer.identity(identity));
+        let (mut buffer, bytes) = options.sizes(pool);
+        let (file, disk) = create_file(pool, identity, PAGES, bytes)?;
+        let mut files = vec![file];
+        let archive =
+            options.archive_size().map(|bytes| create_file(pool, identity, ARCHIVE, bytes));
+        let created = archive.transpose().and_then(|archive| {
+            if let Some((file, archive)) = archive {
+                files.push(file);
+                buffer = buffer.archive(archive);
+            }
+            Self::create_on(pool, name, disk, &buffer.identity(identity))
+        });
         match created {
-            Ok(index) => Ok(Self { file: Some(file), ..index }),
+            Ok(index) => Ok(Self { files, ..index }),
             Err(error) => {
                 // A full pool leaves a part of the index, whose creation the next opening finishes.
                 if pool.find_index(name)?.is_none() {
-                    let _ = std::fs::remove_file(path);
+                    for file in files {
+                        let _ = std::fs::remove_file(&file.path);
+                    }
                 }
                 Err(error)
             }
@@ -138,6 +152,15 @@ impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
         options: &BufferOptions,
     ) -> Result<Self, IndexError> {
         let began = Instant::now();
+        Self::start(Self::opened_on(pool, name, disk, options)?, name, began)
+    }
+
+    fn opened_on(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+        disk: impl FnOnce(u64) -> Result<Arc<dyn Disk>, IndexError>,
+        options: &BufferOptions,
+    ) -> Result<Buffer<M>, IndexError> {
         let missing = || IndexError::NoSuchIndex { name: name.into() };
         let entry = pool.find_index(name)?.ok_or_else(missing)?;
         if entry.kind != KIND {
@@ -155,7 +178,7 @@ impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
         };
         let opened = Buffer::open_on(pool, name, on, &options.clone().kind(KIND));
         let buffer = opened.map_err(|error| failed.unwrap_or_else(|| from_buffer(error)))?;
-        Self::start(buffer.ok_or_else(missing)?, name, began)
+        buffer.ok_or_else(missing)
     }
 
     fn start(buffer: Buffer<M>, name: &str, began: Instant) -> Result<Self, IndexError> {
@@ -172,7 +195,13 @@ impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
         let report = RecoveryReport { elapsed: began.elapsed(), threads: 1, ..Default::default() };
         let shortest = Mutex::new(buffer.log_bytes());
         let (writes, kept, keeping) = (AtomicU64::new(0), Arc::default(), Mutex::default());
-        Ok(Self { map, file: None, shortest, most_log, writes, kept, keeping, report })
+        Ok(Self { map, files: Vec::new(), shortest, most_log, writes, kept, keeping, report })
+    }
+
+    /// Returns the state of the [archive](PagedOptions::archive_bytes).
+    #[must_use]
+    pub fn archive_state(&self) -> ArchiveState {
+        self.buffer().archive_state()
     }
 
     fn buffer(&self) -> &Buffer<M> {
@@ -310,14 +339,19 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Paged<K, V, M> {
     }
 
     fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        let mut file = None;
+        let (began, mut files) = (Instant::now(), Vec::new());
         let disk = |identity| {
-            let (own, disk) = open_file(pool, identity)?;
-            file = Some(own);
+            let (file, disk) = open_file(pool, identity)?;
+            files.push(file);
             Ok(disk)
         };
-        let index = Self::open_on(pool, name, disk, &BufferOptions::new(0))?;
-        Ok(Self { file, ..index })
+        let mut buffer = Self::opened_on(pool, name, disk, &BufferOptions::new(0))?;
+        if let Some((file, archive)) = open_archive(pool, buffer.identity())? {
+            buffer.attach_archive(archive).map_err(from_buffer)?;
+            files.push(file);
+        }
+        let index = Self::start(buffer, name, began)?;
+        Ok(Self { files, ..index })
     }
 
     fn close(self) -> Result<(), IndexError> {
@@ -329,7 +363,7 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Paged<K, V, M> {
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        self.file.iter().map(|file| file.path.clone()).collect()
+        self.files.iter().map(|file| file.path.clone()).collect()
     }
 
     fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
@@ -507,7 +541,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Paged<K, V, M> {
     }
 
     fn len(&self) -> Result<u64, IndexError> {
-        self.check()
+        self.map.check().map_err(|error| self.failed(error))
     }
 
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
@@ -571,8 +605,19 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Paged<K, V, M> {
         })
     }
 
+    /// Verifies the pages in the pool and in the file, and repairs those that it can; then the map.
     fn check(&self) -> Result<u64, IndexError> {
-        self.map.check().map_err(|error| self.failed(error))
+        let buffer = self.buffer();
+        let until = match buffer.archive_state() {
+            ArchiveState::Incomplete => buffer.pages(), // this makes it complete
+            _ => meta::used(buffer).map_err(|error| self.failed(error))?,
+        };
+        let lost = buffer.scrub(1..until).map_err(from_buffer)?.lost;
+        if !lost.is_empty() {
+            let what = format!("pages {lost:?} are damaged beyond repair; restore a backup");
+            return Err(IndexError::Pages { what });
+        }
+        self.len()
     }
 
     fn recovery_report(&self) -> RecoveryReport {

@@ -62,3 +62,4 @@ pub use error::PagedError;
 pub use index::Paged;
 pub use map::{PagedMap, Range};
 pub use options::PagedOptions;
+pub use pmindex_buffer::{ArchiveFault, ArchiveState};

@@ -23,6 +23,7 @@ pub struct PagedOptions {
     memory: Option<u64>,
     file_bytes: Option<u64>,
     page_bytes: Option<u64>,
+    archive: Option<u64>,
 }
 
 impl PagedOptions {
@@ -53,6 +54,21 @@ impl PagedOptions {
         Self { page_bytes: Some(bytes), ..self }
     }
 
+    /// Keeps an archive of the map's log in a second file beside the file of pages, of at most this many bytes.
+    /// From it, a page that rots in the file of pages is built again, when it is used next and by
+    /// [`check`](pmindex_index::Index::check). The file is sparse; four times the bytes of the pages in use are
+    /// enough. If it is full or fails, the map goes on without it.
+    #[must_use]
+    pub fn archive_bytes(self, bytes: u64) -> Self {
+        Self { archive: Some(bytes), ..self }
+    }
+
+    /// Returns the bytes of the archive, if there is to be one: two blocks and a chunk at least.
+    pub(crate) fn archive_size(&self) -> Option<u64> {
+        let least = 8192 + 8 * self.page_bytes.unwrap_or(4096).max(4096);
+        self.archive.map(|bytes| bytes.max(least))
+    }
+
     /// Returns the options of the buffer in a pool, and the bytes of the file.
     pub(crate) fn sizes<M: Medium>(&self, pool: &Pool<M>) -> (BufferOptions, u64) {
         let page = self.page_bytes.unwrap_or(4096);
@@ -68,22 +84,29 @@ impl PagedOptions {
     }
 }
 
-/// A file of pages, locked while it is open.
+/// A file of pages, or an archive, locked while it is open.
 #[derive(Debug)]
 pub(crate) struct PagesFile {
     pub(crate) path: PathBuf,
     _locked: File,
 }
 
+/// A file, and the disk that it is.
+type Opened = (PagesFile, Arc<dyn Disk>);
+
 /// Returns a new random identity.
 pub(crate) fn new_identity() -> u64 {
     RandomState::new().build_hasher().finish() | 1
 }
 
-/// Returns the name of the file of pages with this identity: in the folder of the pool, so that the pool can be
+/// The ending of the name of a file of pages, and of an archive.
+pub(crate) const PAGES: &str = "pages";
+pub(crate) const ARCHIVE: &str = "archive";
+
+/// Returns the name of the file with this identity and ending: in the folder of the pool, so that the pool can be
 /// renamed. In mode `Periodic` it must not exist: after a power failure the twin restores the pool, to an earlier
 /// moment than that of its pages, whose file was in memory too.
-fn path_of<M: Medium>(pool: &Pool<M>, identity: u64) -> Result<PathBuf, IndexError> {
+fn path_of<M: Medium>(pool: &Pool<M>, identity: u64, ending: &str) -> Result<PathBuf, IndexError> {
     if pool.durability() == Durability::Periodic {
         let what = "in mode periodic a power failure loses the pages of a paged map; use another mode, or another kind";
         return Err(IndexError::Pages { what: what.into() });
@@ -94,20 +117,21 @@ fn path_of<M: Medium>(pool: &Pool<M>, identity: u64) -> Result<PathBuf, IndexErr
         format!("a paged map needs a pool in a regular file, and this one is {}", pool.display())
     };
     let folder = folder.ok_or_else(|| IndexError::Pages { what: what() })?;
-    Ok(folder.join(format!("{identity:016x}.pages")))
+    Ok(folder.join(format!("{identity:016x}.{ending}")))
 }
 
 fn failed<'p>(path: &'p Path, doing: &'static str) -> impl Fn(io::Error) -> IndexError + 'p {
     move |error| IndexError::Pages { what: format!("{}: {doing}: {error}", path.display()) }
 }
 
-/// Creates the file, which is sparse.
+/// Creates a file, which is sparse.
 pub(crate) fn create_file<M: Medium>(
     pool: &Pool<M>,
     identity: u64,
+    ending: &str,
     bytes: u64,
-) -> Result<(PagesFile, Arc<dyn Disk>), IndexError> {
-    let path = path_of(pool, identity)?;
+) -> Result<Opened, IndexError> {
+    let path = path_of(pool, identity, ending)?;
     let make = || {
         let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         new.set_len(bytes)?;
@@ -119,15 +143,21 @@ pub(crate) fn create_file<M: Medium>(
     open_path(path)
 }
 
-/// Opens the file.
-pub(crate) fn open_file<M: Medium>(
-    pool: &Pool<M>,
-    identity: u64,
-) -> Result<(PagesFile, Arc<dyn Disk>), IndexError> {
-    open_path(path_of(pool, identity)?)
+/// Opens the file of pages.
+pub(crate) fn open_file<M: Medium>(pool: &Pool<M>, identity: u64) -> Result<Opened, IndexError> {
+    open_path(path_of(pool, identity, PAGES)?)
 }
 
-fn open_path(path: PathBuf) -> Result<(PagesFile, Arc<dyn Disk>), IndexError> {
+/// Opens the archive, if there is one.
+pub(crate) fn open_archive<M: Medium>(
+    pool: &Pool<M>,
+    identity: u64,
+) -> Result<Option<Opened>, IndexError> {
+    let path = path_of(pool, identity, ARCHIVE)?;
+    if path.exists() { open_path(path).map(Some) } else { Ok(None) }
+}
+
+fn open_path(path: PathBuf) -> Result<Opened, IndexError> {
     let opened = File::open(&path).map_err(failed(&path, "opening the file"))?;
     opened.try_lock().map_err(|error| failed(&path, "locking the file")(error.into()))?;
     let disk = FileDisk::open(&path, SyncMethod::Sync);

@@ -1,5 +1,7 @@
 //! Maps in a buffer: crashes, types, sizes, threads.
 
+#[path = "parts/archive.rs"]
+mod archive;
 #[path = "parts/as_index.rs"]
 mod as_index;
 #[path = "parts/damage.rs"]
