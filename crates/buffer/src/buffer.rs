@@ -14,6 +14,7 @@ use crate::active::Active;
 use crate::archive::Archive;
 use crate::checkpoint::Checkpoints;
 use crate::device::Device;
+use crate::entries::Unlisted;
 use crate::error::BufferError;
 use crate::frames::{FrameState, Frames, NOBODY, PageState, Place};
 use crate::hot::Hot;
@@ -31,17 +32,6 @@ const TOGETHER: usize = 16;
 /// The greatest number: their latches are held at once, or a crash loses so many entries.
 const MOST_TOGETHER: usize = 256;
 
-/// Frames with pages that have no entry yet: a crash loses them.
-#[derive(Debug, Default)]
-struct Unlisted {
-    filled: Vec<Filling>,
-    /// Their images are durable.
-    durable: Vec<Filling>,
-}
-
-/// A page, its frame, and how often the frame had been filled then.
-type Filling = (u64, u32, u64);
-
 /// A buffer pool in a pool: see the crate's documentation.
 #[derive(Debug)]
 pub struct Buffer<M: Medium = Mapped> {
@@ -57,7 +47,7 @@ pub struct Buffer<M: Medium = Mapped> {
     pub(crate) free: Mutex<Vec<u32>>,
     pub(crate) hot: Option<Hot>,
     hand: AtomicU64,
-    unlisted: Mutex<Unlisted>,
+    pub(crate) unlisted: Mutex<Unlisted>,
     /// Held by the thread that writes pages to the disk. A holder of latches may take it, so its holder may
     /// only try to take latches.
     pub(crate) staging: Mutex<()>,
@@ -286,68 +276,9 @@ impl<M: Medium> Buffer<M> {
         Ok(place)
     }
 
-    /// Stores the entries of frames that were filled, of many with one fence. A frame gets its entry with the
-    /// fence after the one that makes its image durable. Both happen when there are many, or in any case with
-    /// `all`.
-    ///
-    /// ```text
-    /// step  store                                           durable before
-    /// P1    the image, or what became of it meanwhile       P2
-    /// P2    the entry of the frame                          nothing
-    /// ```
-    ///
-    /// The frame may have a page's earlier image, from before it lost the frame. Therefore P1 precedes P2.
-    pub(crate) fn list(&self, all: bool) -> Result<(), BufferError> {
-        let pm = self.pool.pm();
-        let (filled, durable) = {
-            let mut unlisted = pm.lock(&self.unlisted);
-            let count = unlisted.filled.len() + unlisted.durable.len();
-            let enough = self.together();
-            if count == 0 || !(all || unlisted.filled.len() >= enough) {
-                return Ok(());
-            }
-            (std::mem::take(&mut unlisted.filled), std::mem::take(&mut unlisted.durable))
-        };
-        let (mut flushed, mut next, mut again) = (Flushed::nothing(), Vec::new(), Vec::new());
-        for filling @ (page, frame, _) in durable {
-            let Some(_guard) = self.state(page)?.latch.try_lock(pm) else {
-                again.push(filling);
-                continue;
-            };
-            if self.is_still_filled(filling) {
-                let entry = self.frames.entry(&self.pool, frame)?;
-                pm.store(entry, page); // P2
-                flushed = flushed.and(pm.flush(entry));
-                self.states[frame as usize].listed.store(true, Relaxed);
-            }
-        }
-        for filling @ (page, frame, _) in filled {
-            let Some(_guard) = self.state(page)?.latch.try_lock(pm) else {
-                again.push(filling);
-                continue;
-            };
-            if self.is_still_filled(filling) {
-                flushed = flushed.and(pm.flush_words(self.frames.words(&self.pool, frame))); // P1
-                next.push(filling);
-            }
-        }
-        pm.fence(flushed)?; // durable before: P2
-        let mut unlisted = pm.lock(&self.unlisted);
-        unlisted.durable.extend(next);
-        unlisted.filled.extend(again);
-        Ok(())
-    }
-
-    /// Returns `true` if a frame has what it was filled with then, and no entry. The caller holds the latch.
-    fn is_still_filled(&self, (page, frame, nth): Filling) -> bool {
-        let state = &self.states[frame as usize];
-        let here = self.pages[page as usize].place().is_some_and(|place| place.frame == frame);
-        here && state.filled.load(Relaxed) == nth && !state.listed.load(Relaxed)
-    }
-
     /// Returns how many frames are emptied, or get their entries, with one fence: of a large buffer more, since
     /// where a fence waits for a disk, a load waits for these fences most.
-    fn together(&self) -> usize {
+    pub(crate) fn together(&self) -> usize {
         let frames = self.states.len();
         (frames / 64).clamp(TOGETHER, MOST_TOGETHER).min((frames / 8).max(1))
     }

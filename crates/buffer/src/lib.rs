@@ -62,6 +62,7 @@ mod archive;
 mod buffer;
 mod checkpoint;
 mod device;
+mod entries;
 mod error;
 mod frames;
 mod hot;

@@ -493,8 +493,9 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
         true
     }
 
+    /// The steps of entries are no condition of durability: `buffer-warm` has them.
     fn owns(site: &Location<'static>) -> bool {
-        site.file().contains("crates/buffer/src/")
+        site.file().contains("crates/buffer/src/") && !site.file().ends_with("entries.rs")
     }
 }
 

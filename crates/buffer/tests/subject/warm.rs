@@ -194,6 +194,6 @@ impl CrashSubject for Warm {
     }
 
     fn owns(site: &Location<'static>) -> bool {
-        site.file().contains("crates/buffer/src/")
+        site.file().ends_with("crates/buffer/src/entries.rs")
     }
 }
