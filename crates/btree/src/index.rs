@@ -23,7 +23,7 @@ use pmindex_record::{Bounds, LeafSource, Scan, Sink};
 use pmindex_wal::Disk;
 
 use crate::error::PagedError;
-use crate::map::{PagedMap, packed, unpacked};
+use crate::map::{PagedMap, packed, packed_record, unpacked_record};
 use crate::meta;
 use crate::node::{Packed, Record, most_words};
 use crate::options::{
@@ -264,17 +264,15 @@ impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
         only_new: bool,
         kept: Option<&Reserved>,
     ) -> Result<Vec<bool>, IndexError> {
-        records
-            .iter()
-            .try_for_each(|(key, value)| self.has_length(key.borrowed(), value.borrowed()))?;
+        let record = |(key, value): &(K, V)| self.record(key.borrowed(), value.borrowed());
+        let records: Vec<Record> = records.iter().map(record).collect::<Result<_, _>>()?;
         self.change_many(records.len(), kept, |tx, room| {
             let mut all_new = Vec::with_capacity(records.len());
-            for (key, value) in records {
-                let (key, value) = (key.borrowed(), value.borrowed());
-                let is_new = if only_new && self.map.get_in(tx, key)?.is_some() {
+            for record in &records {
+                let is_new = if only_new && self.map.has_packed_in(tx, &record.key)? {
                     false
                 } else {
-                    self.map.put_within(tx, room, key, value)?
+                    self.map.put_within(tx, room, record)?
                 };
                 all_new.push(is_new);
             }
@@ -304,9 +302,11 @@ impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
         done
     }
 
-    /// Returns an error if a record is too long.
-    fn has_length(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
-        let (key, value) = (packed::<K>(key), packed::<V>(value));
+    /// Encodes a record, once: a type of the caller's may encode a value differently the next time. Returns an error if
+    /// it is too long.
+    fn record(&self, key: &K::Ref, value: &V::Ref) -> Result<Record, IndexError> {
+        let record = packed_record::<K, V>(key, value);
+        let (key, value) = (&record.key, &record.value);
         let most = most_words(self.buffer().page_words());
         let Some(left) = most.checked_sub(key.words.len()) else {
             return Err(IndexError::KeyTooLong { len: key.len, max: 8 * most });
@@ -314,7 +314,7 @@ impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
         if value.words.len() > left {
             return Err(IndexError::ValueTooLong { len: value.len, max: 8 * left });
         }
-        Ok(())
+        Ok(record)
     }
 }
 
@@ -367,7 +367,7 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Paged<K, V, M> {
     }
 
     fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
-        self.has_length(key, value)?;
+        self.record(key, value)?;
         let buffer = self.buffer();
         let used = meta::used(buffer).map_err(|error| self.failed(error))?;
         if used + self.spare() > buffer.pages() {
@@ -405,8 +405,8 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Paged<K, V, M> {
         value: &V::Ref,
         reserved: &Reserved,
     ) -> Result<bool, IndexError> {
-        self.has_length(key, value)?;
-        let put = |tx: &mut Tx<'_, M>, room: &Room<'_>| self.map.put_within(tx, room, key, value);
+        let record = self.record(key, value)?;
+        let put = |tx: &mut Tx<'_, M>, room: &Room<'_>| self.map.put_within(tx, room, &record);
         self.change_many(1, reserved.if_any(), put)
     }
 
@@ -420,8 +420,7 @@ struct Leaves<'m, K: Key, V: Value, M: Medium>(&'m Paged<K, V, M>);
 
 impl<K: Key, V: Value, M: Medium> Leaves<'_, K, V, M> {
     fn record(&self, record: &Record) -> Result<(K, V), IndexError> {
-        let decode = || Ok((unpacked(&record.key)?, unpacked(&record.value)?));
-        decode().map_err(|error| self.0.failed(error))
+        unpacked_record(record).map_err(|error| self.0.failed(error))
     }
 }
 
@@ -446,7 +445,7 @@ impl<K: Key, V: Value, M: Medium> LeafSource for Leaves<'_, K, V, M> {
             Bound::Included(key) | Bound::Excluded(key) => key.clone(),
             Bound::Unbounded => Packed::default(),
         };
-        let batch = map.tree.batch(map.buffer(), &from);
+        let batch = map.tree.batch(&mut &**map.buffer(), &from, usize::MAX);
         let (records, next) = batch.map_err(|error| self.0.failed(error))?;
         for record in records.iter().filter(|record| !bounds.is_below(&record.key)) {
             if bounds.is_above(&record.key) {
@@ -466,7 +465,7 @@ impl<K: Key, V: Value, M: Medium> LeafSource for Leaves<'_, K, V, M> {
         items: &mut Vec<(K, V)>,
     ) -> Result<bool, IndexError> {
         let map = &self.0.map;
-        let batch = map.tree.batch_back(map.buffer(), &bounds.upper);
+        let batch = map.tree.batch_back(&mut &**map.buffer(), &bounds.upper, usize::MAX);
         let (records, least) = batch.map_err(|error| self.0.failed(error))?;
         for record in records.iter().filter(|record| !bounds.is_below(&record.key)) {
             items.push(self.record(record)?);
@@ -487,37 +486,37 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Paged<K, V, M> {
     }
 
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
-        self.has_length(key, value)?;
+        let record = self.record(key, value)?;
         self.change(|tx, room| {
-            let old = self.map.get_in(tx, key)?;
-            self.map.put_within(tx, room, key, value)?;
+            let old = self.map.get_packed_in(tx, &record.key)?;
+            self.map.put_within(tx, room, &record)?;
             Ok(old)
         })
     }
 
     fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
-        self.has_length(key, value)?;
+        let record = self.record(key, value)?;
         self.change(|tx, room| {
-            if self.map.get_in(tx, key)?.is_some() {
+            if self.map.has_packed_in(tx, &record.key)? {
                 return Ok(Err(Occupied));
             }
-            self.map.put_within(tx, room, key, value).map(|_| Ok(()))
+            self.map.put_within(tx, room, &record).map(|_| Ok(()))
         })
     }
 
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
-        self.has_length(key, value)?;
+        let record = self.record(key, value)?;
         self.change(|tx, room| {
-            if self.map.get_in(tx, key)?.is_none() {
+            if !self.map.has_packed_in(tx, &record.key)? {
                 return Ok(Err(Missing));
             }
-            self.map.put_within(tx, room, key, value).map(|_| Ok(()))
+            self.map.put_within(tx, room, &record).map(|_| Ok(()))
         })
     }
 
     fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
-        self.has_length(key, value)?;
-        self.change(|tx, room| self.map.put_within(tx, room, key, value))
+        let record = self.record(key, value)?;
+        self.change(|tx, room| self.map.put_within(tx, room, &record))
     }
 
     fn remove(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
@@ -538,6 +537,14 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Paged<K, V, M> {
         let bound = |bound: Bound<K>| bound.map(|key| packed::<K>(key.borrowed()));
         let bounds = Bounds { lower: bound(of.lower), upper: bound(of.upper), spare: None };
         Box::new(Scan::new(Leaves(self), bounds))
+    }
+
+    fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
+        self.map.first_key_value().map_err(|error| self.failed(error))
+    }
+
+    fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
+        self.map.last_key_value().map_err(|error| self.failed(error))
     }
 
     fn len(&self) -> Result<u64, IndexError> {

@@ -32,9 +32,19 @@ pub(crate) fn packed<T: Storable>(value: &T::Ref) -> Packed {
     Packed::new(&encoded::<T>(value))
 }
 
+pub(crate) fn packed_record<K: Storable, V: Storable>(key: &K::Ref, value: &V::Ref) -> Record {
+    Record { key: packed::<K>(key), value: packed::<V>(value) }
+}
+
 pub(crate) fn unpacked<T: Storable>(value: &Packed) -> Result<T, PagedError> {
     let damaged = PagedError::Corrupt { page: 0, what: "a record is no encoding of its type" };
     decoded::<T>(&value.bytes()).ok_or(damaged)
+}
+
+pub(crate) fn unpacked_record<K: Storable, V: Storable>(
+    record: &Record,
+) -> Result<(K, V), PagedError> {
+    Ok((unpacked(&record.key)?, unpacked(&record.value)?))
 }
 
 /// Returns the word by which a map records its types.
@@ -177,8 +187,16 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
     /// # Errors
     /// Those of [`get`](Self::get).
     pub fn get_in(&self, tx: &mut Tx<'_, M>, key: &K::Ref) -> Result<Option<V>, PagedError> {
-        let value = self.tree.get_in(tx, &packed::<K>(key))?;
-        value.as_ref().map(unpacked::<V>).transpose()
+        self.get_packed_in(tx, &packed::<K>(key))
+    }
+
+    /// Returns `true` if a key that is encoded already is present, in a transaction.
+    pub(crate) fn has_packed_in(
+        &self,
+        tx: &mut Tx<'_, M>,
+        key: &Packed,
+    ) -> Result<bool, PagedError> {
+        Ok(self.tree.get_in(tx, key)?.is_some())
     }
 
     /// Does what [`put`](Self::put) does, in a transaction.
@@ -191,19 +209,27 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         key: &K::Ref,
         value: &V::Ref,
     ) -> Result<bool, PagedError> {
-        self.put_within(tx, &Room::all(self.buffer.pages()), key, value)
+        self.put_within(tx, &Room::all(self.buffer.pages()), &packed_record::<K, V>(key, value))
     }
 
-    /// Does the same, taking only pages of `room`.
+    /// Does the same for a record that is encoded already, taking only pages of `room`.
     pub(crate) fn put_within(
         &self,
         tx: &mut Tx<'_, M>,
         room: &Room<'_>,
-        key: &K::Ref,
-        value: &V::Ref,
+        record: &Record,
     ) -> Result<bool, PagedError> {
-        let record = Record { key: packed::<K>(key), value: packed::<V>(value) };
-        self.tree.put_in(tx, (&self.buffer, room), &record)
+        self.tree.put_in(tx, (&self.buffer, room), record)
+    }
+
+    /// Does what [`get_in`](Self::get_in) does, for a key that is encoded already.
+    pub(crate) fn get_packed_in(
+        &self,
+        tx: &mut Tx<'_, M>,
+        key: &Packed,
+    ) -> Result<Option<V>, PagedError> {
+        let value = self.tree.get_in(tx, key)?;
+        value.as_ref().map(unpacked::<V>).transpose()
     }
 
     /// Does what [`remove`](Self::remove) does, in a transaction.
@@ -234,24 +260,21 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         Range { map: self, next: Some(from), skip, upper: after(upper), batch: VecDeque::new() }
     }
 
-    /// Returns the record with the least key.
+    /// Returns the record with the least key. If the least records were removed, this may read all leaves, again while
+    /// other threads change these.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
     pub fn first_key_value(&self) -> Result<Option<(K, V)>, PagedError> {
-        self.range(..).next().transpose()
+        self.tree.first(&self.buffer)?.as_ref().map(unpacked_record).transpose()
     }
 
-    /// Returns the record with the greatest key. If the greatest records were removed, this may read all
-    /// leaves.
+    /// Returns the record with the greatest key, like [`first_key_value`](Self::first_key_value).
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
     pub fn last_key_value(&self) -> Result<Option<(K, V)>, PagedError> {
-        match self.tree.last(&self.buffer)? {
-            Some(record) => Ok(Some((unpacked(&record.key)?, unpacked(&record.value)?))),
-            None => self.range(..).last().transpose(),
-        }
+        self.tree.last(&self.buffer)?.as_ref().map(unpacked_record).transpose()
     }
 
     /// Returns the number of records.
@@ -320,10 +343,10 @@ impl<K: Key, V: Value, M: Medium> Range<'_, K, V, M> {
                     self.end();
                     return Ok(None);
                 }
-                return Ok(Some((unpacked(&record.key)?, unpacked(&record.value)?)));
+                return unpacked_record(&record).map(Some);
             }
             let Some(from) = self.next.take() else { return Ok(None) };
-            let (records, next) = self.map.tree.batch(&self.map.buffer, &from)?;
+            let (records, next) = self.map.tree.batch(&mut &*self.map.buffer, &from, usize::MAX)?;
             self.batch = records.into();
             self.next = next.filter(|next| !self.is_beyond(next) || self.is_at(next));
         }

@@ -295,17 +295,6 @@ impl<S: Source> Node<'_, S> {
         }
     }
 
-    /// Returns the page with the greatest keys: below, or to the right.
-    pub(crate) fn last_step(&self) -> Option<u64> {
-        if self.right() != 0 {
-            return Some(self.right());
-        }
-        (self.level() > 0).then(|| match self.count().checked_sub(1) {
-            Some(nth) => self.0.word(self.slot(nth).value_at()),
-            None => self.0.word(LEFTMOST),
-        })
-    }
-
     /// Verifies the page; returns the fault.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let (size, count) = (self.0.size(), self.head(1));

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use pmindex_buffer::{Buffer, Page, Tx};
+use pmindex_buffer::{Buffer, BufferError, Page, Tx};
 use pmindex_core::Medium;
 
 use crate::error::PagedError;
@@ -23,6 +23,48 @@ pub(crate) struct Tree {
 /// Records of a leaf, and the key from which on the next leaf has records, or before which the previous one
 /// has.
 pub(crate) type Batch = (Vec<Record>, Option<Packed>);
+
+/// Pages as a search reads them: of a buffer each at a moment of its own, in a transaction all at one.
+pub(crate) trait Pages<M: Medium> {
+    fn read<R>(
+        &mut self,
+        page: u64,
+        read: impl FnMut(Page<'_, M>) -> R,
+    ) -> Result<R, BufferError>;
+}
+
+impl<M: Medium> Pages<M> for &Buffer<M> {
+    fn read<R>(
+        &mut self,
+        page: u64,
+        read: impl FnMut(Page<'_, M>) -> R,
+    ) -> Result<R, BufferError> {
+        Buffer::read(self, page, read)
+    }
+}
+
+impl<M: Medium> Pages<M> for Tx<'_, M> {
+    fn read<R>(
+        &mut self,
+        page: u64,
+        read: impl FnMut(Page<'_, M>) -> R,
+    ) -> Result<R, BufferError> {
+        Tx::read(self, page, read)
+    }
+}
+
+/// Reads pages at one moment. Nothing is committed, since all reads of a transaction are of one moment as it is.
+fn at_one_moment<M: Medium, R>(
+    buffer: &Buffer<M>,
+    read: impl Fn(&mut Tx<'_, M>) -> Result<R, PagedError>,
+) -> Result<R, PagedError> {
+    loop {
+        match read(&mut buffer.begin()) {
+            Err(PagedError::Buffer(BufferError::Conflict)) => buffer.pool().pm().spin(),
+            found => return found,
+        }
+    }
+}
 
 /// The size of a tree: records, leaves, inner nodes, levels.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,21 +101,22 @@ impl Tree {
         Err(PagedError::Corrupt { page, what: "a search does not end" })
     }
 
-    /// Returns the records from `from` on of the leaf that contains it.
+    /// Returns the records from `from` on, `most` at most, of the leaf that contains it.
     pub(crate) fn batch<M: Medium>(
         self,
-        buffer: &Buffer<M>,
+        pages: &mut impl Pages<M>,
         from: &Packed,
+        most: usize,
     ) -> Result<Batch, PagedError> {
         let mut page = self.root;
         for _ in 0..MOST_STEPS {
-            let found = buffer.read(page, |view| {
+            let found = pages.read(page, |view| {
                 let node = Node(&view);
                 match node.search(from, 0) {
                     Step::To(next) => Err(next),
                     Step::Here(nth, _) => {
-                        let records = (nth..node.count()).map(|nth| node.record(nth)).collect();
-                        Ok((records, node.fence()))
+                        let records = (nth..node.count()).take(most);
+                        Ok((records.map(|nth| node.record(nth)).collect(), node.fence()))
                     }
                 }
             })?;
@@ -85,20 +128,22 @@ impl Tree {
         Err(PagedError::Corrupt { page, what: "a search does not end" })
     }
 
-    /// Returns the records within `upper` of the leaf with the greatest of them, and the least key that the
-    /// leaf can have: records before it are in other leaves.
+    /// Returns the records within `upper`, the last `most` of them at most, of the leaf with the greatest of them, and
+    /// the least key that the leaf can have: records before it are in other leaves.
     pub(crate) fn batch_back<M: Medium>(
         self,
-        buffer: &Buffer<M>,
+        pages: &mut impl Pages<M>,
         upper: &Bound<Packed>,
+        most: usize,
     ) -> Result<Batch, PagedError> {
         let (mut page, mut least) = (self.root, None);
         for _ in 0..MOST_STEPS {
-            let (step, records) = buffer.read(page, |view| {
+            let (step, records) = pages.read(page, |view| {
                 let node = Node(&view);
                 let step = node.search_back(upper);
                 let count = if let StepBack::Here(count) = step { count } else { 0 };
-                (step, (0..count).map(|nth| node.record(nth)).collect())
+                let records = count.saturating_sub(most)..count;
+                (step, records.map(|nth| node.record(nth)).collect())
             })?;
             match step {
                 StepBack::Here(_) => return Ok((records, least)),
@@ -111,21 +156,50 @@ impl Tree {
         Err(PagedError::Corrupt { page, what: "a search does not end" })
     }
 
-    /// Returns the last record of the last leaf.
-    pub(crate) fn last<M: Medium>(self, buffer: &Buffer<M>) -> Result<Option<Record>, PagedError> {
-        let mut page = self.root;
-        for _ in 0..MOST_STEPS {
-            let found = buffer.read(page, |view| {
-                let node = Node(&view);
-                node.last_step()
-                    .ok_or_else(|| node.count().checked_sub(1).map(|nth| node.record(nth)))
-            })?;
-            match found {
-                Ok(next) => page = next,
-                Err(record) => return Ok(record),
-            }
+    /// Returns the first record. It was the first at one moment, whatever other threads did to the leaves before it.
+    ///
+    /// LIN: the read of the first leaf, which stays the first one, if that has a record. Otherwise the last read of a
+    /// transaction, at which all leaves up to this one are as they were read.
+    pub(crate) fn first<M: Medium>(
+        self,
+        mut buffer: &Buffer<M>,
+    ) -> Result<Option<Record>, PagedError> {
+        let (mut records, next) = self.batch(&mut buffer, &Packed::default(), 1)?;
+        if !records.is_empty() || next.is_none() {
+            return Ok(records.pop());
         }
-        Err(PagedError::Corrupt { page, what: "a search does not end" })
+        at_one_moment(buffer, |tx| {
+            let mut from = Packed::default();
+            loop {
+                let (mut records, next) = self.batch(tx, &from, 1)?;
+                match next {
+                    Some(next) if records.is_empty() => from = next,
+                    _ => return Ok(records.pop()),
+                }
+            }
+        })
+    }
+
+    /// Returns the last record, as [`first`](Self::first) returns the first one. A leaf without a right neighbour is
+    /// the last one when it is read.
+    pub(crate) fn last<M: Medium>(
+        self,
+        mut buffer: &Buffer<M>,
+    ) -> Result<Option<Record>, PagedError> {
+        let (mut records, least) = self.batch_back(&mut buffer, &Bound::Unbounded, 1)?;
+        if !records.is_empty() || least.is_none() {
+            return Ok(records.pop());
+        }
+        at_one_moment(buffer, |tx| {
+            let mut upper = Bound::Unbounded;
+            loop {
+                let (mut records, least) = self.batch_back(tx, &upper, 1)?;
+                match least {
+                    Some(least) if records.is_empty() => upper = Bound::Excluded(least),
+                    _ => return Ok(records.pop()),
+                }
+            }
+        })
     }
 
     /// Returns the page of a level that contains a key, and what `at` returns for the slot of the key there.
