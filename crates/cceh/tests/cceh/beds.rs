@@ -4,7 +4,7 @@
 use pmindex_cceh::Cceh;
 use pmindex_core::Mapped;
 use pmindex_testkit::Unordered;
-use pmindex_testkit::conformance::{Counted, Fuse, InFiles};
+use pmindex_testkit::conformance::{Counted, Fickle, Fuse, InFiles};
 
 type Tiny<K, V, M = Mapped> = Unordered<Cceh<K, V, M, 3, 2>>;
 
@@ -18,4 +18,7 @@ pmindex_testkit::conformance! {
     counted: Tiny<u64, u64>, keys u64, values u64, on Counted, groups [counts];
     /// Conversions that panic.
     fused: Tiny<Fuse, Fuse>, keys Fuse, values Fuse, groups [conversions];
+    /// Values whose encoding changes.
+    fickle: Tiny<u64, Fickle>, keys u64, values Fickle, groups [fickle];
+    fickle_of_bytes: Tiny<Vec<u8>, Fickle>, keys Vec<u8>, values Fickle, groups [fickle];
 }

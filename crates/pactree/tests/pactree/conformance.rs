@@ -3,7 +3,7 @@
 
 use pmindex_core::Mapped;
 use pmindex_pactree::PacTree;
-use pmindex_testkit::conformance::{Fuse, OnDisk};
+use pmindex_testkit::conformance::{Fickle, Fuse, OnDisk};
 
 type Tiny<K, V> = PacTree<K, V, Mapped, 4>;
 
@@ -18,4 +18,7 @@ pmindex_testkit::conformance! {
     on_disk: Tiny<u64, Vec<u8>>, keys u64, values Vec<u8>, on OnDisk, groups [disk, checked];
     /// Conversions that panic.
     fused: Tiny<Fuse, Fuse>, keys Fuse, values Fuse, groups [conversions];
+    /// Values whose encoding changes.
+    fickle: Tiny<u64, Fickle>, keys u64, values Fickle, groups [fickle];
+    fickle_of_bytes: Tiny<Vec<u8>, Fickle>, keys Vec<u8>, values Fickle, groups [fickle];
 }

@@ -3,7 +3,7 @@
 
 use pmindex_core::Mapped;
 use pmindex_skiplist::SkipList;
-use pmindex_testkit::conformance::{Fuse, OnDisk};
+use pmindex_testkit::conformance::{Fickle, Fuse, OnDisk};
 
 pmindex_testkit::conformance! {
     /// Nodes of two lines, so that there are many of them.
@@ -17,4 +17,7 @@ pmindex_testkit::conformance! {
     on_disk: SkipList<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>, on OnDisk, groups [disk];
     /// Conversions that panic.
     fused: SkipList<Fuse, Fuse, Mapped>, keys Fuse, values Fuse, groups [conversions];
+    /// Values whose encoding changes.
+    fickle: SkipList<u64, Fickle, Mapped, 2>, keys u64, values Fickle, groups [fickle];
+    fickle_of_bytes: SkipList<Vec<u8>, Fickle>, keys Vec<u8>, values Fickle, groups [fickle];
 }

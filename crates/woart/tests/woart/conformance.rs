@@ -2,7 +2,7 @@
 //! of it. (Tests with the deterministic scheduler run in the crash explorer, which has these types.)
 
 use pmindex_core::Mapped;
-use pmindex_testkit::conformance::{Fuse, InFiles, OnDisk};
+use pmindex_testkit::conformance::{Fickle, Fuse, InFiles, OnDisk};
 use pmindex_woart::{ArtCow, Woart};
 
 pmindex_testkit::conformance! {
@@ -18,4 +18,7 @@ pmindex_testkit::conformance! {
     on_disk: Woart<Vec<u8>, Vec<u8>>, keys Vec<u8>, values Vec<u8>, on OnDisk, groups [disk];
     /// Conversions that panic.
     fused: Woart<Fuse, Fuse, Mapped>, keys Fuse, values Fuse, groups [conversions];
+    /// Values whose encoding changes.
+    fickle: Woart<u64, Fickle>, keys u64, values Fickle, groups [fickle];
+    fickle_of_bytes: ArtCow<Vec<u8>, Fickle>, keys Vec<u8>, values Fickle, groups [fickle];
 }
