@@ -1,6 +1,6 @@
 //! The reference index with one fault.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,6 +28,8 @@ pub(crate) struct Faulty<K: Key, V: Value, M: Medium = Mapped> {
     changes: Arc<Mutex<u64>>,
     /// A lock that a panic leaves locked.
     locked: AtomicBool,
+    /// The keys that were ever there, as the leaves of a tree that frees none.
+    leaves: Mutex<BTreeSet<K>>,
 }
 
 impl<K: Key, V: Value, M: Medium> Faulty<K, V, M> {
@@ -37,7 +39,7 @@ impl<K: Key, V: Value, M: Medium> Faulty<K, V, M> {
 
     fn wrap(inner: ModelIndex<K, V, M>) -> Self {
         let (seen, drift, changes, locked) = <(Mutex<_>, Mutex<_>, Arc<_>, AtomicBool)>::default();
-        Self { inner, fault: fault(), seen, drift, changes, locked }
+        Self { inner, fault: fault(), seen, drift, changes, locked, leaves: Mutex::default() }
     }
 
     /// Lets other threads run.
@@ -58,6 +60,30 @@ impl<K: Key, V: Value, M: Medium> Faulty<K, V, M> {
 
     fn everything(&self) -> Result<Vec<(K, V)>, IndexError> {
         self.inner.range_bounds(Bound::Unbounded, Bound::Unbounded).collect()
+    }
+
+    /// Goes from leaf to leaf until one has a record; does not look whether the earlier ones still have none.
+    fn first_of_leaves(&self, upwards: bool) -> Result<Option<(K, V)>, IndexError> {
+        let mut leaves: Vec<K> = self.leaves.lock().iter().cloned().collect();
+        if !upwards {
+            leaves.reverse();
+        }
+        for key in leaves {
+            self.pause();
+            if let Some(value) = self.inner.get(key.borrowed())? {
+                return Ok(Some((key, value)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn pop_of_leaves(&self, upwards: bool) -> Result<Option<(K, V)>, IndexError> {
+        while let Some((key, _)) = self.first_of_leaves(upwards)? {
+            if let Some(value) = self.inner.remove(key.borrowed())? {
+                return Ok(Some((key, value)));
+            }
+        }
+        Ok(None)
     }
 
     fn is_greatest(key: &K::Ref) -> bool {
@@ -145,6 +171,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Faulty<K, V, M> {
 
     fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
         *self.changes.lock() += 1;
+        self.leaves.lock().insert(K::owned(key));
         if self.has(Fault::GreatestKeyIsSentinel) && Self::is_greatest(key) {
             return Ok(Ok(()));
         }
@@ -309,15 +336,33 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Faulty<K, V, M> {
         if self.has(Fault::FirstSkipsLeast) {
             return Ok(self.everything()?.into_iter().nth(1));
         }
+        if self.has(Fault::FirstIsStale) {
+            return self.first_of_leaves(true);
+        }
         self.inner.first_key_value()
     }
 
     fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        if self.has(Fault::LastIsFirst) {
-            self.inner.first_key_value()
-        } else {
-            self.inner.last_key_value()
+        match self.fault {
+            Fault::LastIsFirst => self.inner.first_key_value(),
+            Fault::LastIsStale => self.first_of_leaves(false),
+            _ => self.inner.last_key_value(),
         }
+    }
+
+    fn is_empty(&self) -> Result<bool, IndexError> {
+        if self.has(Fault::EmptyDuringAMove) {
+            return Ok(self.first_of_leaves(true)?.is_none());
+        }
+        self.inner.is_empty()
+    }
+
+    fn pop_first(&self) -> Result<Option<(K, V)>, IndexError> {
+        if self.has(Fault::PopIsStale) { self.pop_of_leaves(true) } else { self.inner.pop_first() }
+    }
+
+    fn pop_last(&self) -> Result<Option<(K, V)>, IndexError> {
+        if self.has(Fault::PopIsStale) { self.pop_of_leaves(false) } else { self.inner.pop_last() }
     }
 
     fn len(&self) -> Result<u64, IndexError> {

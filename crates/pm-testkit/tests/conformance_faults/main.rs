@@ -47,7 +47,11 @@ pub(crate) enum Fault {
     ScanIntoKeepsTheTail,
     ScanIntoPassesItsEnd,
     FirstSkipsLeast,
+    FirstIsStale,
     LastIsFirst,
+    LastIsStale,
+    EmptyDuringAMove,
+    PopIsStale,
     LenCountsUpserts,
     BulkLoadSorts,
     BulkLoadMerges,
@@ -126,6 +130,8 @@ macro_rules! found {
 #[test]
 fn the_wrapper_without_a_fault_passes() {
     suite::random_sequences(suite::maker::<Broken<u64, u64>>(), 20).expect("no fault");
+    suite::ends(suite::maker::<Broken<u64, u64, Simulated>>(), 20).expect("no fault");
+    suite::ends_among_threads(suite::maker::<Broken<u64, u64>>(), 100).expect("no fault");
 }
 
 // Faults that random sequences find.
@@ -240,6 +246,10 @@ found! {
     threads_find_a_stale_get: StaleGet, structure_changes(500) says "linearizable";
     threads_find_a_scan_by_position: ScanByPosition, untouched_records(40) says "scan";
     threads_find_a_len_that_drifts: LenCountsUpserts, hot_keys(500) says "len";
+    threads_find_a_stale_first: FirstIsStale, ends_among_threads(1000) says "Read(First";
+    threads_find_a_stale_last: LastIsStale, ends_among_threads(1000) says "Read(Last";
+    threads_find_an_index_that_is_empty_during_a_move: EmptyDuringAMove,
+        ends_among_threads(1000) says "Empty(true)";
 }
 
 // Faults that the deterministic scheduler finds.
@@ -256,6 +266,11 @@ found! {
         schedules(2000) says "a value that no thread wrote", values Vec<u8>, on Simulated;
     schedules_find_a_scan_by_position: ScanByPosition,
         schedules(200) says "linearizable", on Simulated;
+    schedules_find_a_stale_first: FirstIsStale, ends(40) says "Read(First", on Simulated;
+    schedules_find_a_stale_last: LastIsStale, ends(40) says "Read(Last", on Simulated;
+    schedules_find_an_index_that_is_empty_during_a_move: EmptyDuringAMove,
+        ends(40) says "Empty(true)", on Simulated;
+    schedules_find_a_stale_pop: PopIsStale, ends(200) says "Popped(", on Simulated;
     panics_find_a_lock_left_behind: PanicLeavesLock,
         panics_at_any_access(1) says "the next thread", on Simulated;
     panics_find_a_refusal_ever_after: PanicLeavesRefusals,
