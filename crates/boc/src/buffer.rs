@@ -6,11 +6,15 @@
 //! # Lock order
 //!
 //! To find a buffer takes no lock; then the buffer is locked, and its range checked again. A buffer is added under
-//! the lock of that whose range was halved.
+//! the lock of that whose range was halved. No thread waits for a lock while it holds another one: a reader that needs
+//! several buffers at one moment compares how often they were changed.
 
 use std::convert::Infallible;
+use std::ops::{ControlFlow, Deref, DerefMut};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use pmindex_art::{KeyBuf, Leaves, Nodes, Root, Tree};
 use pmindex_core::{Arena, Medium, PmError};
 
@@ -59,7 +63,37 @@ impl Buffer {
 #[derive(Debug)]
 struct Slot {
     first: u64,
+    /// How often a key of the range was written, or the range was halved. Rises under the lock, before what it counts
+    /// can be seen.
+    changes: AtomicU64,
     buffer: Mutex<Buffer>,
+}
+
+/// A locked buffer.
+pub(crate) struct Locked<'s> {
+    slot: &'s Slot,
+    buffer: MutexGuard<'s, Buffer>,
+}
+
+impl Locked<'_> {
+    /// Counts a change that comes now.
+    pub(crate) fn note_change(&self) {
+        self.slot.changes.store(self.slot.changes.load(Relaxed) + 1, Release);
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Buffer;
+
+    fn deref(&self) -> &Buffer {
+        &self.buffer
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Buffer {
+        &mut self.buffer
+    }
 }
 
 /// All buffers, in the order in which they were made. They stay where they are.
@@ -123,7 +157,8 @@ impl Buffers {
     /// Adds a buffer. After an error no rank leads to it.
     fn add(&self, pm: &impl Medium, buffer: Buffer) -> Result<(), PmError> {
         let first = buffer.first;
-        let slot = self.slots.0.push(Slot { first, buffer: Mutex::new(buffer) });
+        let (changes, buffer) = (AtomicU64::new(0), Mutex::new(buffer));
+        let slot = self.slots.0.push(Slot { first, changes, buffer });
         self.tree().insert(pm, &first.to_be_bytes(), slot as u64).map(drop)
     }
 
@@ -153,19 +188,70 @@ impl Buffers {
         &self,
         pm: &impl Medium,
         rank: u64,
-        body: impl FnOnce(&mut Buffer) -> R,
+        body: impl FnOnce(&mut Locked<'_>) -> R,
     ) -> R {
+        body(&mut self.locked(pm, rank))
+    }
+
+    fn locked(&self, pm: &impl Medium, rank: u64) -> Locked<'_> {
         loop {
             let Some(slot) = self.find(pm, rank) else { continue }; // rank 0 has one
-            let mut buffer = pm.lock(&slot.buffer);
+            let buffer = pm.lock(&slot.buffer);
             if buffer.has(rank) {
-                return body(&mut buffer);
+                return Locked { slot, buffer };
             }
         }
     }
 
+    /// Returns what `look` finds in the first range, or with `up` false in the last one, in which it finds anything;
+    /// `None` if it does in none. At one moment all ranges on that side of it have nothing.
+    ///
+    /// LIN: the lock of the buffer that has something, or of the last one. While it is held, all that was passed is
+    /// unchanged since `look` found nothing there: a change counts itself before it can be seen, so a write that
+    /// returned before a write to the locked buffer is noticed.
+    pub(crate) fn at_an_end<R, E>(
+        &self,
+        pm: &impl Medium,
+        up: bool,
+        look: impl Fn(&Buffer) -> Result<Option<R>, E>,
+    ) -> Result<Option<R>, E> {
+        loop {
+            match self.try_end(pm, up, &look)? {
+                ControlFlow::Break(found) => return Ok(found),
+                ControlFlow::Continue(()) => pm.spin(),
+            }
+        }
+    }
+
+    fn try_end<R, E>(
+        &self,
+        pm: &impl Medium,
+        up: bool,
+        look: impl Fn(&Buffer) -> Result<Option<R>, E>,
+    ) -> Result<ControlFlow<Option<R>>, E> {
+        let mut passed: Vec<(&Slot, u64)> = Vec::new();
+        let mut rank = if up { 0 } else { u64::MAX };
+        loop {
+            let buffer = self.locked(pm, rank);
+            let found = look(&buffer)?;
+            let next = if up { buffer.last.checked_add(1) } else { buffer.first.checked_sub(1) };
+            if let (None, Some(next)) = (&found, next) {
+                passed.push((buffer.slot, buffer.slot.changes.load(Relaxed)));
+                rank = next;
+                continue;
+            }
+            let is_as_it_was =
+                |(slot, changes): &(&Slot, u64)| slot.changes.load(Acquire) == *changes;
+            return Ok(match passed.iter().all(is_as_it_was) {
+                true => ControlFlow::Break(found),
+                false => ControlFlow::Continue(()),
+            });
+        }
+    }
+
     /// Moves the upper half of an empty buffer's range, from `rank` on, to a new buffer, if there is memory for one.
-    pub(crate) fn halve(&self, pm: &impl Medium, buffer: &mut Buffer, rank: u64) {
+    pub(crate) fn halve(&self, pm: &impl Medium, buffer: &mut Locked<'_>, rank: u64) {
+        buffer.note_change();
         let upper = Buffer {
             first: rank,
             last: buffer.last,
@@ -183,7 +269,7 @@ impl Buffers {
     pub(crate) fn each<E>(
         &self,
         pm: &impl Medium,
-        mut body: impl FnMut(&mut Buffer) -> Result<(), E>,
+        mut body: impl FnMut(&mut Locked<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut rank = 0;
         loop {

@@ -13,7 +13,7 @@ use pmindex_index::{
 use pmindex_log::Log;
 
 use crate::base::{Base, ByHash, ByKey, SpotOn};
-use crate::buffer::{Buffer, Buffers, capacity};
+use crate::buffer::{Buffers, Locked, capacity};
 use crate::changes::Change;
 use crate::journal::Journal;
 use crate::layout::{KIND, LAYOUT, Root};
@@ -224,7 +224,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
     }
 
     /// Writes a buffer to the index in one batch, and halves its range if that has many records.
-    pub(crate) fn flush(&self, buffer: &mut Buffer) -> Result<(), IndexError> {
+    pub(crate) fn flush(&self, buffer: &mut Locked<'_>) -> Result<(), IndexError> {
         if buffer.changes.is_empty() {
             return Ok(());
         }
@@ -318,7 +318,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
     /// Returns `None`, having written nothing, if the buffer is no longer the key's.
     fn write_held(
         &self,
-        buffer: &mut Buffer,
+        buffer: &mut Locked<'_>,
         key: u64,
         decide: &impl Fn(Option<u64>) -> Option<Option<u64>>,
     ) -> Result<Option<Done>, IndexError> {
@@ -340,6 +340,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
             None => None,
         };
         let change = Change { key, value, present, kept };
+        buffer.note_change();
         let old = buffer.changes.set(change); // LIN
         if let (Some(journal), Some(kept)) = (&self.journal, old.and_then(|old| old.kept)) {
             journal.over(key, kept);
@@ -485,6 +486,18 @@ where
 
     fn range_bounds(&self, lower: Bound<&u64>, upper: Bound<&u64>) -> RangeIter<'_, u64, u64> {
         Box::new(Range::new(self, lower.cloned(), upper.cloned()))
+    }
+
+    fn first_key_value(&self) -> Result<Option<(u64, u64)>, IndexError> {
+        self.buffers
+            .at_an_end(self.pool.pm(), true, |buffer| self.end_of(buffer, true))
+            .noted(&self.pool)
+    }
+
+    fn last_key_value(&self) -> Result<Option<(u64, u64)>, IndexError> {
+        self.buffers
+            .at_an_end(self.pool.pm(), false, |buffer| self.end_of(buffer, false))
+            .noted(&self.pool)
     }
 
     /// Inserts one by one: after a crash a part may be present.

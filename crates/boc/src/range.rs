@@ -6,7 +6,42 @@ use pmindex_core::Medium;
 use pmindex_index::{IndexError, Noted, PmIndex, RangeIter};
 
 use crate::base::{Base, ByKey, SpotOn};
+use crate::buffer::Buffer;
+use crate::changes::Change;
 use crate::index::Buffered;
+
+impl<I, M, const ANEW: bool, const CACHED: bool, const LOGGED: bool, const RECORDS: u64>
+    Buffered<ByKey<I, ANEW, CACHED>, M, LOGGED, RECORDS>
+where
+    I: PmIndex<u64, u64, M> + SpotOn + 'static,
+    M: Medium,
+{
+    /// Returns the first record of a locked buffer's range, or the last one. Writes nothing: the buffer's changes are
+    /// merged with the records of the index, which no other thread changes in this range.
+    pub(crate) fn end_of(
+        &self,
+        buffer: &Buffer,
+        up: bool,
+    ) -> Result<Option<(u64, u64)>, IndexError> {
+        let (first, last) = buffer.ends();
+        let mut records = self.base.between(Bound::Included(first), Bound::Included(last));
+        let mut changes = buffer.changes.all().iter();
+        // In the order of the keys, which are their own ranks.
+        let of = |change: &Change| change.value.map(|value| (change.key, value));
+        let written = if up { changes.find_map(of) } else { changes.rev().find_map(of) };
+        loop {
+            let record = if up { records.next() } else { records.next_back() }.transpose()?;
+            let Some((key, value)) = record else { return Ok(written) };
+            match written {
+                Some((first, _)) if (first < key) == up && first != key => return Ok(written),
+                _ if buffer.changes.get(key).is_none() => return Ok(Some((key, value))),
+                // The index has an old value, or what is removed.
+                Some((first, _)) if first == key => return Ok(written),
+                _ => {}
+            }
+        }
+    }
+}
 
 /// The records between two keys, from both ends.
 pub(crate) struct Range<

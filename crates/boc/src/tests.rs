@@ -12,6 +12,7 @@ use pmindex_fastfair::FastFair;
 use pmindex_index::{Index, IndexError, InsertMany, PmIndex, RecoveryReport, Stats};
 use pmindex_skiplist::SkipList;
 use pmindex_testkit::Unordered;
+use pmindex_testkit::conformance::{Simulated, Subject, ends, maker, scaled};
 use pmindex_testkit::crash::{Campaign, CrashIndex, IndexSubject};
 
 use crate::base::Base;
@@ -36,6 +37,26 @@ pmindex_testkit::conformance! {
     list_logged: List<true>, keys u64, values u64, groups [checked];
     /// An index that loses its buffers in a crash fails every test that drops an index without closing it.
     tree_lost: Tree<false>, keys u64, values u64, groups [threads];
+}
+
+/// Small buffers and nodes, for the deterministic scheduler.
+struct Scheduled<I>(PhantomData<I>);
+
+impl<I: PmIndex<u64, u64, Traced> + 'static> Subject for Scheduled<I> {
+    type Key = u64;
+    type Value = u64;
+    type Bed = Simulated;
+    type Index = I;
+}
+
+#[test]
+fn the_ends_are_of_one_moment_of_all_buffers() {
+    type Tree<const ANEW: bool, const LOGGED: bool> =
+        Buffered<ByKey<FastFair<u64, u64, Traced, 4, 4>, ANEW, ANEW>, Traced, LOGGED, 2>;
+    type List = Buffered<ByKey<SkipList<u64, u64, Traced, 2>>, Traced, true, 2>;
+    ends(maker::<Scheduled<Tree<false, true>>>(), scaled(10)).expect("one moment");
+    ends(maker::<Scheduled<Tree<true, false>>>(), scaled(10)).expect("one moment");
+    ends(maker::<Scheduled<List>>(), scaled(10)).expect("one moment");
 }
 
 /// Buffers without a log, for the crash explorer.
