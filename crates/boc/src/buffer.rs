@@ -242,10 +242,10 @@ impl Buffers {
             }
             let is_as_it_was =
                 |(slot, changes): &(&Slot, u64)| slot.changes.load(Acquire) == *changes;
-            return Ok(match passed.iter().all(is_as_it_was) {
-                true => ControlFlow::Break(found),
-                false => ControlFlow::Continue(()),
-            });
+            if passed.iter().all(is_as_it_was) {
+                return Ok(ControlFlow::Break(found));
+            }
+            return Ok(ControlFlow::Continue(()));
         }
     }
 

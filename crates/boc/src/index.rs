@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmindex_core::{Flushed, Mapped, Medium, OpenIndex, PPtr, Pool};
+use pmindex_core::{Flushed, Mapped, Medium, OpenIndex, PPtr, PmError, Pool};
 use pmindex_index::{
     HashIndex, Index, IndexError, IndexFormat, InsertMany, Missing, Noted, Occupied, PmHashIndex,
     PmIndex, RangeIter, RecoveryReport, Stats,
@@ -49,8 +49,8 @@ const SEGMENTS: u64 = 1024;
 /// [closed](PmIndex::close).
 ///
 /// # Names
-/// A `LOGGED` index `NAME` keeps its records in the index `NAME.base`, which belongs to it: creating `NAME` removes one
-/// that is there.
+/// A `LOGGED` index `NAME` keeps its records in the index `NAME.base`, which belongs to it as long as `NAME` exists.
+/// `NAME` is not created while there is another index `NAME.base`.
 ///
 /// # Example
 ///
@@ -127,20 +127,60 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         if !LOGGED {
             return Self::with_base(pool, B::create(pool, name)?, None);
         }
-        if pool.find_index(name)?.is_some() {
-            return Err(IndexError::IndexExists { name: name.into() });
+        Self::finish_removal(pool, name)?;
+        // Told by its own name: it is another index.
+        for name in [name, &base_name(name)] {
+            if pool.find_index(name)?.is_some() {
+                return Err(IndexError::IndexExists { name: name.into() });
+            }
         }
-        // A crash may have left only the base: of a creation, or of a removal, with records.
-        B::destroy(pool, &base_name(name))?;
-        let base = B::create(pool, &base_name(name))?;
         let clear = |root: &Root| -> Flushed {
             pool.pm().store(&root.log, PPtr::NULL);
             root.reserved.iter().for_each(|word| pool.pm().store(word, 0));
             pool.pm().flush(root)
         };
+        // Durable before: the base, so that no base is without the index to which it belongs.
+        let entry = index_format().create(pool, name, clear)?;
+        let created = B::create(pool, &base_name(name))
+            .and_then(|base| Self::with_journal(pool, base, entry));
+        if created.is_err() {
+            Self::undo_creation(pool, name)?;
+        }
+        created
+    }
+
+    /// Removes an index whose creation failed, unless it is complete.
+    fn undo_creation(pool: &Arc<Pool<M>>, name: &str) -> Result<(), IndexError> {
+        let own = match pool.open_index(name) {
+            Ok(Some(own)) => own,
+            Ok(None) | Err(PmError::AlreadyOpen { .. }) => return Ok(()), // or another thread has opened it
+            Err(error) => return Err(error.into()),
+        };
         let vacant = |root: &Root| pool.pm().load(&root.log).is_null();
-        let start = |entry| Self::with_journal(pool, base, entry);
-        index_format().create_and_start(pool, name, clear, start, vacant)
+        if vacant(pool.get(own.root())?) {
+            B::destroy(pool, &base_name(name))?; // durable before: nothing leads to it
+            drop(own);
+            pool.undo_create_index(name, |index| Ok(vacant(pool.get(index.root())?)))?;
+        }
+        Ok(())
+    }
+
+    /// Finishes a removal that a crash interrupted: the index has a log and no base.
+    fn finish_removal(pool: &Arc<Pool<M>>, name: &str) -> Result<(), IndexError> {
+        if pool.find_index(&base_name(name))?.is_some() {
+            return Ok(());
+        }
+        match index_format().open(pool, name) {
+            Ok(own) => {
+                let root: &Root = pool.get(own.root())?;
+                if pool.pm().load(&root.log).is_null() {
+                    return Ok(()); // or its creation was interrupted, and the next opening finishes it
+                }
+            }
+            // Of another kind, or in use.
+            Err(_) => return Ok(()),
+        }
+        Self::destroy_top(pool, name).map(drop)
     }
 
     pub(crate) fn open_old(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
@@ -148,7 +188,18 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
             return Self::with_base(pool, B::open(pool, name)?, None);
         }
         let entry = index_format().open(pool, name)?;
-        Self::with_journal(pool, B::open(pool, &base_name(name))?, entry)
+        let base = match B::open(pool, &base_name(name)) {
+            Err(IndexError::NoSuchIndex { .. }) => {
+                let root: &Root = pool.get(entry.root())?;
+                if !pool.pm().load(&root.log).is_null() {
+                    // Its removal was interrupted.
+                    return Err(IndexError::NoSuchIndex { name: name.into() });
+                }
+                B::create(pool, &base_name(name))? // or its creation was
+            }
+            base => base?,
+        };
+        Self::with_journal(pool, base, entry)
     }
 
     fn with_journal(pool: &Arc<Pool<M>>, base: B, entry: OpenIndex) -> Result<Self, IndexError> {
@@ -372,19 +423,24 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         Ok(blocks)
     }
 
-    /// Removes the index; the base of a logged one last, since then only its own name leads to it. A crash between
-    /// the two leaves the base to the next creation.
+    /// Removes the index; the base of a logged one first, so that it is never without the index to which it belongs. A
+    /// crash between the two leaves an index that does not open, and that the next removal or creation removes.
     fn destroy_all(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
         if !LOGGED {
             return B::destroy(pool, name);
         }
-        let there = Self::destroy_top(pool, name)?;
-        B::destroy(pool, &base_name(name))?;
-        Ok(there)
+        let own = match index_format().open(pool, name) {
+            Err(IndexError::NoSuchIndex { .. }) => return Ok(false),
+            own => own?, // in use meanwhile
+        };
+        B::destroy(pool, &base_name(name))?; // LIN(destroy), durable before: the index does not lead to it
+        drop(own);
+        Self::destroy_top(pool, name)?;
+        Ok(true)
     }
 
     /// Removes a logged index without its base.
-    pub(crate) fn destroy_top(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
+    fn destroy_top(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
         let own = |name: &str| -> Result<Vec<u64>, IndexError> {
             let entry = index_format().open(pool, name)?;
             let root: &Root = pool.get(entry.root())?;

@@ -50,6 +50,8 @@ mod layout;
 mod range;
 
 #[cfg(test)]
+mod names_tests;
+#[cfg(test)]
 mod tests;
 
 pub use base::{Base, ByHash, ByKey, SpotOn};

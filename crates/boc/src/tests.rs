@@ -225,22 +225,6 @@ fn what_a_batch_wrote_is_not_written_again_if_the_log_keeps_its_space() {
     assert_eq!(index.look_up(1).expect("sound"), Some(1000));
 }
 
-/// The base that a crash in the middle of a removal leaves has records, none of which the next index has.
-#[test]
-fn an_index_whose_predecessor_was_removed_in_part_is_empty() {
-    type Small = Buffered<ByKey<FastFair<u64, u64, Mapped, 4, 4>>, Mapped, true, 2>;
-    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
-    let index = Small::create_new(&pool, "i").expect("room");
-    for key in 0..20 {
-        let _ = index.write(key, |_| Some(Some(key))).expect("room");
-    }
-    index.close_base().expect("room");
-    assert!(Small::destroy_top(&pool, "i").expect("sound"));
-    let index = Small::create_new(&pool, "i").expect("room");
-    assert_eq!(index.look_up(3).expect("sound"), None);
-    assert_eq!(index.base.records().expect("sound"), 0);
-}
-
 fn scattered(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
