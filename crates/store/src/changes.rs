@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use pmindex_core::{Durability, Medium};
 use pmindex_index::{IndexError, Key, Reserved, Value};
 
-use crate::core::Changes;
+use crate::core::{AnyShared, Changes};
 use crate::handles::Handle;
 use crate::map::Shared;
 use crate::moments::{Commit, Refused};
@@ -154,7 +154,7 @@ impl<K: Key, V: Value, M: Medium> Late<K, V, M> {
 
 impl<K: Key, V: Value, M: Medium> Changes for Late<K, V, M> {
     fn make(&self) -> Result<(), IndexError> {
-        // The map is closed: the next opening of the store makes them.
+        // The map is closed: they are made when it is opened again.
         let closed = || IndexError::NoSuchIndex { name: self.name.clone() };
         make(&*self.map.upgrade().ok_or_else(closed)?, &self.writes, &self.reserved)
     }
@@ -165,6 +165,18 @@ impl<K: Key, V: Value, M: Medium> Changes for Late<K, V, M> {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+
+    fn is_bound(&self) -> bool {
+        self.map.strong_count() > 0
+    }
+
+    fn bind(&mut self, map: &AnyShared) -> bool {
+        let Ok(map) = Arc::clone(map).downcast() else { return false };
+        self.map = Arc::downgrade(&map);
+        // What was reserved was in the index that is closed. As long as a commit is stuck, no write takes room.
+        self.reserved = Reserved::default();
+        true
     }
 }
 

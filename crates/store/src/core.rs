@@ -45,7 +45,14 @@ pub(crate) trait Changes: Any + Send {
     fn map(&self) -> &str;
     /// Returns their concrete type.
     fn as_any(&self) -> &dyn Any;
+    /// Returns `true` if the map is open.
+    fn is_bound(&self) -> bool;
+    /// Takes a map that was opened again; returns `false` if it has other types.
+    fn bind(&mut self, map: &AnyShared) -> bool;
 }
+
+/// A [`Shared`](crate::map::Shared) map of any types.
+pub(crate) type AnyShared = Arc<dyn Any + Send + Sync>;
 
 /// The part of the log that a stuck commit keeps.
 #[derive(Debug)]
@@ -145,6 +152,7 @@ impl<M: Medium> Core<M> {
     #[cold]
     fn finish_all_stuck(&self) -> Result<(), IndexError> {
         let mut stuck = lock(self.pm(), &self.stuck);
+        self.forget_dropped(&mut stuck)?;
         while let Some(commit) = stuck.last() {
             commit.changes.iter().try_for_each(|changes| changes.make())?;
             match &commit.leave {
@@ -159,6 +167,15 @@ impl<M: Medium> Core<M> {
 
     /// Drops a map, by calling `drop_it`, and with it the changes of stuck commits to it, if they cannot be made. No
     /// other thread makes changes of stuck commits meanwhile.
+    ///
+    /// | step | what | durable before |
+    /// |------|------|----------------|
+    /// | 1 | drops the map (LIN, DUR) | 2 |
+    /// | 2 | says in the log that the changes to it are settled | other writes of the commit's maps |
+    ///
+    /// After a failure of step 1 the changes wait for the map to be [opened again](Self::bind_stuck). After a failure, or
+    /// a crash, between the two steps, they are changes to a map that does not exist: what finishes stuck commits, or
+    /// opens the store, does step 2.
     pub(crate) fn drop_stuck<E: From<IndexError>>(
         &self,
         name: &str,
@@ -168,11 +185,35 @@ impl<M: Medium> Core<M> {
             return drop_it();
         }
         let mut stuck = lock(self.pm(), &self.stuck);
-        let dropped = drop_it()?;
-        self.forget_changes(&mut stuck, name)?;
+        let dropped = drop_it()?; // 1
         drop(stuck);
-        let _ = self.finish_stuck(); // others may have found no room either
+        // 2, or later. The changes to other maps may have found no room either.
+        let _ = self.finish_stuck();
         Ok(dropped)
+    }
+
+    /// Gives the changes of stuck commits to a map to the map itself, which was opened again; `None` if there are none,
+    /// `Some(false)` if it has other types.
+    pub(crate) fn bind_stuck(&self, name: &str, map: &AnyShared) -> Option<bool> {
+        if !self.is_stuck.load(Acquire) {
+            return None;
+        }
+        let mut stuck = lock(self.pm(), &self.stuck);
+        let all = stuck.iter_mut().flat_map(|commit| &mut commit.changes);
+        let bound = all.filter(|changes| changes.map() == name).map(|changes| changes.bind(map));
+        bound.reduce(|one, other| one && other)
+    }
+
+    /// Forgets the changes of stuck commits to maps that were dropped.
+    fn forget_dropped(&self, stuck: &mut Vec<Stuck>) -> Result<(), IndexError> {
+        let all = stuck.iter().flat_map(|commit| &commit.changes);
+        let closed = all.filter(|changes| !changes.is_bound()).map(|changes| changes.map().into());
+        for name in closed.collect::<Vec<String>>() {
+            if self.pool.find_index(&name)?.is_none() {
+                self.forget_changes(stuck, &name)?;
+            }
+        }
+        Ok(())
     }
 
     /// Forgets the changes of stuck commits to a map that does not exist: before one of its name is created.

@@ -54,6 +54,8 @@ mod schedule_tests;
 #[cfg(test)]
 mod serial_tests;
 #[cfg(test)]
+mod stuck_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod watch_tests;

@@ -14,7 +14,7 @@ use pmindex_index::{ErasedIndex, IndexError, Key, Value};
 use crate::backup::{self, StoreBackup};
 use crate::catalog::Catalog;
 use crate::changes::Late;
-use crate::core::{Core, Leave};
+use crate::core::{AnyShared, Core, Leave};
 use crate::error::StoreError;
 use crate::expiring::ExpiringMap;
 use crate::handles::Handles;
@@ -310,6 +310,15 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         let index = C::open::<K, V, M>(&self.core.pool, name)?;
         let writes = self.core.redo.interrupted::<K, V>(name)?;
         let map = self.share(maps, name, index);
+        match self.core.bind_stuck(name, &(Arc::clone(&map.shared) as AnyShared)) {
+            None => {}
+            // Those of interrupted commits are among them.
+            Some(true) => return Ok(map),
+            Some(false) => {
+                maps.remove(name);
+                return Err(StoreError::OpenWithOtherTypes { name: name.into() });
+            }
+        }
         if self.core.redo.is_interrupted(name)
             && !self.core.goes_wrong(Wrong::NotFinished)
             && let Err(error) = self.finish(&map, writes)
@@ -375,7 +384,12 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         let dropped = self.core.drop_stuck(name, || -> Result<bool, StoreError> {
             Self::close_map(&mut maps, name)?;
             Ok(pool.drop_index::<IndexError>(name, blocks)?)
-        })?;
+        });
+        if dropped.is_err() && !maps.contains_key(name) {
+            // The map stays, and changes of stuck commits may wait for it. If it does not open now, they wait on.
+            let _ = self.open_map::<K, V>(&mut maps, name);
+        }
+        let dropped = dropped?;
         for path in files {
             // Durable before: nothing refers to it.
             std::fs::remove_file(&path).map_err(|error| StoreError::File { path, error })?;
