@@ -178,13 +178,12 @@ impl<M: Medium> Core<M> {
     /// opens the store, does step 2.
     pub(crate) fn drop_stuck<E: From<IndexError>>(
         &self,
-        name: &str,
         drop_it: impl FnOnce() -> Result<bool, E>,
     ) -> Result<bool, E> {
         if self.finish_stuck().is_ok() {
             return drop_it();
         }
-        let mut stuck = lock(self.pm(), &self.stuck);
+        let stuck = lock(self.pm(), &self.stuck);
         let dropped = drop_it()?; // 1
         drop(stuck);
         // 2, or later. The changes to other maps may have found no room either.

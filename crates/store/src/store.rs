@@ -381,7 +381,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             files = index.files();
             index.blocks()
         };
-        let dropped = self.core.drop_stuck(name, || -> Result<bool, StoreError> {
+        let dropped = self.core.drop_stuck(|| -> Result<bool, StoreError> {
             Self::close_map(&mut maps, name)?;
             Ok(pool.drop_index::<IndexError>(name, blocks)?)
         });

@@ -221,9 +221,11 @@ fn a_drop_that_fails_leaves_the_map_with_what_it_waits_for() {
     }
 }
 
+type Words = Map<u64, u64, Traced>;
+
 /// A store whose map finds no room, and is dropped.
 struct Stuck {
-    maps: (Option<Map<u64, u64, Traced>>, Map<u64, u64, Traced>),
+    maps: (Option<Words>, Words),
     store: Store<Kinds, Traced>,
     faults: Arc<Faults>,
 }
@@ -342,8 +344,7 @@ impl CrashSubject for Locked {
         if stuck.store.unfinished_commits() > 0 {
             return Err(Fault::new("an unfinished commit"));
         }
-        let all =
-            |map: &Map<u64, u64, Traced>| map.range(..).collect::<Result<BTreeMap<_, _>, _>>();
+        let all = |map: &Words| map.range(..).collect::<Result<BTreeMap<_, _>, _>>();
         let full = stuck.maps.0.as_ref().map_or(Ok(BTreeMap::new()), all)?;
         Ok(Contents { full, other: all(&stuck.maps.1)? })
     }
