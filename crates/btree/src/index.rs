@@ -17,7 +17,7 @@ use pmindex_buffer::{ArchiveState, Buffer, BufferError, BufferOptions, Progress,
 use pmindex_core::{Mapped, Medium, PmError, Pool};
 use pmindex_index::{
     Index, IndexError, InsertMany, Key, Missing, Occupied, PmIndex, RangeIter, RecoveryReport,
-    Reserved, Stats, Value, same_encoding,
+    Reserved, Shape, Stats, Value, same_encoding,
 };
 use pmindex_record::{Bounds, LeafSource, Scan, Sink};
 use pmindex_wal::Disk;
@@ -25,12 +25,12 @@ use pmindex_wal::Disk;
 use crate::error::PagedError;
 use crate::map::{PagedMap, packed, packed_record, unpacked_record};
 use crate::meta;
-use crate::node::{Packed, Record, most_words};
+use crate::node::{Packed, Record, most_words, room};
 use crate::options::{
     ARCHIVE, PAGES, PagedOptions, PagesFile, create_file, from_buffer, new_identity, open_archive,
     open_file,
 };
-use crate::room::{Kept, Room, most_pages};
+use crate::room::{Kept, Look, Room, most_pages};
 
 /// The type in the pool's directory.
 pub(crate) const KIND: [u8; 8] = *b"paged\0\0\0";
@@ -54,12 +54,14 @@ const RESERVE: u64 = 64;
 ///
 /// # Limits
 /// Key and value together take at most a quarter of a page. Pages that became empty stay in the tree. While a
-/// transaction of a store commits, as many pages must be unused as its records can split: for each of them one of
-/// each level, and one more. The pool must be open for writing, and in a regular file, in any mode but `Periodic`,
-/// whose twin has no pages. The file of pages, and that of the archive, belong to the pool, in whose folder they
-/// are: copy or move all together, while the pool is closed. A map whose archive is removed goes on without.
+/// transaction of a store commits, as many pages must be unused as its records can split: one for each of them that is
+/// new or gets a value of another length, and, where keys have any length, one of each level; where all keys have one
+/// length, about one for each inner page above them in place of these. The pool must be open for writing, and in a
+/// regular file, in any mode but `Periodic`, whose twin has no pages. The file of pages, and that of the archive, belong
+/// to the pool, in whose folder they are: copy or move all together, while the pool is closed. A map whose archive is
+/// removed goes on without.
 pub struct Paged<K: Key, V: Value, M: Medium = Mapped> {
-    map: PagedMap<K, V, M>,
+    pub(crate) map: PagedMap<K, V, M>,
     /// The file of pages, and the archive if there is one.
     files: Vec<PagesFile>,
     /// The log's bytes after the last checkpoint; held by the writer that makes one.
@@ -68,7 +70,7 @@ pub struct Paged<K: Key, V: Value, M: Medium = Mapped> {
     most_log: u64,
     writes: AtomicU64,
     /// The pages for changes of a store's commits.
-    kept: Arc<Kept>,
+    pub(crate) kept: Arc<Kept>,
     /// Held while pages are kept, so that two callers do not refuse each other.
     keeping: Mutex<()>,
     report: RecoveryReport,
@@ -204,13 +206,34 @@ impl<K: Key, V: Value, M: Medium> Paged<K, V, M> {
         self.buffer().archive_state()
     }
 
-    fn buffer(&self) -> &Buffer<M> {
+    pub(crate) fn buffer(&self) -> &Buffer<M> {
         self.map.buffer()
     }
 
     /// Returns the number of pages that stay unused.
     fn spare(&self) -> u64 {
         (self.buffer().pages() / RESERVE).max(4)
+    }
+
+    /// Returns `true` if the pages that are kept are there, beside those that operations in progress may take.
+    fn has_kept(&self, height: u64) -> Result<bool, IndexError> {
+        let taking = most_pages(self.kept.taking(), height);
+        let used = meta::used(self.buffer()).map_err(|error| self.failed(error))?;
+        Ok(used + taking + self.kept.pages() + self.spare() <= self.buffer().pages())
+    }
+
+    /// Looks where puts will come.
+    pub(crate) fn look(&self, puts: &[(&K::Ref, &V::Ref)]) -> Result<Look, IndexError> {
+        let words = if let Shape::Inline(words) = K::SHAPE { Some(words) } else { None };
+        let mut look = Look::new(room(self.buffer().page_words()), words);
+        for (key, value) in puts {
+            let record = self.record(key, value)?;
+            let passed = self.map.tree.passed(self.buffer(), &record);
+            if let Some(passed) = passed.map_err(|error| self.failed(error))? {
+                look.add(passed);
+            }
+        }
+        Ok(look)
     }
 
     fn failed(&self, error: PagedError) -> IndexError {
@@ -376,8 +399,12 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Paged<K, V, M> {
         Ok(())
     }
 
-    fn reserve(&self, puts: usize) -> Result<Reserved, IndexError> {
-        if puts == 0 {
+    fn reserve<'r>(
+        &self,
+        puts: &mut dyn Iterator<Item = (&'r K::Ref, &'r V::Ref)>,
+    ) -> Result<Reserved, IndexError> {
+        let puts: Vec<_> = puts.collect();
+        if puts.is_empty() {
             return Ok(Reserved::default());
         }
         let buffer = self.buffer();
@@ -388,13 +415,15 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Paged<K, V, M> {
                 None => buffer.pool().pm().spin(),
             }
         };
-        let wanted = most_pages(puts as u64, height);
-        let pages = self.kept.keep(wanted);
-        let taking = most_pages(self.kept.taking(), height);
-        let used = meta::used(buffer).map_err(|error| self.failed(error))?;
-        if used + taking + self.kept.pages() + self.spare() > buffer.pages() {
-            let capacity = buffer.pages() * buffer.page_bytes();
-            return Err(PmError::Full { wanted: wanted * buffer.page_bytes(), capacity }.into());
+        let count = puts.len() as u64;
+        let pages = self.kept.keep(count, most_pages(count, height));
+        if !self.has_kept(height)? {
+            pages.lower(self.look(&puts)?);
+            if !self.has_kept(height)? {
+                let capacity = buffer.pages() * buffer.page_bytes();
+                let wanted = pages.count() * buffer.page_bytes();
+                return Err(PmError::Full { wanted, capacity }.into());
+            }
         }
         Ok(Reserved::new(pages))
     }

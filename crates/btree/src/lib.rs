@@ -56,6 +56,8 @@ mod meta;
 mod node;
 mod options;
 mod room;
+#[cfg(test)]
+mod room_tests;
 mod tree;
 
 pub use error::PagedError;

@@ -112,6 +112,11 @@ impl Record {
     }
 }
 
+/// Returns the words for slots and records in a page of this size.
+pub(crate) fn room(page_words: usize) -> usize {
+    page_words - SLOTS
+}
+
 /// Returns the maximum words of a record in a page of this size, so that a page holds at least four.
 pub(crate) fn most_words(page_words: usize) -> usize {
     (page_words - SLOTS) / 4 - 1
@@ -380,7 +385,7 @@ impl Content {
                 at += part.words.len();
             }
             let value = record.get(1).map_or(0, |value| value.len);
-            Ok(Slot { at: heap, key: record[0].len, value }.into_word())
+            Ok::<_, &'static str>(Slot { at: heap, key: record[0].len, value }.into_word())
         };
         for (nth, record) in self.records.iter().enumerate() {
             words[SLOTS + nth] = put(&[&record.key, &record.value], &mut words)?;

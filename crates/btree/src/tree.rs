@@ -1,5 +1,6 @@
 //! A tree of byte strings: searches, and writes as parts of a transaction.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use pmindex_buffer::{Buffer, BufferError, Page, Tx};
@@ -26,29 +27,17 @@ pub(crate) type Batch = (Vec<Record>, Option<Packed>);
 
 /// Pages as a search reads them: of a buffer each at a moment of its own, in a transaction all at one.
 pub(crate) trait Pages<M: Medium> {
-    fn read<R>(
-        &mut self,
-        page: u64,
-        read: impl FnMut(Page<'_, M>) -> R,
-    ) -> Result<R, BufferError>;
+    fn read<R>(&mut self, page: u64, read: impl FnMut(Page<'_, M>) -> R) -> Result<R, BufferError>;
 }
 
 impl<M: Medium> Pages<M> for &Buffer<M> {
-    fn read<R>(
-        &mut self,
-        page: u64,
-        read: impl FnMut(Page<'_, M>) -> R,
-    ) -> Result<R, BufferError> {
+    fn read<R>(&mut self, page: u64, read: impl FnMut(Page<'_, M>) -> R) -> Result<R, BufferError> {
         Buffer::read(self, page, read)
     }
 }
 
 impl<M: Medium> Pages<M> for Tx<'_, M> {
-    fn read<R>(
-        &mut self,
-        page: u64,
-        read: impl FnMut(Page<'_, M>) -> R,
-    ) -> Result<R, BufferError> {
+    fn read<R>(&mut self, page: u64, read: impl FnMut(Page<'_, M>) -> R) -> Result<R, BufferError> {
         Tx::read(self, page, read)
     }
 }
@@ -150,6 +139,36 @@ impl Tree {
                 StepBack::To(next, from) => {
                     page = next;
                     least = from.or(least);
+                }
+            }
+        }
+        Err(PagedError::Corrupt { page, what: "a search does not end" })
+    }
+
+    /// Returns the page of each level above the leaves that the search for a key passes; `None` if the key has a value of
+    /// as many words as this one.
+    pub(crate) fn passed<M: Medium>(
+        self,
+        buffer: &Buffer<M>,
+        record: &Record,
+    ) -> Result<Option<BTreeMap<usize, u64>>, PagedError> {
+        let (mut page, mut passed) = (self.root, BTreeMap::new());
+        for _ in 0..MOST_STEPS {
+            let (level, step, is_same) = buffer.read(page, |view| {
+                let node = Node(&view);
+                let step = node.search(&record.key, 0);
+                let words = record.value.words.len();
+                let is_same =
+                    matches!(step, Step::Here(nth, true) if node.value(nth).words.len() == words);
+                (node.level(), step, is_same)
+            })?;
+            match step {
+                Step::Here(..) => return Ok((!is_same).then_some(passed)),
+                Step::To(next) => {
+                    if level > 0 {
+                        passed.insert(level, page); // in place of its left neighbours
+                    }
+                    page = next;
                 }
             }
         }

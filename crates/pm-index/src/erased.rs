@@ -19,7 +19,10 @@ pub trait ErasedIndex<K: Key, V: Value>: Index<K, V> {
     /// As [`PmIndex::fits`].
     fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError>;
     /// As [`PmIndex::reserve`].
-    fn reserve(&self, puts: usize) -> Result<Reserved, IndexError>;
+    fn reserve<'r>(
+        &self,
+        puts: &mut dyn Iterator<Item = (&'r K::Ref, &'r V::Ref)>,
+    ) -> Result<Reserved, IndexError>;
     /// As [`PmIndex::put_reserved`].
     fn put_reserved(
         &self,
@@ -143,7 +146,10 @@ impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M>> ErasedIndex<K, V> for On<
     fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
         self.index.fits(key, value)
     }
-    fn reserve(&self, puts: usize) -> Result<Reserved, IndexError> {
+    fn reserve<'r>(
+        &self,
+        puts: &mut dyn Iterator<Item = (&'r K::Ref, &'r V::Ref)>,
+    ) -> Result<Reserved, IndexError> {
         self.index.reserve(puts)
     }
     fn put_reserved(

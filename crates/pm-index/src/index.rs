@@ -526,13 +526,16 @@ pub trait PmIndex<K: Key, V: Value, M: Medium>: Index<K, V> + Sized {
         Ok(())
     }
 
-    /// Keeps the room that so many puts take at most, if the index is limited by more than its pool: until the
+    /// Keeps the room that puts of these records take at most, if the index is limited by more than its pool: until the
     /// result is dropped, no other write takes it. For changes that are certain to come, because they are durable
-    /// elsewhere before.
+    /// elsewhere before. The keys differ, and until then the caller keeps other writers from them.
     ///
     /// # Errors
     /// [`PmError::Full`](pmindex_core::PmError): there may not be enough.
-    fn reserve(&self, puts: usize) -> Result<Reserved, IndexError> {
+    fn reserve<'r>(
+        &self,
+        puts: &mut dyn Iterator<Item = (&'r K::Ref, &'r V::Ref)>,
+    ) -> Result<Reserved, IndexError> {
         let _ = puts;
         Ok(Reserved::default())
     }

@@ -329,8 +329,13 @@ impl<K: Key, V: Value, A: KeptType, B: KeptType> ErasedIndex<K, V> for Shaped<K,
         self.index.fits(&A::encode::<K>(key), &B::encode::<V>(value))
     }
 
-    fn reserve(&self, puts: usize) -> Result<Reserved, IndexError> {
-        self.index.reserve(puts)
+    fn reserve<'r>(
+        &self,
+        puts: &mut dyn Iterator<Item = (&'r K::Ref, &'r V::Ref)>,
+    ) -> Result<Reserved, IndexError> {
+        let puts: Vec<_> =
+            puts.map(|(key, value)| (A::encode::<K>(key), B::encode::<V>(value))).collect();
+        self.index.reserve(&mut puts.iter().map(|(key, value)| (&**key, &**value)))
     }
 
     fn put_reserved(

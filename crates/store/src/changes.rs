@@ -186,8 +186,10 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
     }
 
     fn reserve(&mut self) -> Result<(), IndexError> {
-        let puts = self.writes.values().filter(|value| value.is_some()).count();
-        self.reserved = self.map.index.reserve(puts)?;
+        let puts = self.writes.iter();
+        let mut puts =
+            puts.filter_map(|(key, value)| Some((key.borrowed(), value.as_ref()?.borrowed())));
+        self.reserved = self.map.index.reserve(&mut puts)?;
         Ok(())
     }
 

@@ -207,6 +207,35 @@ fn a_transaction_is_refused_before_it_is_durable_or_finds_room() {
     }
 }
 
+/// A transaction keeps about as many pages as it can take, not as many as puts in any place can.
+#[test]
+fn a_transaction_that_fits_by_a_wide_margin_is_admitted() {
+    let put_one = |both: &Maps, n: u64| both.1.put(&mix(n), &value(mix(n)));
+    let full = {
+        let store = store(&pool());
+        let both = maps(&store, Kind::Careful);
+        (0..20_000).find(|n| put_one(&both, *n).is_err()).unwrap()
+    };
+    // Four pages of ten are left; new records of a transaction take one in twenty.
+    let store = store(&pool());
+    let both = maps(&store, Kind::Careful);
+    for n in 0..full * 6 / 10 {
+        put_one(&both, n).unwrap();
+    }
+    let keys: Vec<u64> = (0..50).map(|n| mix(1 << 40 | n)).collect();
+    put(&store, &both, &keys).unwrap();
+    // New values of the same length take none.
+    let mut n = 0;
+    while put(&store, &both, &[mix(1 << 41 | n), mix(1 << 42 | n)]).is_ok() {
+        n += 1;
+    }
+    let replaced: Result<(), StoreError> = store.transaction(|tx| {
+        (0..100).map(mix).try_for_each(|key| tx.put(&both.1, &key, &vec![1; value(key).len()]))
+    });
+    replaced.unwrap();
+    assert_eq!(both.1.get(&mix(99)).unwrap(), Some(vec![1; value(mix(99)).len()]));
+}
+
 /// Fills the map with single writes, or with transactions; returns the number of records.
 fn fill(store: &Store<Kinds>, both: &Maps, counter: u64, is_single: bool) -> u64 {
     let mut done = 0;
