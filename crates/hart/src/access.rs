@@ -200,6 +200,10 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     #[inline(always)]
     fn contains_key_inner(&self, key: &K::Ref) -> Result<bool, IndexError> {
         let probe = Probe::new(key)?;
-        Ok(self.find(&probe, &KeyBytes::of(&probe))?.is_some())
+        let is_there = self.find(&probe, &KeyBytes::of(&probe))?.is_some();
+        if is_there {
+            self.await_load();
+        }
+        Ok(is_there)
     }
 }

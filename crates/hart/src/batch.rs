@@ -198,6 +198,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usiz
                 return None;
             }
             if same.ok()? {
+                tree.await_load(); // which holds all key locks, so this stage has none if it waits
                 self.added += 1;
                 return Some(false);
             }

@@ -4,11 +4,15 @@
 //! |------|-------|----------------|
 //! | P1 | the root's `bulk_load` mark | P2 |
 //! | P2 | chunks, objects, records and their bits, a line at a time | P3 |
-//! | P3 | the mark is cleared (LIN: the trees, after it) | return (DUR) |
+//! | P3 | the mark is cleared (LIN: the last tree, after it) | return (DUR) |
 //!
 //! While the mark stands no chunk is in the index: recovery gives all of them back, and a load that
 //! fails takes back what it has made. All key locks are held throughout, and the trees are built
 //! aside, so no other thread sees them before P3.
+//!
+//! The trees are shown one after another, under all key locks and [`loads`](Hart::loads). Whoever finds a record
+//! waits for one of these before it says so; whoever finds none may come before the load. A scan, which
+//! reads several trees, reads again if `loads` has changed.
 
 use pmindex_art::{Builder, Built};
 use pmindex_core::sync::{VersionGuard, VersionLock};
@@ -217,12 +221,14 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         if let Err(lost) = mark(&tree.pool, self.root, 0) {
             self.finished = false; // the mark stands
             return Err(lost.into());
-        } // LIN, DUR
+        } // DUR
+        let shown = tree.loads.lock(pm);
         for (entry, built) in self.built.drain(..) {
             tree.directory.mark(entry);
-            tree.nodes.install(pm, tree.directory.root(entry), &built);
+            tree.nodes.install(pm, tree.directory.root(entry), &built); // LIN: the last one
         }
         tree.count(0, self.loaded);
+        drop(shown);
         Ok(self.loaded)
     }
 

@@ -68,8 +68,8 @@
 //!
 //! # Lock order
 //!
-//! Key locks (several: a batch only tries), a hand of the allocator, its shelves and table, locks of
-//! the trees' nodes.
+//! Key locks (several: a batch only tries), the lock of loads, a hand of the allocator, its shelves and table,
+//! locks of the trees' nodes.
 #![forbid(unsafe_code)]
 
 mod access;

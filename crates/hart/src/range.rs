@@ -56,9 +56,17 @@ struct Visit {
 /// A directory entry, and from where in its tree on.
 type From = (usize, Bound<KeyBuf>);
 
-/// The place where one end reads next; `None` if nowhere.
+/// The place where one end reads next.
+enum Next {
+    Nowhere,
+    /// The first marked entry, or the last one.
+    Edge,
+    At(From),
+}
+
+/// One end of a scan.
 struct End {
-    next: Option<From>,
+    next: Next,
     /// The largest number of records in the next batch.
     batch: usize,
 }
@@ -69,8 +77,8 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     fn scan_of(&self, bounds: Bounds<K>) -> Range<'_, K, V, M, CHUNK, PREFIX> {
         let batches = Batches {
             tree: self,
-            front: End { next: self.scan_from(&bounds.lower, true), batch: FIRST_BATCH },
-            back: End { next: self.scan_from(&bounds.upper, false), batch: FIRST_BATCH },
+            front: End { next: Self::scan_from(&bounds.lower), batch: FIRST_BATCH },
+            back: End { next: Self::scan_from(&bounds.upper), batch: FIRST_BATCH },
             beyond: [self.directory.root(0); MOST_TREES],
             scratch: Scratch::new(),
             visit: Visit { count: 0, up: true, last: None },
@@ -105,20 +113,17 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     }
 
     /// Returns where a scan begins.
-    fn scan_from(&self, bound: &Bound<K>, up: bool) -> Option<From> {
+    fn scan_from(bound: &Bound<K>) -> Next {
         match bound {
             Bound::Included(key) => {
                 let (entry, rest) = Self::home_of(key);
-                Some((entry, Bound::Included(rest)))
+                Next::At((entry, Bound::Included(rest)))
             }
             Bound::Excluded(key) => {
                 let (entry, rest) = Self::home_of(key);
-                Some((entry, Bound::Excluded(rest)))
+                Next::At((entry, Bound::Excluded(rest)))
             }
-            Bound::Unbounded => {
-                let from = if up { 0 } else { Directory::<PREFIX>::ENTRIES - 1 };
-                Some((self.directory.next(from, up)?, Bound::Unbounded))
-            }
+            Bound::Unbounded => Next::Edge,
         }
     }
 
@@ -258,7 +263,18 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     ) -> Result<bool, IndexError> {
         let (tree, before) = (self.tree, items.count());
         let end = if up { &mut self.front } else { &mut self.back };
-        let Some(from) = end.next.take() else { return Ok(false) };
+        // A load shows its trees one after another: a read sees none of them or all.
+        let loads = tree.loads.begin_read(tree.pm());
+        let from = match std::mem::replace(&mut end.next, Next::Nowhere) {
+            Next::Nowhere => return Ok(false),
+            Next::At(from) => from,
+            Next::Edge => {
+                let edge = if up { 0 } else { Directory::<PREFIX>::ENTRIES - 1 };
+                let Some(first) = tree.directory.next(edge, up) else { return Ok(false) };
+                (first, Bound::Unbounded)
+            }
+        };
+        let at_edge = matches!(from.1, Bound::Unbounded);
         // A caller that asks for a number of records gets them at once.
         let limit = if most == usize::MAX { end.batch } else { most.min(BATCH) };
         end.batch = (4 * limit).min(BATCH);
@@ -290,17 +306,23 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
                 break;
             }
         }
-        let next = if ended || !more && !changed {
-            None
+        let beside_a_load = !tree.loads.validate(tree.pm(), loads);
+        if beside_a_load {
+            items.truncate(before);
+        }
+        let next = if !beside_a_load && (ended || !more && !changed) {
+            Next::Nowhere
         } else if let Some((key, _)) = items.records()[before..].last() {
             let (entry, rest) = Hart::<K, V, M, CHUNK, PREFIX>::home_of(key);
-            Some((entry, Bound::Excluded(rest)))
+            Next::At((entry, Bound::Excluded(rest)))
+        } else if at_edge {
+            Next::Edge
         } else {
-            Some(from)
+            Next::At(from)
         };
         let end = if up { &mut self.front } else { &mut self.back };
         end.next = next;
-        Ok(end.next.is_some())
+        Ok(!matches!(end.next, Next::Nowhere))
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use pmindex_core::sync::VersionTable;
+use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{LINE, Medium, OpenIndex, PPtr, PmError, Pool};
 use pmindex_index::{IndexError, IndexFormat, Key, Noted, RecoveryReport, Value};
 
@@ -111,6 +111,7 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             nodes: pmindex_art::Nodes::new(Self::most_records(pool))?,
             chunks: Chunks::new(pool.max_size(), Self::RECORDS)?,
             locks,
+            loads: VersionLock::new(),
             counts,
             report,
         };

@@ -51,6 +51,8 @@ pub struct Hart<K, V, M: Medium = Mapped, const CHUNK: usize = 56, const PREFIX:
     pub(crate) chunks: Chunks,
     /// By the hash of a key.
     pub(crate) locks: VersionTable,
+    /// Held while a bulk load shows its trees, one after another.
+    pub(crate) loads: VersionLock,
     /// Records per lock, changed under it, modulo 2^64.
     pub(crate) counts: Box<[AtomicU64]>,
     pub(crate) report: RecoveryReport,
@@ -81,6 +83,13 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
     #[inline(always)]
     pub(crate) fn lock_of(&self, hash: u64) -> &VersionLock {
         self.locks.of(hash)
+    }
+
+    /// Waits while a bulk load shows its trees: for a call that has found a record and waits for no key's lock. A
+    /// call that then finds none of another one comes after the load.
+    #[inline(always)]
+    pub(crate) fn await_load(&self) {
+        self.loads.begin_read(self.pm());
     }
 
     /// Returns the tree of a directory entry.

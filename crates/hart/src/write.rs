@@ -73,6 +73,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
             let (there, way) = self.find_spot(probe, key)?;
             let slot = there.map(|there| SlotRef::from_number(there.leaf));
             if !wanted(slot.is_some()) {
+                if slot.is_some() {
+                    self.await_load();
+                }
                 return Ok(None);
             }
             // Whatever changes the key changes the version: what was found is still so.

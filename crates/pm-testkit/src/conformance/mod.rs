@@ -40,6 +40,7 @@ mod fickle;
 mod full;
 mod fuse;
 mod handles;
+mod loads;
 mod naming;
 mod operation;
 mod panics;
@@ -66,6 +67,7 @@ pub use full::{
 };
 pub use fuse::Fuse;
 pub use handles::{one_handle, panics_while_opening};
+pub use loads::loads;
 pub use naming::{neighbours, opened_often, refused_names};
 pub use operation::{Model, Operation, operation};
 pub use panics::{panics_at_any_access, panics_in_conversions};
@@ -186,6 +188,9 @@ macro_rules! conformance {
             panics_at_any_access(1);
             panics_while_opening();
         });
+    };
+    (@group loads) => {
+        $crate::conformance!(@tests { loads($crate::conformance::scaled(20)); });
     };
     (@group crashes) => {
         $crate::conformance!(@explored { crashes($crate::conformance::scaled(20_000)); });
