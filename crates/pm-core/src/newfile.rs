@@ -11,15 +11,49 @@ use rustix::io::Errno;
 use crate::pool::random_u128;
 use crate::sys;
 
+/// The temporary name of a file that this process has made. Dropping it removes the file, but not in a forked
+/// child: there the file is the parent's, which goes on with it.
+#[derive(Debug)]
+pub(crate) struct Temporary {
+    name: PathBuf,
+    /// The process that made it; none when the file has its name.
+    process: Option<u32>,
+}
+
+impl Temporary {
+    /// Takes the name of a file that was just created.
+    pub(crate) fn new(name: PathBuf) -> Self {
+        Self { name, process: Some(std::process::id()) }
+    }
+
+    pub(crate) fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// Ends it: the file has another name.
+    pub(crate) fn end(mut self) {
+        self.process = None;
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if self.process == Some(std::process::id()) {
+            let _ = rustix::fs::unlink(&self.name); // never finished; nothing more can be done
+        }
+    }
+}
+
 /// A file in the making. It has no name (`O_TMPFILE`) until it is [finished](Self::finish), so a crash does
 /// not leave it behind and another process's file is never in its way. Where the file system does not support
-/// that, it has a hidden name made of a random number, which was never used before. Dropping it removes it.
+/// that, it has a hidden name made of a random number, which was never used before. Dropping it removes it, except
+/// in a forked child.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
     target: PathBuf,
     /// The file's temporary name, if it has one.
-    temporary: Option<PathBuf>,
+    temporary: Option<Temporary>,
 }
 
 impl NewFile {
@@ -35,7 +69,7 @@ impl NewFile {
                 let name = hidden_name(target)?;
                 // Exclusive: an existing file is not opened, and a link is not followed.
                 let fd = rustix::fs::open(&name, OFlags::CREATE | OFlags::EXCL | access, mode)?;
-                (fd, Some(name))
+                (fd, Some(Temporary::new(name)))
             }
             Err(error) => return Err(error.into()),
         };
@@ -61,7 +95,7 @@ impl NewFile {
                 Err(Errno::EXIST) if replace => {
                     let name = hidden_name(&self.target)?;
                     sys::name_unnamed(&fd, &name)?;
-                    self.temporary = Some(name);
+                    self.temporary = Some(Temporary::new(name));
                 }
                 named => named?,
             }
@@ -69,23 +103,15 @@ impl NewFile {
             // would show an empty one.
             self.file.sync_all()?;
         }
-        if let Some(name) = &self.temporary {
+        if let Some(temporary) = self.temporary {
             if replace {
-                rustix::fs::rename(name, &self.target)?;
+                rustix::fs::rename(temporary.name(), &self.target)?;
             } else {
-                sys::rename_new(name, &self.target)?;
+                sys::rename_new(temporary.name(), &self.target)?;
             }
-            self.temporary = None;
+            temporary.end();
         }
         File::open(folder_of(&self.target))?.sync_all()
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if let Some(name) = &self.temporary {
-            let _ = rustix::fs::unlink(name); // never finished; nothing more can be done
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A forked child does not touch the pool of its parent. Alone in its process: the child has the locks of all files
 //! that are open there, so another test would find its own file in use.
 
-use pmindex_core::{Medium, OpenError, PPtr, PmError, PmU64, Pool, PoolOptions};
+use pmindex_core::{FreshPool, Medium, OpenError, PPtr, PmError, PmU64, Pool, PoolOptions};
 
 type Block = [PmU64; 8];
 
@@ -26,6 +26,9 @@ fn a_forked_child_finds_its_pool_unusable_and_leaves_the_parents_alone() {
     let options = PoolOptions::new().size(64 << 10).zone_bytes(32 << 10);
     let pool = Pool::create(&path, &options).expect("created");
     let root = add(&pool, "a", 1);
+    let target = directory.path().join("new");
+    let fresh = FreshPool::create(&target).expect("created");
+    add(fresh.pool(), "c", 3);
     let child = fork();
     if child == 0 {
         // Call only functions that take no lock of the test harness.
@@ -35,6 +38,7 @@ fn a_forked_child_finds_its_pool_unusable_and_leaves_the_parents_alone() {
             && matches!(pool.grow(1 << 20), Err(PmError::Forked))
             && matches!(pool.sync(), Err(PmError::Forked))
             && matches!(pool.close(), Err(PmError::Forked));
+        drop(fresh); // which removes its file, in the process that made it
         _exit(if refused { 7 } else { 1 });
     }
     let pid = rustix::process::Pid::from_raw(child).expect("forked");
@@ -47,6 +51,9 @@ fn a_forked_child_finds_its_pool_unusable_and_leaves_the_parents_alone() {
     add(&pool, "b", 2);
     assert_eq!(pool.pm().load(&pool.get(root).expect("sound")[0]), 1);
     pool.close().expect("closed");
+    fresh.finish().expect("the child left the file");
+    let new = Pool::open(&target, &PoolOptions::new()).expect("opened");
+    assert!(new.was_clean() && new.open_index("c").expect("sound").is_some());
     let pool = Pool::open(&path, &options).expect("opened");
     assert!(pool.was_clean(), "the child's end did not mark or release anything");
     let entry = pool.open_index("b").expect("sound").expect("there");

@@ -287,17 +287,17 @@ impl<M: Medium> Pool<M> {
         if !vacate(&found)? {
             return Ok(false);
         }
-        self.remove(&found, &[found.block()])?;
-        drop(found); // before the next creation may get the block
+        let root = found.block();
+        self.remove(found, &[root])?;
         Ok(true)
     }
 
     /// Removes an index that the caller has open, and so owns its place, and frees its blocks; one operation
-    /// must be able to free them all.
-    pub(super) fn remove(&self, found: &OpenIndex, blocks: &[u64]) -> Result<(), PmError> {
-        let pm = self.pm();
-        let entry = self.directory_entry(found.id)?;
-        let commit = commit_of(found.id, &found.body());
+    /// must be able to free them all. The claim ends before another owner can have the root block.
+    pub(super) fn remove(&self, found: OpenIndex, blocks: &[u64]) -> Result<(), PmError> {
+        let (pm, id) = (self.pm(), found.id);
+        let entry = self.directory_entry(id)?;
+        let commit = commit_of(id, &found.body());
         let mut places = pm.lock(&self.directory.0);
         let mut op = self.op()?;
         for &block in blocks {
@@ -308,8 +308,9 @@ impl<M: Medium> Pool<M> {
         pm.store(&entry.commit, 0);
         let flushed = op.seal().and(pm.flush(&entry.commit));
         let durable = pm.fence(flushed)?; // DUR(drop_index)
+        drop(found); // before the block is free: its next owner may claim it at once
         op.finish(durable);
-        places[usize::from(found.id.0)] = Place::Free;
+        places[usize::from(id.0)] = Place::Free;
         Ok(())
     }
 }

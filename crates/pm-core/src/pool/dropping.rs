@@ -133,7 +133,7 @@ impl<M: Medium> Pool<M> {
         owned.sort_unstable();
         owned.dedup();
         if owned.len() <= SLICE.min(self.tickets_per_op()) {
-            self.remove(&open, &owned)?;
+            self.remove(open, &owned)?;
         } else {
             self.drop_listed(open, &owned)?;
         }

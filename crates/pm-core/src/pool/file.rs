@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use crate::error::OpenError;
 use crate::media::traced;
-use crate::newfile::{folder_of, hidden_name};
+use crate::newfile::{Temporary, folder_of, hidden_name};
 use crate::region::{MapKind, Region};
 use crate::sys::{self, DriveCache};
 
@@ -53,7 +53,7 @@ pub(super) struct PoolFile {
     pub(super) kind: FileKind,
     pub(super) path: PathBuf,
     /// The file's temporary name, if it has one.
-    temporary: Option<PathBuf>,
+    temporary: Option<Temporary>,
     /// The process that locked the file: when the pool ends there, the lock ends, even if other processes
     /// have the descriptor. 0 if the file is not locked.
     locked_by: u32,
@@ -147,6 +147,7 @@ impl PoolFile {
             }
             Err(e) => return Err(io_error(path, "creating the file in its directory", e)),
         };
+        let temporary = temporary.map(Temporary::new);
         let (handle, kind) = (Handle::Os(fd), FileKind::Regular);
         let mut file = Self { handle, kind, path: path.into(), temporary, locked_by: 0 };
         file.lock(false)?;
@@ -185,10 +186,12 @@ impl PoolFile {
                 Ok(())
             }
             (Handle::Os(fd), None) => sys::name_unnamed(fd, &self.path),
-            (Handle::Os(_), Some(name)) => sys::rename_new(name, &self.path),
+            (Handle::Os(_), Some(temporary)) => sys::rename_new(temporary.name(), &self.path),
         };
         named.map_err(|e| self.error("naming the new file", e))?;
-        self.temporary = None;
+        if let Some(temporary) = self.temporary.take() {
+            temporary.end();
+        }
         // durable before: the directory
         self.sync().map_err(|e| self.error("synchronising the new file", e))?;
         self.sync_directory().map_err(|e| self.error("synchronising the directory", e))
@@ -443,9 +446,6 @@ impl Drop for PoolFile {
             // A process that another thread is starting still has the descriptor for a moment: unlock now,
             // not when the last descriptor is closed.
             let _ = rustix::fs::flock(fd, FlockOperation::Unlock);
-        }
-        if let Some(name) = &self.temporary {
-            let _ = rustix::fs::unlink(name); // never finished; nothing more can be done
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::OpenError;
-use crate::newfile::folder_of;
+use crate::newfile::{Temporary, folder_of};
 use crate::sys;
 
 use super::{Pool, PoolOptions};
@@ -15,15 +15,15 @@ use super::{Pool, PoolOptions};
 const LARGE_ZONE: u64 = 8 << 20;
 
 /// A pool in the making, for a program that fills one and then ends: it is durable before it has its name. If
-/// it is dropped before that, it is removed.
+/// it is dropped before that, it is removed, except by a forked child of the process that made it.
 ///
 /// Until then its name is `target` with `.partial` behind it. A kill leaves this file behind, and the next
 /// attempt fails because it exists.
 #[derive(Debug)]
 pub struct FreshPool {
-    pool: Option<Arc<Pool>>,
-    /// The temporary name.
-    partial: Option<PathBuf>,
+    pool: Arc<Pool>,
+    // Dropped after the pool.
+    partial: Temporary,
     target: PathBuf,
     replaces: bool,
 }
@@ -66,23 +66,20 @@ impl FreshPool {
         let partial = PathBuf::from(partial);
         // One zone to begin with.
         let options = options.size(zone_bytes).zone_bytes(zone_bytes).write_back(false);
-        let pool = Some(Arc::new(Pool::create(&partial, &options)?));
-        Ok(Self { pool, partial: Some(partial), target: target.into(), replaces })
+        let pool = Arc::new(Pool::create(&partial, &options)?);
+        Ok(Self { pool, partial: Temporary::new(partial), target: target.into(), replaces })
     }
 
     /// Returns the pool, to be filled.
-    ///
-    /// # Panics
-    /// Never: the pool exists until it is finished.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
-        self.pool.as_ref().unwrap_or_else(|| unreachable!("it is not finished"))
+        &self.pool
     }
 
     /// Returns the temporary name.
     #[must_use]
     pub fn partial(&self) -> &Path {
-        self.partial.as_deref().unwrap_or(&self.target)
+        self.partial.name()
     }
 
     /// Closes the pool, makes it durable, and gives it its name, durably. A crash leaves the pool that it
@@ -90,28 +87,18 @@ impl FreshPool {
     ///
     /// # Errors
     /// `ResourceBusy` if the pool is still in use, `AlreadyExists` if the name is taken; the system's.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn finish(self) -> io::Result<()> {
+        let Self { pool, partial, target, replaces } = self;
         let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "the new pool is still in use");
-        let pool = self.pool.take().and_then(Arc::into_inner).ok_or_else(busy)?;
+        let pool = Arc::into_inner(pool).ok_or_else(busy)?;
         pool.close().map_err(io::Error::other)?;
-        if let Some(partial) = &self.partial {
-            File::open(partial)?.sync_all()?; // durable before: the name
-            if self.replaces {
-                std::fs::rename(partial, &self.target)?;
-            } else {
-                sys::rename_new(partial, &self.target)?;
-            }
-            self.partial = None;
+        File::open(partial.name())?.sync_all()?; // durable before: the name
+        if replaces {
+            std::fs::rename(partial.name(), &target)?;
+        } else {
+            sys::rename_new(partial.name(), &target)?;
         }
-        File::open(folder_of(&self.target))?.sync_all()
-    }
-}
-
-impl Drop for FreshPool {
-    fn drop(&mut self) {
-        drop(self.pool.take());
-        if let Some(partial) = &self.partial {
-            let _ = std::fs::remove_file(partial); // never finished; nothing more can be done
-        }
+        partial.end();
+        File::open(folder_of(&target))?.sync_all()
     }
 }

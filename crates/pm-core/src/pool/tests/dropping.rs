@@ -249,6 +249,61 @@ fn the_late_end_of_a_drop_does_not_disturb_the_next_index_at_its_place() {
     }
 }
 
+/// At every point where thread 1 may stop after it has removed an index, another thread takes and gives back a block.
+struct Beside {
+    pool: Arc<Pool<Traced>>,
+    root: u64,
+    /// How often that was the root block of the removed index, and what claiming it then said otherwise.
+    seen: Mutex<(u32, Option<PmError>)>,
+}
+
+impl Beside {
+    fn take(&self) -> Result<(), PmError> {
+        let entry = self.pool.directory_entry(super::super::directory::IndexId(0))?;
+        if self.pool.pm().load(&entry.commit) != 0 {
+            return Ok(());
+        }
+        for _ in 0..self.pool.slots() {
+            // Some operation in the slot of the removal makes the block free.
+            let Ok(mut op) = self.pool.op() else { return Ok(()) };
+            let block = op.reserve::<[PmU64; 8]>()?;
+            op.prepare(crate::Flushed::nothing())?;
+            if block.ptr().offset() == self.root {
+                let mut seen = self.seen.lock();
+                seen.0 += 1;
+                match self.pool.claim_block(self.root, "the next one") {
+                    Ok(claim) => drop(claim),
+                    Err(error) => seen.1 = Some(error),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ThreadControl for Beside {
+    fn yield_point(&self, _: u16) {}
+
+    fn handover_point(&self, _: u16) {
+        std::thread::scope(|scope| scope.spawn(|| self.take()).join().unwrap()).unwrap();
+    }
+
+    fn spin(&self, _: u16) {}
+}
+
+#[test]
+fn the_claim_on_a_root_block_ends_before_another_owner_can_have_it() {
+    let space = Space::new(large().created_size().unwrap() as usize, 64 << 20);
+    let pool = Arc::new(Pool::create_traced(&space, &large().slots(2)).unwrap());
+    let root = add(&pool, "first", 1).unwrap().block();
+    let beside = Arc::new(Beside { pool: Arc::clone(&pool), root, seen: Mutex::default() });
+    let dropped = run_as(1, Arc::<Beside>::clone(&beside), || pool.drop_root("first"));
+    assert_eq!(dropped, Ok(true));
+    let seen = beside.seen.lock();
+    assert!(seen.0 > 0, "no other thread got the block");
+    assert_eq!(seen.1, None);
+}
+
 /// Returns the number of bytes that a file occupies.
 pub(super) fn blocks_of_file(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;

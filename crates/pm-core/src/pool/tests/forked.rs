@@ -3,7 +3,7 @@
 
 use std::process::Command;
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -17,6 +17,15 @@ const CHILD: &str = "PMINDEX_TEST_FORKED_CHILD";
 unsafe extern "C" {
     safe fn fork() -> i32;
     safe fn _exit(code: i32) -> !;
+}
+
+/// Looks for a child that sleeps: 5 ms apart.
+const LOOKS: u32 = 400;
+
+/// Returns whether a process sleeps. One that is slow does not: it is runnable, or waits for a disk.
+fn sleeps(process: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero()));
+    status.is_ok_and(|status| status.contains("\nState:\tS"))
 }
 
 /// Forks while other threads hold every lock that the end of a pool takes; returns how the child ended.
@@ -38,9 +47,11 @@ fn end_in_a_child(pool: Pool) -> Option<i32> {
         _exit(7);
     }
     let child = Pid::from_raw(child).unwrap();
-    let (begin, mut status) = (Instant::now(), None);
-    while status.is_none() && begin.elapsed() < Duration::from_secs(5) {
+    // However long it takes: only a child that sleeps all the time waits for what never comes.
+    let (mut asleep, mut status) = (0, None);
+    while status.is_none() && asleep < LOOKS {
         std::thread::sleep(Duration::from_millis(5));
+        asleep = if sleeps(child) { asleep + 1 } else { 0 };
         status = waitpid(Some(child), WaitOptions::NOHANG).unwrap();
     }
     if status.is_none() {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use pmindex_wal::Disk;
 use pmindex_wal::sim::{SimDisk, Survivors, mix};
 
-use super::journal_crash::CHOICES;
+use super::journal_crash::{AMPLE, CHOICES};
 use super::{Place, tiny};
 use crate::cell::{PmU64, words_of};
 use crate::error::{OpenError, PmError};
@@ -108,7 +108,7 @@ struct Done {
 
 pub(super) fn options(twin: PathBuf) -> PoolOptions {
     let opts = tiny().huge_pages(false).journal_bytes(1 << 20).twin(twin);
-    opts.twin_every(Duration::from_secs(3_600)).journal_wait(Duration::from_secs(20))
+    opts.twin_every(Duration::from_secs(3_600)).journal_wait(AMPLE)
 }
 
 pub(super) fn twin_of(place: &Place) -> PathBuf {
@@ -269,7 +269,7 @@ fn whatever_a_power_failure_leaves_of_a_twin_is_a_prefix_and_what_was_synchronis
         for step in 0.. {
             let Some(world) = World::new() else { return };
             world.disk.power_fails_at(4 + step); // the log has been formatted
-            let pool = world.create(Duration::from_secs(20));
+            let pool = world.create(AMPLE);
             work(&world, &pool, seed, 24);
             let over = !world.disk.is_down();
             pool.kill();
@@ -292,7 +292,7 @@ fn a_disk_that_fails_once_poisons_sync_for_good_and_nothing_else() {
     for seed in 0..3 {
         for step in 0.. {
             let Some(world) = World::new() else { return };
-            let pool = world.create(Duration::from_secs(20));
+            let pool = world.create(AMPLE);
             world.sync(&pool).unwrap();
             world.disk.fails_at(world.disk.steps() + step);
             let failed = (0..40).any(|i| {
@@ -333,7 +333,7 @@ fn a_disk_that_fails_once_poisons_sync_for_good_and_nothing_else() {
 #[test]
 fn a_twin_that_is_cut_or_lost_something_is_refused_when_it_is_needed() {
     let Some(world) = World::new() else { return };
-    let pool = world.create(Duration::from_secs(20));
+    let pool = world.create(AMPLE);
     for line in 0..LINES {
         world.write(&pool, line);
         world.sync(&pool).unwrap();
@@ -374,7 +374,7 @@ fn a_twin_that_is_cut_or_lost_something_is_refused_when_it_is_needed() {
 #[test]
 fn a_checkpoint_has_room_for_what_it_must_log_itself() {
     let Some(world) = World::new() else { return };
-    let pool = world.create(Duration::from_secs(2));
+    let pool = world.create(AMPLE);
     world.sync(&pool).unwrap();
     let twin = Arc::clone(pool.backing.as_ref().unwrap().twin().unwrap());
     let held = twin.checkpoints.lock();
