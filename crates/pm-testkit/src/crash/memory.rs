@@ -62,6 +62,16 @@ impl Pending {
     }
 }
 
+/// A flush: the stores to a granule that a fence then makes durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flush {
+    granule: u32,
+    /// The line that was flushed; `None` if a fence alone covers stores of its thread.
+    line: Option<u32>,
+    /// The last of these stores, in the global order.
+    seq: u64,
+}
+
 /// Stores to one granule that may not be durable yet, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Granule {
@@ -79,8 +89,8 @@ pub(crate) struct Memory {
     granules: Vec<Granule>,
     /// Granules with something pending, in the order they became so.
     pub(crate) dirty: Vec<u32>,
-    /// For each thread: (granule, sequence number) of each flush since its last fence.
-    flushed: Vec<Vec<(u32, u64)>>,
+    /// For each thread: its flushes since its last fence.
+    flushed: Vec<Vec<Flush>>,
     /// For each thread: the number of barriers between its stores to one line.
     barriers: Vec<u32>,
     /// Flushes and fences that a mutation holds back.
@@ -324,12 +334,13 @@ impl Memory {
                 None => return,
             }
         }
+        let flush = Flush { granule: g, line: Some(event.word / LINE_WORDS), seq };
         match self.mutation {
             Some(m) if m.drops(event) => {}
             Some(m) if m.delays(event) => {
-                self.delayed.push(Delayed::Flush { thread: event.thread, granule: g, seq });
+                self.delayed.push(Delayed::Flush { thread: event.thread, flush });
             }
-            _ => self.flushed[event.thread as usize].push((g, seq)),
+            _ => self.flushed[event.thread as usize].push(flush),
         }
     }
 
@@ -347,8 +358,8 @@ impl Memory {
         let mut kept = Vec::new();
         for delayed in std::mem::take(&mut self.delayed) {
             match delayed {
-                Delayed::Flush { thread, granule, seq } if thread == event.thread => {
-                    self.flushed[thread as usize].push((granule, seq));
+                Delayed::Flush { thread, flush } if thread == event.thread => {
+                    self.flushed[thread as usize].push(flush);
                 }
                 other => kept.push(other),
             }
@@ -384,13 +395,16 @@ impl Memory {
         if self.kind == Persistency::Eadr {
             let mine = |p: &&Pending| p.thread == thread && !p.loose && p.seq <= before;
             if let Some(last) = self.granules[0].pending.iter().rev().find(mine) {
-                flushed.push((0, last.seq));
+                flushed.push(Flush { granule: 0, line: None, seq: last.seq });
             }
         }
         let eadr = self.kind == Persistency::Eadr;
-        for &(g, seq) in &flushed {
-            self.settle(space, g, |p| {
-                let foreign = p.thread != thread && (p.stream || (eadr && p.loose));
+        for &Flush { granule, line, seq } in &flushed {
+            self.settle(space, granule, |p| {
+                // What is in the caches is durable there, so a copy is when another thread flushes its line, having
+                // read it. Nothing tells of the rest of the copy: it is in no order with other stores.
+                let is_read = line == Some(p.word / LINE_WORDS);
+                let foreign = p.thread != thread && (p.stream || (eadr && p.loose && !is_read));
                 p.seq <= seq && !foreign && !p.late
             });
         }

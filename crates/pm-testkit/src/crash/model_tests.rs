@@ -9,6 +9,7 @@ use super::image::{Coverage, Images};
 use super::memory::{Memory, Persistency, word_hash};
 use super::mutate::{Change, Mutation};
 use super::rng::Rng;
+use super::schedule::interleave;
 use super::site::Site;
 
 /// The words that the tests watch: two on one line, one on another line, one on another page.
@@ -222,6 +223,31 @@ fn words_of_a_copy_persist_in_any_subset() {
     let _ = copied.flush(0);
     copied.fence();
     assert_eq!(copied.images(Persistency::Lines), all);
+}
+
+/// The line of a copy, by another thread, whose fence the one that copied has not come to. What is streamed is in no
+/// cache.
+#[test]
+fn a_reader_makes_the_line_of_a_copy_durable_but_no_other_line_of_it() {
+    for kind in [Persistency::Lines, Persistency::Eadr, Persistency::Barriers] {
+        let program = |flushed: usize| {
+            let bench = Bench::new();
+            let near = bench.space.get(PPtr::<[PmU64; 2]>::new(4096)).unwrap();
+            let far = bench.space.get(PPtr::<[PmU64; 1]>::new(8 * WATCHED[2] as u64)).unwrap();
+            bench.pm.write_words(near, &[1, 2]);
+            bench.pm.write_words(far, &[3]);
+            let panics = interleave(1, 0, |_| {
+                let _ = bench.flush(flushed);
+                bench.fence();
+            });
+            assert_eq!(panics, [None]);
+            bench
+        };
+        let near = set([[1, 2, 0, 0], [1, 2, 3, 0]]);
+        assert_eq!(program(0).images(kind), near, "{kind:?}");
+        let far = set([[0, 0, 3, 0], [1, 0, 3, 0], [0, 2, 3, 0], [1, 2, 3, 0]]);
+        assert_eq!(program(2).images(kind), far, "{kind:?}");
+    }
 }
 
 #[test]

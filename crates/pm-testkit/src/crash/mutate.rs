@@ -8,6 +8,7 @@ use std::fmt;
 
 use pmindex_core::trace::Event;
 
+use super::memory::Flush;
 use super::site::{Site, StepKind};
 
 /// The change made to a step.
@@ -45,8 +46,7 @@ impl fmt::Display for Mutation {
 pub(crate) enum Delayed {
     Flush {
         thread: u16,
-        granule: u32,
-        seq: u64,
+        flush: Flush,
     },
     /// `armed`: the store that it waits for has happened.
     Fence {
