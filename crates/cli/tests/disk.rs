@@ -455,6 +455,45 @@ fn a_rewritten_pool_takes_the_values_that_it_took() {
     }
 }
 
+/// In a user namespace that has only the caller, the owner of the pool has no number to give the file to.
+#[test]
+fn a_pool_whose_owner_the_user_namespace_lacks_is_rewritten_and_the_user_is_told() {
+    let in_namespace = |program: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", program]);
+        command
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    for json in [false, true] {
+        let path = folder.path().join(format!("{json}.pm"));
+        let pool = Arc::new(Pool::create(&path, &quick(64 << 20)).expect("created"));
+        let words = AnyIndex::<u64, u64>::create(&pool, "n", Kind::FpTree).expect("created");
+        words.put(&1, &2).expect("room");
+        words.close().expect("closed");
+        Arc::into_inner(pool).expect("closed").close().expect("closed");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("changed");
+        let is_root = std::os::unix::fs::chown(&path, Some(12_345), Some(23_456)).is_ok();
+        let has_namespaces = in_namespace("true").status().is_ok_and(|status| status.success());
+        if !is_root || !has_namespaces {
+            return eprintln!("skipped: it needs root, and user namespaces");
+        }
+        let before = fs::metadata(&path).expect("a file");
+        let mut command = in_namespace(env!("CARGO_BIN_EXE_pmindex"));
+        command.arg("compact").arg(&path).arg("--rewrite").args(json.then_some("--json"));
+        let done = command.output().expect("started");
+        let told = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success(), "{told}{}", String::from_utf8_lossy(&done.stderr));
+        let says = if json { "\"owner_kept\": false" } else { "(chown)" };
+        assert!(told.contains(says), "{told}");
+        assert_ne!(fs::metadata(&path).expect("a file").ino(), before.ino());
+        let pool = Arc::new(Pool::open(&path, &quick(0)).expect("a pool"));
+        let words = AnyIndex::<u64, u64>::open(&pool, "n").expect("there");
+        assert_eq!(words.get(&1), Ok(Some(2)));
+    }
+    let left = fs::read_dir(folder.path()).expect("a folder").count();
+    assert_eq!(left, 2, "nothing is left behind");
+}
+
 #[test]
 fn a_rewritten_pool_belongs_to_its_owner_and_has_as_many_writers() {
     let folder = tempfile::tempdir().expect("a folder");

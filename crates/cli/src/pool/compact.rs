@@ -31,7 +31,7 @@ use super::store_log;
     one step: a crash leaves one of the two. The disk needs room for both. The new pool has the kinds\n\
     and types of the indexes, the maps of a store, another identity, and room for the same values and as\n\
     many writers; a watch of a store cannot continue in it. The file has the same permissions, and the\n\
-    same owner and group where the system allows it. Pools with types of a program's own, files of an\n\
+    same owner and group where the system allows it, which a message says otherwise. Pools with types of a program's own, files of an\n\
     environment, a journal, a twin, or transactions that a crash has interrupted are refused. A kill\n\
     leaves POOL.partial behind: remove it, and run the command again."
 )]
@@ -107,7 +107,8 @@ fn rewrite(args: &Args, pool: &Arc<Pool>) -> Result<(), CliError> {
     }
     if !owner_kept {
         output::print(
-            "the file is yours now: the system gives it to its owner for root only (chown)\n",
+            "the file is yours now, and not its former owner's or group's: the system refuses the change. \
+             Give it back as root (chown), and not in a user namespace, which may lack its owner\n",
         )?;
     }
     output::print(&if replaced {
@@ -122,12 +123,16 @@ fn rewrite(args: &Args, pool: &Arc<Pool>) -> Result<(), CliError> {
     })
 }
 
-/// Gives a new file the owner and the group of another one; returns `false` if the system does not allow it.
+/// Gives a new file the owner and the group of another one; returns `false` if the system does not allow it, or does
+/// not know them: a user namespace may lack them.
 fn give(new: &Path, old: &Metadata) -> io::Result<bool> {
     let new_owner = std::fs::metadata(new)?;
     let allowed = |done: io::Result<()>| match done {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
-        done => done.map(|()| true),
+        Err(error) => match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput => Ok(false),
+            _ => Err(error),
+        },
+        Ok(()) => Ok(true),
     };
     // The group by itself: a member of it may give the file to it, but not to another user.
     let group = new_owner.gid() == old.gid() || allowed(chown(new, None, Some(old.gid())))?;
