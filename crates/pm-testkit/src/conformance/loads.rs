@@ -160,12 +160,12 @@ fn run<S: Types<Bed = Simulated>>(
     interleaved: impl FnOnce(&(dyn Fn(usize) + Sync)) -> Vec<Option<String>>,
 ) -> Verdict {
     let rig = Rig::with_pool(of, of.simulated_bytes())?;
-    let (loaded, calls) = (Mutex::new(None), Mutex::new(Vec::new()));
+    let (count, calls) = (Mutex::new(None), Mutex::new(Vec::new()));
     rig.bed.space().limit_steps(STEPS);
     let panics = interleaved(&|thread| {
         if thread == loader {
             let mut records = program.records::<S::Value>().into_iter();
-            *loaded.lock() = Some(rig.index().bulk_load(&mut records));
+            *count.lock() = Some(rig.index().bulk_load(&mut records));
             return;
         }
         for &act in &program.acts {
@@ -177,7 +177,7 @@ fn run<S: Types<Bed = Simulated>>(
     if let Some(message) = panics.into_iter().flatten().next() {
         return Err(Failure::new(message));
     }
-    match loaded.into_inner() {
+    match count.into_inner() {
         Some(Ok(count)) => ensure_eq!(count, program.keys.len() as u64, "bulk_load"),
         // A record was there before.
         Some(Err(IndexError::NotEmpty)) if program.acts.iter().any(|act| act.adds()) => {
