@@ -18,5 +18,5 @@ conformance! {
     model_in_files: ModelIndex<u64, u64>, keys u64, values u64, on InFiles, groups [naming];
     /// Under the deterministic scheduler.
     model_simulated: ModelIndex<u64, u64, Traced>, keys u64, values u64, on Simulated,
-        groups [schedules];
+        groups [schedules, loads];
 }

@@ -17,6 +17,7 @@
 //! | `fickle` | values whose encoding changes from call to call | values [`Fickle`] |
 //! | `threads` | real threads, histories checked for linearizability | |
 //! | `schedules` | short histories under the deterministic scheduler; panics in mid-operation and while opening | [`Simulated`] |
+//! | `loads` | a bulk load beside a reader: seen as a whole | [`Simulated`] |
 //! | `crashes` | crash states of one thread, judged by the model; the allocator audited | [`Simulated`] |
 //! | `concurrent_crashes` | crash states of several threads | [`Simulated`] |
 //!

@@ -212,6 +212,8 @@ found! {
     changes_find_an_item_twice: ChangeRepeatsItem, changes_during_iteration() says "duplicate";
     loads_find_a_loss_at_open: OpenLosesARecord, bulk_load_sizes() says "wanted";
     refusals_find_a_load_that_sorts: BulkLoadSorts, bulk_load_refusals() says "out of order";
+    loads_find_a_load_that_shows_its_records_one_by_one: BulkLoadMerges,
+        loads(3) says "a load", on Simulated;
     refusals_find_a_load_that_keeps_its_prefix: BulkLoadKeepsPrefix,
         bulk_load_refusals() says "after a refused";
     refusals_find_a_load_that_merges: BulkLoadMerges, bulk_load_refusals() says "bulk_load";
