@@ -2,10 +2,9 @@
 
 use std::time::Instant;
 
-use parking_lot::MutexGuard;
-
 use super::super::journal::JournalMoment;
 use super::copies::Copies;
+use super::lock::Held;
 use super::{State, Twin};
 
 /// The number of lines that are copied while fences wait.
@@ -35,7 +34,7 @@ impl Twin {
             if waiting == 0 {
                 until = None;
                 state.urgent = false;
-                self.write.wait(&mut state);
+                state.wait(&self.write);
                 continue;
             }
             let until_due = *until.get_or_insert_with(|| Instant::now() + self.times.every);
@@ -54,29 +53,29 @@ impl Twin {
                 // A line that was fenced often is one line.
                 core::mem::swap(&mut state.pending, &mut copies.addresses);
                 state.gathered = copies.len();
-                MutexGuard::unlocked(&mut state, || {
+                state.unlocked(|| {
                     let _work = self.work.lock();
                     copies.sort(&self.mapping);
                 });
                 state.gathered = copies.len();
             } else if is_due {
-                self.write.wait(&mut state);
+                state.wait(&self.write);
             } else {
-                let _ = self.write.wait_until(&mut state, until_due);
+                state.wait_until(&self.write, until_due);
             }
         }
     }
 
     /// Copies all lines that were fenced. When it returns, none is pending, and each copy is at least as new as
     /// the line's last fence.
-    fn gather(&self, state: &mut MutexGuard<'_, State>, copies: &mut Copies) {
+    fn gather(&self, state: &mut Held<'_, State>, copies: &mut Copies) {
         for _ in 1..GATHERS {
             core::mem::swap(&mut state.pending, &mut copies.addresses);
             state.gathered = copies.len();
             if copies.left() <= FEW {
                 break;
             }
-            MutexGuard::unlocked(state, || {
+            state.unlocked(|| {
                 let _work = self.work.lock();
                 copies.make(&self.mapping, &self.dirty);
             });
@@ -92,11 +91,11 @@ impl Twin {
         let mut state = self.state.lock();
         while !state.is_over() {
             let Some(Ready { mut copies, mark }) = state.ready.take() else {
-                self.ready.wait(&mut state);
+                state.wait(&self.ready);
                 continue;
             };
             self.write.notify_one(); // the next one may be copied
-            let written = MutexGuard::unlocked(&mut state, || {
+            let written = state.unlocked(|| {
                 self.tell(JournalMoment::Writing);
                 self.tally.round(copies.lines as u64, copies.batch.bytes());
                 let written = self.log.write(&mut copies.batch).map(|_| {

@@ -45,7 +45,7 @@ impl Twin {
         let mut state = self.state.lock();
         while !state.is_over() {
             if state.wanted <= state.begun {
-                self.copy.wait(&mut state);
+                state.wait(&self.copy);
                 continue;
             }
             state.begun += 1;
@@ -54,7 +54,7 @@ impl Twin {
             // K1: a batch before the tail has no line outside of these pages.
             let tail = self.log.tail();
             let dirty = core::mem::take(&mut *self.dirty.lock());
-            let done = MutexGuard::unlocked(&mut state, || self.advance(tail, &dirty));
+            let done = state.unlocked(|| self.advance(tail, &dirty));
             if done.is_ok() {
                 state.over = begun;
                 self.note_used(&mut state, self.log.used());

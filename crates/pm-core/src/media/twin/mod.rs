@@ -52,6 +52,7 @@
 mod batches;
 mod checkpoint;
 mod copies;
+mod lock;
 mod sets;
 
 use core::fmt::Debug;
@@ -60,11 +61,11 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use core::time::Duration;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use pmindex_wal::Log;
 
 use crate::cell::PmU64;
@@ -78,6 +79,7 @@ use super::journal::{JournalMoment, Watch};
 use super::tally::Tally;
 use batches::{Ready, SORTED};
 use copies::Copies;
+use lock::{Held, Lock};
 use sets::PageSet;
 
 /// The largest number of bytes of a batch's copies.
@@ -151,7 +153,7 @@ pub(crate) struct Twin {
     dirty: Mutex<PageSet>,
     pub(super) tally: Tally,
     is_lost: AtomicBool,
-    state: Mutex<State>,
+    state: Lock<State>,
     /// Signalled when there are lines to copy, or room for a batch.
     write: Condvar,
     /// Signalled when there is a batch to write.
@@ -252,7 +254,7 @@ impl Twin {
             dirty: Mutex::new(dirty),
             tally: Tally::default(),
             is_lost: AtomicBool::new(false),
-            state: Mutex::new(state),
+            state: Lock::new(state),
             write: Condvar::new(),
             ready: Condvar::new(),
             copy: Condvar::new(),
@@ -359,16 +361,16 @@ impl Twin {
     }
 
     #[cold]
-    fn await_room(&self, state: &mut MutexGuard<'_, State>, lines: usize) {
+    fn await_room(&self, state: &mut Held<'_, State>, lines: usize) {
         let until = Instant::now().checked_add(self.times.wait); // none: for ever
         while state.lost.is_none() && !state.has_room(self.limit, lines) {
             state.urgent = true;
             self.write.notify_one();
             let Some(until) = until else {
-                self.changed.wait(state);
+                state.wait(&self.changed);
                 continue;
             };
-            if self.changed.wait_until(state, until).timed_out() {
+            if state.wait_until(&self.changed, until) {
                 let waited = self.times.wait;
                 self.lose(state, &format!("the disk has taken nothing for {waited:?}"));
             }
@@ -396,7 +398,7 @@ impl Twin {
     }
 
     /// Waits for a change; has this many lines copied at once, if they are not yet.
-    fn wait_once(&self, state: &mut MutexGuard<'_, State>, mark: u64) -> Result<(), Over> {
+    fn wait_once(&self, state: &mut Held<'_, State>, mark: u64) -> Result<(), Over> {
         if state.is_over() {
             return Err(Over);
         }
@@ -404,7 +406,7 @@ impl Twin {
             state.urgent = true;
             self.write.notify_one();
         }
-        self.changed.wait(state);
+        state.wait(&self.changed);
         Ok(())
     }
 
@@ -419,7 +421,7 @@ impl Twin {
             if state.is_over() {
                 return Err(DurabilityLost);
             }
-            self.changed.wait(&mut state);
+            state.wait(&self.changed);
         }
         Ok(())
     }
