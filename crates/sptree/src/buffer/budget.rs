@@ -79,12 +79,13 @@ impl Budget {
     /// Moves the hand on to the next buffer; returns its number. A round ends behind the last buffer that
     /// there is then: those that are added meanwhile belong to it, and none is passed over.
     fn pass<K: Key, V: Value>(&self, table: &BufferTable<K, V>) -> u32 {
-        let count = u64::from(table.count());
+        let indices = table.indices();
+        let count = u64::from(indices.count());
         let begun =
             |hand: u64| if hand & u64::from(u32::MAX) < count { hand } else { next_round(hand) };
         let on = |hand| Some(begun(hand) + 1);
         let (Ok(before) | Err(before)) = self.hand.fetch_update(Relaxed, Relaxed, on);
-        table.nth(begun(before) as u32)
+        indices.nth(begun(before) as u32)
     }
 
     /// Returns the number of rounds of the hand (modulo 2^32).
@@ -155,7 +156,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         &self,
         leaves: &Leaves<K, V, M, LEAF>,
     ) -> Result<Option<Detached>, PmError> {
-        for _ in 0..self.table.count() {
+        for _ in 0..self.table.indices().count() {
             if self.table.live() <= self.budget.most() {
                 break;
             }
@@ -203,16 +204,16 @@ mod tests {
         let (table, budget) = (BufferTable::<u64, u64>::new(1000)?, Budget::unlimited());
         let (mut last, mut rounds) = (None, 0);
         for step in 0..2000 {
-            if step % 3 == 0 && table.count() < 600 {
+            if step % 3 == 0 && table.indices().count() < 600 {
                 table.alloc(step, false, 0, true)?;
             }
-            let shared = |index: u32| index - table.nth(0);
+            let shared = |index: u32| index - table.indices().nth(0);
             let passed = shared(budget.pass(&table));
             let expected = last.map_or(0, |last| last + 1);
-            if expected < table.count() {
-                assert_eq!(passed, expected, "step {step}, of {} buffers", table.count());
+            if expected < table.indices().count() {
+                assert_eq!(passed, expected, "step {step}, of {} buffers", table.indices().count());
             } else {
-                assert_eq!(passed, 0, "step {step}, of {} buffers", table.count());
+                assert_eq!(passed, 0, "step {step}, of {} buffers", table.indices().count());
                 rounds += 1;
             }
             assert_eq!(budget.round(), rounds, "step {step}");
@@ -234,7 +235,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..7 * 500 {
-                        let passed = budget.pass(&table) - table.nth(0);
+                        let passed = budget.pass(&table) - table.indices().nth(0);
                         times[passed as usize].fetch_add(1, Relaxed);
                     }
                 });

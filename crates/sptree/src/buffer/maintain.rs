@@ -111,7 +111,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     ) -> Result<Option<Vec<Locked<'t>>>, PmError> {
         let (log, table) = (&self.log, &self.table);
         let due = log.take_appended(Self::PASS, TOGETHER);
-        let count = table.count();
+        let indices = table.indices();
+        let count = indices.count();
         if due == 0 || count == 0 {
             return Ok(None);
         }
@@ -120,7 +121,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         self.swept.store(end, Relaxed); // two at once: both here, or one for nothing
         let age = Self::AGE * table.live();
         let is_old = |buffer| table.birth(buffer).is_some_and(|birth| log.age(birth) >= age);
-        let passed = (first..end).map(|n| table.nth(n));
+        let passed = (first..end).map(|n| indices.nth(n));
         let passed: Vec<u32> = passed.inspect(|&buffer| table.prefetch(buffer)).collect();
         let old = passed.into_iter().filter(|&buffer| is_old(buffer));
         self.absorb_together(leaves, old, is_old).map(Some)
@@ -128,14 +129,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
 
     /// Returns the numbers of all buffers, in parts that are absorbed together.
     pub(crate) fn parts(&self) -> impl Iterator<Item = impl Iterator<Item = u32>> {
-        let count = self.table.count();
-        let part = move |first| (first..count.min(first + TOGETHER)).map(|n| self.table.nth(n));
+        let indices = self.table.indices();
+        let count = indices.count();
+        let part = move |first| (first..count.min(first + TOGETHER)).map(move |n| indices.nth(n));
         (0..count).step_by(TOGETHER as usize).map(part)
     }
 
     /// Returns the numbers of all buffers with entries that their Bnodes have not absorbed.
     pub(crate) fn unabsorbed(&self) -> impl Iterator<Item = u32> {
-        self.table.indices().filter(|&buffer| !self.table.is_absorbed(buffer))
+        self.table.indices().all().filter(|&buffer| !self.table.is_absorbed(buffer))
     }
 
     /// Makes the checkpoint that is due after a sweep; returns whether it was.
@@ -175,7 +177,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// Lets Bnodes absorb the buffers that have entries in the older half of the log.
     fn absorb_older(&self, leaves: &Leaves<K, V, M, LEAF>) -> Result<(), PmError> {
         let older = self.log.older_half();
-        for buffer in self.table.indices() {
+        for buffer in self.table.indices().all() {
             if self.table.birth(buffer).is_some_and(|birth| birth <= older) {
                 self.absorb_by_number(leaves, buffer)?;
             }
@@ -218,21 +220,22 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 
     /// Tells a checkpoint of every chain. Each is read at a version that validates: all that was
-    /// appended to it is published.
+    /// appended to it is published. A buffer that is added meanwhile begins a chain after the tails.
     fn visit_chains(&self, leaves: &Leaves<K, V, M, LEAF>, heads: &mut Heads) {
         let (pm, middle, table) = (leaves.pm(), &leaves.middle, &self.table);
-        let count = table.count();
+        let indices = table.indices(); // after the tails
+        let count = indices.count();
         heads.reserve(table.live());
         for n in 0..count {
             // Each chain is two lines, far apart.
             if n + AHEAD < count {
-                let ahead = table.nth(n + AHEAD);
+                let ahead = indices.nth(n + AHEAD);
                 table.prefetch(ahead);
                 if table.is_own(ahead) {
                     middle.prefetch_lock(ahead);
                 }
             }
-            let buffer = table.nth(n);
+            let buffer = indices.nth(n);
             // A buffer that goes to another Mnode meanwhile begins a chain after the tails.
             let node = middle.get(table.state(buffer).node());
             loop {

@@ -142,6 +142,32 @@ pub(crate) struct Unused {
     before: Tally,
 }
 
+/// The numbers of all buffers that were in use before it was made. Buffers that are added meanwhile, own
+/// ones before the shared ones, change neither their count nor their places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Indices {
+    own: u32,
+    first_shared: u32,
+    shared: u32,
+}
+
+impl Indices {
+    /// Returns how many there are.
+    pub(crate) fn count(self) -> u32 {
+        self.own + self.shared
+    }
+
+    /// Returns the `n`th.
+    pub(crate) fn nth(self, n: u32) -> u32 {
+        if n < self.own { n } else { self.first_shared + (n - self.own) }
+    }
+
+    /// Returns one after the other.
+    pub(crate) fn all(self) -> impl Iterator<Item = u32> {
+        (0..self.count()).map(move |n| self.nth(n))
+    }
+}
+
 /// All buffers of an index.
 ///
 /// Without a budget, an Mnode's buffer has the Mnode's own number: both are fetched at once. With a
@@ -302,25 +328,17 @@ impl<K: Key, V: Value> BufferTable<K, V> {
     /// Bytes of DRAM.
     pub(crate) fn bytes_in_use(&self) -> u64 {
         let passed = u64::from(self.shared_bound.load(Acquire)) * size_of::<PmU64>() as u64;
-        let headers = u64::from(self.count()) * size_of::<Buffer>() as u64;
+        let headers = u64::from(self.indices().count()) * size_of::<Buffer>() as u64;
         headers + self.pieces.bytes() + passed
     }
 
-    /// Returns the number of [`indices`](Self::indices).
-    pub(crate) fn count(&self) -> u32 {
-        self.own_bound.load(Acquire) + self.shared_bound.load(Acquire)
-    }
-
-    /// The `n`th of the [`indices`](Self::indices).
-    pub(crate) fn nth(&self, n: u32) -> u32 {
-        let own = self.own_bound.load(Acquire);
-        if n < own { n } else { self.own + (n - own) }
-    }
-
     /// Returns the numbers of all buffers that were ever in use.
-    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
-        let shared = self.own..self.own + self.shared_bound.load(Acquire);
-        (0..self.own_bound.load(Acquire)).chain(shared)
+    pub(crate) fn indices(&self) -> Indices {
+        Indices {
+            own: self.own_bound.load(Acquire),
+            first_shared: self.own,
+            shared: self.shared_bound.load(Acquire),
+        }
     }
 
     /// Mnode, deletions, numbers of entries. Racing: validate.
@@ -551,7 +569,7 @@ impl<K: Key, V: Value> BufferTable<K, V> {
     #[cfg(test)]
     pub(crate) fn check_pieces(&self) -> usize {
         let mut all = std::collections::HashSet::new();
-        for index in self.indices() {
+        for index in self.indices().all() {
             let pieces = self.pieces_of(self.get(index));
             let there = pieces.iter().take_while(|&&piece| piece != pieces::NONE);
             assert!(there.clone().all(|&piece| all.insert(piece)), "a piece of two buffers");

@@ -1,5 +1,7 @@
 //! Write buffers: recovery, the budget, the sweep, pieces.
 
+mod preempted;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
