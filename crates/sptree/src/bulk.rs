@@ -66,9 +66,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let guard = head.lock.lock(pm);
         if self.leaves.taken(head).len() > 0 || self.leaves.middle.next(head) != NONE {
             return Err(IndexError::NotEmpty);
-        }
+        // Inserts since then may be in the buffer: what the Bnode has counts.
         if let Some(buffers) = self.buffers() {
             buffers.absorb(&self.leaves, head)?;
+        }
+        }
+        if let Some(buffers) = self.buffers() {
             buffers.detach(&self.leaves, head);
         }
         let bnode = self.leaves.bnode_of(head)?;

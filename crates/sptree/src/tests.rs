@@ -1,6 +1,7 @@
 //! What goes wrong in other such trees, and does not here: each interrupted step is made by hand, then
 //! the index is opened again.
 
+mod loads;
 mod panics;
 mod pending;
 
