@@ -228,7 +228,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// Visits the Mnodes of a quiescent index, in order.
+    /// Visits the Mnodes of a quiescent index, in order; not those that an unfinished load has made.
     pub(crate) fn walk(
         &self,
         mut visit: impl FnMut(&Mnode, &Bnode<'_, K, V, LEAF>, Taken) -> Result<(), PmError>,
@@ -236,7 +236,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let mut index = self.head;
         while index != NONE {
             let node = self.leaves.middle.get(index);
-            visit(node, &self.leaves.bnode_of(node)?, self.leaves.taken(node))?;
+            if self.leaves.middle.dram.load(&node.bnode) != 0 {
+                visit(node, &self.leaves.bnode_of(node)?, self.leaves.taken(node))?;
+            }
             index = self.leaves.middle.next(node);
         }
         Ok(())

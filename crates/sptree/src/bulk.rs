@@ -7,9 +7,11 @@
 //! | P3 | the mark is cleared (LIN) | return (DUR) |
 //!
 //! While the mark is set, the Bnodes behind the first one, and the first one's records, are not in the
-//! index: recovery discards them, and so does a load that fails. The first Mnode is locked throughout, and
-//! the radix tree has no other until P3, so no other thread sees them. The backup is filled after P3; if a
-//! crash comes first, recovery fills it.
+//! index: recovery discards them, and so does a load that fails. The first Mnode is locked throughout, the
+//! radix tree has no other until P3, and the others have no Bnode until the layers above know all of them: to
+//! a thread that comes to one by a number that it has from before (the guide's, a neighbour's) it has ended.
+//! So no other thread sees the records. The backup is filled after P3; if a crash comes first, recovery
+//! fills it.
 
 use std::slice::from_ref;
 
@@ -64,12 +66,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             }
         }
         let guard = head.lock.lock(pm);
-        if self.leaves.taken(head).len() > 0 || self.leaves.middle.next(head) != NONE {
-            return Err(IndexError::NotEmpty);
         // Inserts since then may be in the buffer: what the Bnode has counts.
         if let Some(buffers) = self.buffers() {
             buffers.absorb(&self.leaves, head)?;
         }
+        if self.leaves.taken(head).len() > 0 || self.leaves.middle.next(head) != NONE {
+            return Err(IndexError::NotEmpty);
         }
         if let Some(buffers) = self.buffers() {
             buffers.detach(&self.leaves, head);
@@ -190,8 +192,8 @@ struct Load<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: us
     group: Vec<(Image<K, V, LEAF>, Low)>,
     /// The low key of the last Bnode, and its block, which is still to be filled.
     low: Option<(Low, u64)>,
-    /// The last Mnode.
-    last_mnode: u32,
+    /// The Mnodes behind the first, and the offsets of their Bnodes, which they have not yet.
+    mnodes: Vec<(u32, u64)>,
     /// The tags of the first Bnode.
     head_tags: [u64; MAX_LEAF / 8],
     /// `true` if the mark is being cleared: from then on the mark says whether the load has happened.
@@ -215,7 +217,7 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             tail: head,
             group: Vec::new(),
             low: None,
-            last_mnode: tree.head,
+            mnodes: Vec::new(),
             head_tags: [0; MAX_LEAF / 8],
             unmarking: false,
             loaded: 0,
@@ -266,7 +268,8 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
                 filled = filled.and(pm.stream_words(bnode.words(), &image.words));
                 let route = low.route::<K>();
                 let tags = image.tags();
-                self.last_mnode = tree.append_mnode(self.last_mnode, &route, blocks[i], &tags)?;
+                let last = self.mnodes.last().map_or(tree.head, |&(index, _)| index);
+                self.mnodes.push((tree.append_mnode(last, &route, 0, &tags)?, blocks[i]));
                 if K::SHAPE.is_bytes() {
                     self.low = Some((low, lows[i][0]));
                 }
@@ -326,25 +329,30 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     }
 
     /// Adds the Bnodes to the layers above. May be interrupted, and done again.
+    ///
+    /// Other threads come to the Mnodes one by one, from the last to the second, and may change each at once:
+    /// so the layers above know all of them before, and the right neighbour of each can be reached.
     fn publish(&mut self) {
         let tree = self.tree;
         let (pm, middle) = (tree.pm(), &tree.leaves.middle);
-        let head = middle.get(tree.head);
-        middle.dram.write_words(&head.tags, &self.head_tags);
-        let mut entries = Vec::new();
-        let mut index = middle.next(head);
-        while index != NONE {
-            let node = middle.get(index);
-            let low = middle.low_route(node);
+        let mut entries = Vec::with_capacity(self.mnodes.len());
+        for &(index, bnode) in &self.mnodes {
+            let low = middle.low_route(middle.get(index));
             let route = low.route::<K>();
             tree.top.insert(pm, middle, &route, index);
             tree.guide.add(route.prefix);
-            entries
-                .push((route.encoded::<K>(&mut [0; 32]).to_vec(), middle.dram.load(&node.bnode)));
-            index = middle.next(node);
+            entries.push((route.encoded::<K>(&mut [0; 32]).to_vec(), bnode));
         }
         tree.backup.fill(pm, entries);
-        tree.leaves.count(tree.head, self.loaded);
+        middle.dram.write_words(&middle.get(tree.head).tags, &self.head_tags);
+        tree.leaves.count(tree.head, std::mem::take(&mut self.loaded));
+        while let Some(&(index, bnode)) = self.mnodes.last() {
+            let node = middle.get(index);
+            let guard = node.lock.lock(pm);
+            middle.dram.store(&node.bnode, bnode);
+            self.mnodes.pop(); // never again: another thread may merge it from now on
+            drop(guard); // LIN(its records)
+        }
     }
 
     /// Finishes a load that was interrupted while it cleared the mark.
@@ -419,7 +427,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Loader
     fn commit(&mut self) -> Result<(), PmError> {
         self.unmarking = true;
         let unmarked = unmark(&self.tree.pool, self.root);
-        self.tree.pm().fence(unmarked)?; // DUR; LIN: the unlock of the first Mnode
+        self.tree.pm().fence(unmarked)?; // DUR; LIN: the first unlock of an Mnode that has its records
         Ok(())
     }
 
@@ -457,7 +465,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Loader
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     SpTree<K, V, M, LEAF, BUFFER>
 {
-    /// Ends all Mnodes but the first, which is locked and the only one that other threads can reach.
+    /// Ends all Mnodes but the first, which is locked. The others have no Bnode, so other threads pass by.
     fn forget_mnodes(&self) {
         let middle = &self.leaves.middle;
         let head = middle.get(self.head);
@@ -467,7 +475,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         while index != NONE {
             let node = middle.get(index);
             let next = middle.next(node);
-            middle.dram.store(&node.bnode, 0);
             middle.tails.free(middle.low_of(node).tail);
             middle.free(index);
             index = next;

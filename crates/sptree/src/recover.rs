@@ -318,7 +318,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         Ok(())
     }
 
-    /// Appends an Mnode to the list, which no other thread changes or can reach.
+    /// Appends an Mnode to the list, which no other thread changes or can reach. Another may know the number
+    /// from an earlier use: with a `bnode` of 0 it finds an Mnode that has ended.
     pub(crate) fn append_mnode(
         &self,
         last: u32,

@@ -2,10 +2,11 @@
 //! lost with it.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use pmindex_core::trace::Space;
-use pmindex_core::{Pool, PoolOptions, Traced};
+use pmindex_core::{Mapped, Pool, PoolOptions, Traced};
 use pmindex_index::IndexError;
 use pmindex_testkit::crash::preempt_once;
 
@@ -89,4 +90,82 @@ fn a_load_overwrites_no_insert_of_another_thread() {
     }
     let many: Vec<u64> = (0..20).collect();
     insert_beside::<4>(&many);
+}
+
+/// Removals merge the new leaves while the load makes them known.
+#[test]
+fn what_a_load_makes_known_can_be_changed_at_once() {
+    let left = Mutex::new(BTreeMap::new());
+    preempted::<2, 0>(
+        |tree, thread| {
+            if thread == 0 {
+                let loaded = tree.bulk_load(&mut (0..12).map(|key| (key, key))).expect("room");
+                assert_eq!(loaded, 12);
+                return;
+            }
+            let mut all: BTreeMap<u64, u64> = (0..12).map(|key| (key, key)).collect();
+            for key in (0..12).rev() {
+                if tree.remove(&key).expect("intact").is_some() {
+                    all.remove(&key);
+                }
+            }
+            *left.lock().expect("no panic") = all;
+        },
+        || left.lock().expect("no panic").clone(),
+    );
+}
+
+/// Whatever numbers of leaves that are gone are still known: the guide's, here.
+fn led_to_each_number<const BUFFER: usize>(out_of_order: bool) {
+    const LAST: u64 = 149;
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let tree = SpTree::<u64, u64, Mapped, 4, BUFFER>::create(&pool, "t").expect("room");
+    for key in 0..200 {
+        assert!(tree.try_insert(&key, &key).expect("room").is_ok());
+    }
+    for key in 0..200 {
+        assert!(tree.remove(&key).expect("intact").is_some());
+    }
+    // An operation of this thread that waits for the load is a panic.
+    let waits = |call: &dyn Fn() -> bool| catch_unwind(AssertUnwindSafe(call)).is_err();
+    let meet = |number: u32, key: u64| {
+        tree.guide.mislead(number);
+        assert_eq!(tree.guide.hint(key), Some(number), "there is a guide");
+        let calls: [&dyn Fn() -> bool; 6] = [
+            &|| tree.get(&key).expect("intact").is_some(),
+            &|| tree.range(key..).next().is_some(),
+            &|| tree.update(&key, &999).expect("room").is_ok(),
+            &|| tree.try_insert(&key, &999).expect("room").is_ok(),
+            &|| tree.remove(&key).expect("room").is_some(),
+            &|| tree.try_insert_many(&[(key, 999)]).inserted[0],
+        ];
+        for (n, call) in calls.iter().enumerate() {
+            assert!(waits(call), "call {n} of key {key}, led to {number}");
+        }
+    };
+    let mut records = (0..=LAST).chain(out_of_order.then_some(0)).map(|key| {
+        if key == LAST {
+            for number in 1..60 {
+                for key in [5, 77, LAST - 5] {
+                    meet(number, key);
+                }
+            }
+        }
+        (key, key)
+    });
+    let loaded = tree.bulk_load(&mut records);
+    let count = if out_of_order { 0 } else { LAST + 1 };
+    assert_eq!(loaded.ok(), (!out_of_order).then_some(count));
+    let found: Result<Vec<_>, _> = tree.iter().collect();
+    assert_eq!(found.expect("intact"), (0..count).map(|key| (key, key)).collect::<Vec<_>>());
+    assert_eq!(tree.check().expect("sound"), count);
+    pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
+}
+
+#[test]
+fn no_stale_number_leads_into_an_unfinished_load() {
+    for out_of_order in [false, true] {
+        led_to_each_number::<0>(out_of_order);
+        led_to_each_number::<3>(out_of_order);
+    }
 }
