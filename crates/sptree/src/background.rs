@@ -93,29 +93,41 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
     }
 
-    /// Unlocks Mnodes, and merges those whose Bnodes are nearly empty.
+    /// Unlocks Mnodes, and merges those whose Bnodes are nearly empty. The caller holds no other lock.
     pub(crate) fn merge_nearly_empty(&self, locked: Vec<Locked<'_>>) {
-        let lows: Vec<OwnedRoute> =
+        self.merge_all(self.unlock(locked));
+    }
+
+    /// Unlocks Mnodes; returns the low keys of those whose Bnodes are nearly empty.
+    fn unlock(&self, locked: Vec<Locked<'_>>) -> Vec<OwnedRoute> {
+        let lows =
             locked.iter().filter_map(|leaf| self.leaves.low_if_nearly_empty(leaf.node)).collect();
         drop(locked); // LIN
+        lows
+    }
+
+    /// Merges the leaves with these low keys. The caller holds no lock: any leaf may be met on the way.
+    fn merge_all(&self, lows: Vec<OwnedRoute>) {
         for low in lows {
             self.merge_beside(&low.route::<K>());
         }
     }
 
-    /// Splits those of the locked Mnodes whose Bnodes are full, and unlocks the others.
+    /// Splits those of the locked Mnodes whose Bnodes are full; unlocks the others, and merges those whose
+    /// Bnodes are nearly empty.
     fn split_full(&self, mut locked: Vec<Locked<'_>>) -> Result<(), IndexError> {
         // Not the last one: the write that fills it splits it, so that ascending keys fill Bnodes.
         let full = |leaf: &mut Locked<'_>| {
             self.leaves.taken(leaf.node).len() == LEAF && self.leaves.middle.next(leaf.node) != NONE
         };
         let full: Vec<Locked<'_>> = locked.extract_if(.., full).collect();
-        self.merge_nearly_empty(locked);
-        for Locked { index, node, guard } in full {
+        let lows = self.unlock(locked);
+        let split = full.into_iter().try_for_each(|Locked { index, node, guard }| {
             let (bnode, taken) = (self.leaves.bnode_of(node)?, self.leaves.taken(node));
-            self.split(Held { index, node, bnode, taken, slot: None, hit: None, guard }, None)?;
-        }
-        Ok(())
+            self.split(Held { index, node, bnode, taken, slot: None, hit: None, guard }, None)
+        });
+        self.merge_all(lows); // now that nothing is locked, whether all are split or not
+        split
     }
 
     /// Returns `true` if a worker that sleeps now would fall behind.
