@@ -443,7 +443,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Loader
         } else {
             self.tree.forget_mnodes();
             if std::thread::panicking() {
-                self.tree.leaves.note_dirty_slots(); // the first Bnode's records, perhaps
+                self.tree.leaves.make_durable(&self.head); // its records, perhaps, in what are free slots
             }
             let limit = Leaves::<K, V, M, LEAF>::limit(&self.tree.pool);
             // If the medium fails here, the mark stays set and the next opening discards.

@@ -349,8 +349,7 @@ pub(crate) struct Incoming<'r, K, V> {
 }
 
 impl<K: Key, V: Value, const LEAF: usize> Bnode<'_, K, V, LEAF> {
-    /// Inserts a record, whose key is not there, into the free slot `i`; `sure`: what stands in free
-    /// slots is durable.
+    /// Inserts a record, whose key is not there, into the free slot `i`. What stands in free slots is durable.
     #[inline(always)]
     pub(crate) fn insert<M: Medium>(
         &self,
@@ -358,14 +357,12 @@ impl<K: Key, V: Value, const LEAF: usize> Bnode<'_, K, V, LEAF> {
         taken: Taken,
         i: usize,
         record: &Incoming<'_, K, V>,
-        sure: bool,
     ) -> Result<(), PmError> {
         if Slot::<K, V>::HAS_BLOCK {
             return self.insert_block(pool, taken, i, record);
         }
         let (pm, slot) = (pool.pm(), self.slot(i));
         if Slot::<K, V>::IN_LINE
-            && sure
             && let Some(pending) = Pending::new(i, pm.load_word(&slot[0]), record.probe.words()[0])
         {
             // P1: in any order.

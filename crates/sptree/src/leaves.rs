@@ -3,8 +3,8 @@
 //! What every operation shares, and the [write buffers](crate::buffer) too, which know nothing above it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{LINE, Medium, PmError, Pool};
@@ -29,8 +29,6 @@ pub(crate) struct Leaves<K, V, M: Medium, const LEAF: usize> {
     pub(crate) middle: Middle<K>,
     /// Records gained, by Mnode.
     counters: Box<[Counter]>,
-    /// `true` if a write that was interrupted has left words in a free slot that may not be durable.
-    dirty_slots: AtomicBool,
     value: std::marker::PhantomData<fn() -> V>,
 }
 
@@ -92,7 +90,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
             pool: Arc::clone(pool),
             middle: Middle::new(Self::capacity(pool))?,
             counters: (0..COUNTERS).map(|_| Counter::default()).collect(),
-            dirty_slots: AtomicBool::new(false),
             value: std::marker::PhantomData,
         })
     }
@@ -135,17 +132,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
         size_of_val(&*self.counters) as u64
     }
 
-    /// Returns `true` if every free slot holds what a crash leaves there: then an insert may take one fence.
-    #[inline(always)]
-    pub(crate) fn has_clean_slots(&self) -> bool {
-        !self.dirty_slots.load(Relaxed)
-    }
-
-    /// Notes that free slots may hold words that are not durable. Under the lock of their Mnode, whose
-    /// release publishes this too.
+    /// Makes all of a Bnode durable that an interrupted write has left there, in free slots too: every free
+    /// slot holds what a crash leaves there, so an insert may take one fence. Under the lock of its Mnode. A
+    /// fence that fails poisons the pool, and nothing is written any more.
     #[cold]
-    pub(crate) fn note_dirty_slots(&self) {
-        self.dirty_slots.store(true, Relaxed);
+    pub(crate) fn make_durable(&self, bnode: &Bnode<'_, K, V, LEAF>) {
+        let flushed = self.pm().flush_words(bnode.words());
+        let _ = self.pm().fence(flushed);
     }
 
     /// Returns the greatest number of Bnodes in a pool of this size: the limit of walks along the list.

@@ -254,8 +254,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         } else {
             self.step = Step::Merged;
         }
-        let linked = left.flush_header(pm);
-        pm.fence(linked)?;
+        let all = pm.flush_words(left.words()); // also what is in free slots, which a crash must not change
+        pm.fence(all)?;
         Ok(())
     }
 }
@@ -265,9 +265,6 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Drop
 {
     fn drop(&mut self) {
         if self.step == Step::Started {
-            if !self.moves.is_empty() {
-                self.tree.leaves.note_dirty_slots();
-            }
             // A fence that fails poisons the pool: nothing is written any more, and reads find the records.
             let _ = self.decide();
         }

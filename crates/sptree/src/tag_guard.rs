@@ -5,7 +5,8 @@
 //!
 //! What it left in free slots may not be durable. An insert with one fence tells its record from what
 //! stood in the slot before ([`Pending`](pmindex_record::Pending)), which must be what a crash leaves
-//! there: from then on, and until the index is opened again, inserts take two fences.
+//! there: so the Bnode is made durable before the lock is released. A mark in DRAM that inserts take two
+//! fences would be gone when the index is opened again, and what is in the slot would not.
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
@@ -83,7 +84,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Drop for TagGuard<'_, K, V,
     #[inline(always)]
     fn drop(&mut self) {
         if self.armed {
-            self.leaves.note_dirty_slots();
+            if let Ok(bnode) = self.leaves.bnode_of(self.node) {
+                self.leaves.make_durable(&bnode);
+            }
             self.leaves.reload_and_count(self.index, self.node, self.counted);
         }
     }

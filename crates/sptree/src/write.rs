@@ -63,7 +63,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let Held { index, node, bnode, taken, guard, .. } = held;
         let mut tag_guard = self.leaves.tag_guard(index, node);
         tag_guard.arm_and_count(1);
-        bnode.insert(&self.pool, taken, slot, record, self.leaves.has_clean_slots())?;
+        bnode.insert(&self.pool, taken, slot, record)?;
         self.leaves.middle.put_tag(node, slot, tag_of(record.probe));
         tag_guard.disarm();
         drop(guard); // LIN

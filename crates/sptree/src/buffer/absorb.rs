@@ -66,7 +66,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> AbsorbGuard<'_, K, V, M, LE
 impl<K: Key, V: Value, M: Medium, const LEAF: usize> Drop for AbsorbGuard<'_, K, V, M, LEAF> {
     fn drop(&mut self) {
         if self.armed {
-            self.leaves.note_dirty_slots();
+            if let Ok(bnode) = self.leaves.bnode_of(self.node) {
+                self.leaves.make_durable(&bnode);
+            }
             let before = self.leaves.taken(self.node);
             let _ = self.reload();
             // A write that adds or removes a record changes the bitmap, by the one store that decides.

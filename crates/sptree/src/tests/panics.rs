@@ -6,11 +6,12 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
 
-use pmindex_core::trace::Space;
+use pmindex_core::trace::{EventKind, Space};
 use pmindex_core::{Pool, PoolOptions, Traced};
 use pmindex_index::{Index, Key, PmIndex, Value};
 
 use crate::SpTree;
+use crate::layout::Geometry;
 
 /// Panics of the medium print nothing.
 fn be_quiet() {
@@ -238,4 +239,82 @@ fn interrupted_bulk_loads_are_discarded_or_whole() {
     bulk_loads_at_each_access::<u64, u64, SpTree<_, _, Traced, 4>>(word, word, 1);
     bulk_loads_at_each_access::<u64, u64, SpTree<_, _, Traced, 4, 3>>(word, word, 1);
     bulk_loads_at_each_access::<Vec<u8>, Vec<u8>, SpTree<_, _, Traced, 4>>(bytes, bytes, 1);
+}
+
+/// Returns the words of which a crash could take back what was recorded.
+fn unfenced(space: &Space) -> BTreeMap<u64, bool> {
+    let mut pending = BTreeMap::new();
+    space.with_trace(|trace| {
+        for event in trace {
+            let word = u64::from(event.word);
+            match event.kind {
+                EventKind::Flush => {
+                    pending.range_mut(word..word + 8).for_each(|(_, flushed)| *flushed = true);
+                }
+                EventKind::Fence => pending.retain(|_, flushed| !*flushed),
+                kind if kind.writes() => {
+                    pending.insert(word, kind == EventKind::Stream);
+                }
+                _ => {}
+            }
+        }
+    });
+    pending
+}
+
+/// Interrupts a call at each of its accesses, in an index of `records` records: what it left in a Bnode is
+/// durable when the lock is free.
+fn leaves_nothing_volatile<const LEAF: usize, const BUFFER: usize>(
+    records: u64,
+    call: impl Fn(&SpTree<u64, u64, Traced, LEAF, BUFFER>),
+) {
+    for at in 0.. {
+        let rig = Rig::<SpTree<u64, u64, Traced, LEAF, BUFFER>>::new::<u64, u64>();
+        rig.space.record(true);
+        for key in 0..records {
+            assert!(rig.index.try_insert(&key, &key).expect("room").is_ok());
+        }
+        let interrupted = rig.interrupt(at, &call);
+        rig.space.record(false);
+        rig.space.limit_steps(3_000_000);
+        let unfenced = unfenced(&rig.space);
+        let walked = rig.index.walk(|_, bnode, _| {
+            let first = bnode.offset() / 8;
+            let end = first + Geometry::<u64, u64, LEAF>::BYTES / 8;
+            let words: Vec<u64> =
+                unfenced.range(first..end).map(|(word, _)| word - first).collect();
+            assert!(words.is_empty(), "access {at}: words {words:?} of a Bnode");
+            Ok(())
+        });
+        walked.expect("intact");
+        if !interrupted {
+            assert!(at > 3, "nothing to interrupt");
+            return;
+        }
+    }
+}
+
+/// An insert with one fence tells its record from what a crash leaves in its slot, also in an index that is
+/// opened again by the same process, and after the pool was closed.
+#[test]
+fn interrupted_writes_leave_nothing_in_a_bnode_that_a_crash_could_take_back() {
+    for records in [3, 4] {
+        leaves_nothing_volatile::<4, 0>(records, |tree| {
+            tree.try_insert(&records, &1).expect("room").expect("done");
+        });
+    }
+    leaves_nothing_volatile::<4, 0>(3, |tree| tree.update(&1, &7).expect("room").expect("there"));
+    leaves_nothing_volatile::<8, 0>(3, |tree| {
+        assert_eq!(tree.try_insert_many(&[(7, 7), (8, 8), (9, 9)]).inserted, [true; 3]);
+    });
+    leaves_nothing_volatile::<4, 3>(3, |tree| {
+        tree.try_insert(&9, &9).expect("room").expect("done");
+    });
+    leaves_nothing_volatile::<8, 3>(2, |tree| tree.drain().expect("room"));
+    leaves_nothing_volatile::<2, 0>(6, |tree| {
+        (0..6).for_each(|key| assert!(tree.remove(&key).expect("intact").is_some()));
+    });
+    leaves_nothing_volatile::<4, 0>(0, |tree| {
+        tree.bulk_load(&mut (0..12).map(|key| (key, key))).expect("room");
+    });
 }
