@@ -15,7 +15,7 @@
 
 use std::cmp::Ordering;
 
-use pmindex_core::sync::VersionLock;
+use pmindex_core::sync::{VersionGuard, VersionLock};
 use pmindex_core::{Arena, Mapped, Medium, PmCell, PmError, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Shape};
 use pmindex_record::{OwnedRoute, Route, Separator, Tail, Tails};
@@ -148,19 +148,20 @@ impl<K: Key> Middle<K> {
         self.nodes.free(index);
     }
 
-    /// Fills a new Mnode. Stale links may lead readers to it, so it is done under its lock.
-    pub(crate) fn fill(
-        &self,
+    /// Fills a new Mnode, and returns it locked. Its number may be known from an earlier use, so others may
+    /// come to it before it is linked; its neighbours are to name it before they can lock it.
+    pub(crate) fn fill<'t>(
+        &'t self,
         pm: &impl Medium,
         index: u32,
         bnode: u64,
         range: &Range,
         links: (u32, u32),
         tags: &[u64; MAX_LEAF / 8],
-    ) {
+    ) -> VersionGuard<'t> {
         let node = self.get(index);
         let dram = &self.dram;
-        let _guard = node.lock.lock(pm);
+        let guard = node.lock.lock(pm);
         dram.store(&node.low, range.low.prefix);
         dram.store(&node.low_tail, range.low.tail);
         self.put_high(node, range.high);
@@ -168,6 +169,7 @@ impl<K: Key> Middle<K> {
         dram.store(&node.right, Right::default().with_next(links.1));
         dram.write_words(&node.tags, tags);
         dram.store(&node.bnode, bnode);
+        guard
     }
 
     /// Stores where a locked Mnode's range ends.
@@ -326,6 +328,20 @@ mod tests {
         for right in [counted, buffered, buffered.with_buffer(None)] {
             assert_eq!(right.next(), u32::MAX);
         }
+    }
+
+    /// One that knows the number from before finds it locked until it is linked.
+    #[test]
+    fn a_new_mnode_is_locked_until_its_neighbours_name_it() {
+        let pool = pmindex_core::Pool::volatile(1 << 16).expect("memory");
+        let pm = pool.pm();
+        let middle = Middle::<u64>::new(4).expect("memory");
+        let index = middle.alloc().expect("room");
+        let low = Separator { prefix: 1, tail: Tail::NONE };
+        let filled = middle.fill(pm, index, 64, &Range { low, high: low }, (NONE, NONE), &[0; 8]);
+        assert!(middle.get(index).lock.try_lock(pm).is_none());
+        drop(filled);
+        assert!(middle.get(index).lock.try_lock(pm).is_some());
     }
 
     #[test]

@@ -292,7 +292,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         if rebuild.last == NONE {
             let range = Range { low: NO_KEY, high: NO_KEY };
-            middle.fill(pm, self.head, offset, &range, (NONE, NONE), &tags);
+            drop(middle.fill(pm, self.head, offset, &range, (NONE, NONE), &tags));
             rebuild.last = self.head;
         } else {
             let bytes = bnode.low(pool)?;
@@ -331,7 +331,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let separator = middle.tails.store::<K>(&middle.dram, low)?;
         let index = middle.alloc()?;
         let range = Range { low: separator, high: NO_KEY };
-        middle.fill(pm, index, bnode, &range, (last, NONE), tags);
+        drop(middle.fill(pm, index, bnode, &range, (last, NONE), tags));
         let left = middle.get(last);
         middle.put_high(left, separator);
         middle.dram.store(&left.right, middle.dram.load(&left.right).with_next(index));

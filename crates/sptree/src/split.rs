@@ -208,12 +208,13 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let links = middle.dram.load(&node.right);
         let range = Range { low: self.low, high: middle.high_of(node) };
         let neighbours = (self.held.index, links.next());
-        middle.fill(pm, self.index, right.offset, &range, neighbours, &right.tags);
+        let filled = middle.fill(pm, self.index, right.offset, &range, neighbours, &right.tags);
         if links.next() != NONE {
             middle.dram.store(&middle.get(links.next()).prev, u64::from(self.index));
         }
         middle.put_high(node, self.low);
         middle.dram.store(&node.right, links.with_next(self.index));
+        drop(filled); // LIN(the new Mnode): both neighbours name it
     }
 
     /// Finds out whether the split has happened, and if so makes it durable.
