@@ -381,9 +381,11 @@ impl<M: Medium> Partition<M> {
         if grows == 0 || live + grows <= self.most_live(percent) {
             return Ok(grows);
         }
-        // What a large value replaces is freed only afterwards.
+        // What a large value replaces is freed only afterwards. Open and half full blocks take room too: in a small
+        // partition more than the percentages leave.
         let beside = (percent + 100 - LIVE_PERCENT).min(100);
-        if large > 0 && live + large > self.capacity / 100 * beside {
+        let blocks = SLACK * self.block_bytes();
+        if large > 0 && live + large + blocks > self.capacity / 100 * beside {
             return Err(self.full());
         }
         self.check_freed(bodies, grows, taken)
