@@ -88,7 +88,20 @@ impl PagedOptions {
 #[derive(Debug)]
 pub(crate) struct PagesFile {
     pub(crate) path: PathBuf,
-    _locked: File,
+    locked: File,
+    /// The process that locked it.
+    locked_by: u32,
+}
+
+impl Drop for PagesFile {
+    fn drop(&mut self) {
+        // Not in a forked child, whose parent still uses the file.
+        if self.locked_by == std::process::id() {
+            // A process that another thread is starting still has the descriptor for a moment: unlock now, not
+            // when the last descriptor is closed. A failure leaves it to that.
+            let _ = self.locked.unlock();
+        }
+    }
 }
 
 /// A file, and the disk that it is.
@@ -162,7 +175,7 @@ fn open_path(path: PathBuf) -> Result<Opened, IndexError> {
     opened.try_lock().map_err(|error| failed(&path, "locking the file")(error.into()))?;
     let disk = FileDisk::open(&path, SyncMethod::Sync);
     let disk = disk.map_err(failed(&path, "opening the file"))?;
-    Ok((PagesFile { path, _locked: opened }, Arc::new(disk)))
+    Ok((PagesFile { path, locked: opened, locked_by: std::process::id() }, Arc::new(disk)))
 }
 
 /// Returns an error of a buffer as one of an index.
@@ -170,5 +183,24 @@ pub(crate) fn from_buffer(error: BufferError) -> IndexError {
     match error {
         BufferError::Pool(error) => error.into(),
         other => IndexError::Pages { what: other.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that another thread is starting has the descriptors of its parent until it executes its program.
+    #[test]
+    fn a_file_is_unlocked_though_another_process_has_its_descriptor() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file.pages");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let first = open_path(path.clone()).unwrap();
+        let Err(IndexError::Pages { what }) = open_path(path.clone()).map(drop) else { panic!() };
+        assert!(what.contains("locking"), "{what}");
+        let _same_description = first.0.locked.try_clone().unwrap();
+        drop(first);
+        drop(open_path(path).unwrap());
     }
 }
