@@ -5,6 +5,7 @@
 mod beside;
 mod common;
 mod kill;
+mod kills;
 mod restart;
 mod rocksdb;
 mod stores;
@@ -41,6 +42,12 @@ struct Args {
     /// Only these chapters: updates, restart, kill, beside
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Kill a process in a loop for this many seconds of each medium, and nothing else
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// The work of a process to be killed in a loop
+    #[arg(long, hide = true, num_args = 7)]
+    kills: Vec<String>,
     /// The work of a process to be killed
     #[arg(long, hide = true, num_args = 6)]
     child: Vec<String>,
@@ -81,6 +88,9 @@ fn run(args: &Args) -> Result<String, Fault> {
     };
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
     let folders = Folders::make(&args.dir, &args.memory)?;
+    if let Some(seconds) = args.seconds {
+        return kills::page(&scale, &folders, seconds);
+    }
     let mut page = INTRODUCTION.to_owned();
     if wanted("updates") {
         page += &updates::corruptible();
@@ -100,9 +110,10 @@ fn run(args: &Args) -> Result<String, Fault> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let done = match &args.child[..] {
-        [] => run(&args).map(|page| print!("{page}")),
-        child => kill::child(child),
+    let done = match (&args.child[..], &args.kills[..]) {
+        ([], []) => run(&args).map(|page| print!("{page}")),
+        ([], child) => kills::child(child),
+        (child, _) => kill::child(child),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -137,16 +137,16 @@ impl Drop for Repeated {
 }
 
 /// A map in a buffer pool; another thread makes checkpoints.
-struct Ours {
+pub(crate) struct Ours {
     _checkpoints: Repeated,
-    map: PagedMap<u64, Vec<u8>>,
+    pub(crate) map: PagedMap<u64, Vec<u8>>,
 }
 
 /// The part of the pool that its log may fill before a checkpoint begins.
 const LOG_SHARE: u64 = 16;
 
 impl Ours {
-    fn open(
+    pub(crate) fn open(
         system: System,
         folders: &Folders,
         opening: &Opening,
