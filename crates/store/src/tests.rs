@@ -101,6 +101,34 @@ fn are_caught(steps: impl IntoIterator<Item = usize>) {
 }
 
 #[test]
+fn a_savepoint_that_was_rolled_back_over_is_the_one_before() {
+    let pool = std::sync::Arc::new(pmindex_core::Pool::emulated(1 << 20).unwrap());
+    let store = crate::Store::<store::Small>::in_pool(&pool, &crate::StoreOptions::new()).unwrap();
+    let map = store.map::<u64, u64>("map").unwrap();
+    let mut tx = store.begin().unwrap();
+    let all = |tx: &crate::Transaction| {
+        (0..9u64).filter(|key| tx.get(&map, key).unwrap().is_some()).collect::<Vec<_>>()
+    };
+    tx.put(&map, &0, &0).unwrap();
+    let first = tx.savepoint();
+    tx.put(&map, &1, &1).unwrap();
+    let second = tx.savepoint();
+    assert_ne!(first, second);
+    tx.roll_back(first);
+    assert_eq!(tx.savepoint(), first, "nothing has changed since");
+    (2..5).for_each(|key| tx.put(&map, &key, &key).unwrap());
+    let third = tx.savepoint();
+    tx.put(&map, &5, &5).unwrap();
+    tx.roll_back(third);
+    assert_eq!(all(&tx), [0, 2, 3, 4]);
+    tx.roll_back(second);
+    assert_eq!(all(&tx), [0], "what was changed since the first one");
+    tx.put(&map, &6, &6).unwrap();
+    tx.roll_back(third);
+    assert_eq!(all(&tx), [0]);
+}
+
+#[test]
 fn wrong_steps_of_a_commit_are_caught() {
     are_caught([0, 1, 2, 3, 8]);
 }

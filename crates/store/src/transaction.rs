@@ -36,12 +36,9 @@
 
 use std::any::Any;
 use std::fmt;
-use std::num::NonZero;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::{Mutex, MutexGuard};
 use pmindex_core::{Mapped, Medium};
@@ -60,6 +57,7 @@ use crate::moments::{Commit, Moments, Reader, Refused, Unfinished};
 use crate::observe;
 use crate::range::Range;
 use crate::record::Record;
+use crate::savepoint::{Savepoint, Savepoints};
 use crate::snapshot::{RangeAt, get_at};
 use crate::versions::is_empty;
 use crate::wrong::Wrong;
@@ -75,19 +73,11 @@ pub struct Transaction<M: Medium = Mapped> {
     parts: Mutex<Parts>,
     /// The part of each change, as long as a savepoint may take it back.
     changed: Vec<usize>,
-    /// The id of its savepoints, if there are any.
-    id: Option<NonZero<u64>>,
+    savepoints: Savepoints,
 }
 
 /// The reads and changes of a transaction, by map.
 struct Parts(Vec<(u64, Box<dyn AnyPart>)>);
-
-/// A point that a transaction can roll back to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Savepoint {
-    transaction: NonZero<u64>,
-    changes: usize,
-}
 
 impl<M: Medium> fmt::Debug for Transaction<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -132,7 +122,7 @@ fn check_length<T: Storable>(
 impl<M: Medium> Transaction<M> {
     pub(crate) fn new(core: Handle<Core<M>>) -> Self {
         let (parts, reader) = (Mutex::new(Parts(Vec::new())), OnceLock::new());
-        Self { core, reader, parts, changed: Vec::new(), id: None }
+        Self { core, reader, parts, changed: Vec::new(), savepoints: Savepoints::new() }
     }
 
     /// Begins to read a moment, unless it does already.
@@ -248,7 +238,7 @@ impl<M: Medium> Transaction<M> {
     ) -> Result<(), StoreError> {
         let max = MAX_KEY_BYTES;
         check_length::<K>(key, max, |len| IndexError::KeyTooLong { len, max })?;
-        let is_saving = self.id.is_some();
+        let is_saving = self.savepoints.are_set();
         let (at, part) = self.parts.get_mut().of(map);
         part.write(K::owned(key), value, is_saving);
         if is_saving {
@@ -413,19 +403,14 @@ impl<M: Medium> Transaction<M> {
 
     /// Sets a point that [`roll_back`](Self::roll_back) can return to.
     pub fn savepoint(&mut self) -> Savepoint {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let new = || NonZero::new(NEXT.fetch_add(1, Relaxed)).unwrap_or(NonZero::<u64>::MAX);
-        let transaction = *self.id.get_or_insert_with(new);
-        Savepoint { transaction, changes: self.changed.len() }
+        self.savepoints.set(self.changed.len())
     }
 
     /// Takes back the changes since a savepoint of this transaction. Reads stay noted. After a roll-back,
     /// later savepoints are equal to the one that was rolled back to.
     pub fn roll_back(&mut self, to: Savepoint) {
-        if self.id != Some(to.transaction) {
-            return;
-        }
-        while self.changed.len() > to.changes {
+        let Some(changes) = self.savepoints.roll_back(to) else { return };
+        while self.changed.len() > changes {
             if let Some(at) = self.changed.pop() {
                 self.parts.get_mut().0[at].1.take_back();
             }
