@@ -59,6 +59,8 @@ pub(crate) struct Redo<M: Medium> {
     pending: Pending,
     interrupted: Mutex<Vec<Recorded>>,
     last: u64,
+    /// The last session whose numbers can be used, since later openings have greater ones.
+    pub(crate) session: AtomicU64,
     /// Nothing was committed before.
     is_new: bool,
     pub(crate) kept: Arc<KeptLog>,
@@ -128,6 +130,7 @@ impl<M: Medium> Redo<M> {
             pending: Pending::default(),
             interrupted: Mutex::default(),
             last: 0,
+            session: AtomicU64::new(0),
             is_new: is_new && pool.indexes()?.len() == 1,
             kept: Arc::default(),
             raising: Mutex::default(),
@@ -191,6 +194,7 @@ impl<M: Medium> Redo<M> {
         if bytes > max {
             return Err(PmError::TooLarge { wanted: bytes, max }.into());
         }
+        self.enter_session_of(number)?; // durable before: a record with the number
         let begun = Begun { redo: self, logged: Cell::new(None) };
         let put = self.append(
             |log| log.lane(),

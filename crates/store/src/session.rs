@@ -1,7 +1,11 @@
 //! Sessions: each opening of a store for writing gives its commits numbers of their own.
 //!
 //! Within a session the number is incremented only in memory. Two commits with the same number would be one
-//! to a [watch](crate::Watch), which continues after a number and reads the log by numbers.
+//! to a [watch](crate::Watch), which continues after a number and reads the log by numbers; and after a crash the
+//! changes of interrupted commits are made in the order of their numbers. An opening with more commits than a session
+//! has numbers enters the next session.
+
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use pmindex_core::{Medium, PmError};
 
@@ -17,6 +21,21 @@ impl<M: Medium> Redo<M> {
     pub(crate) fn begin_session(&self) -> Result<u64, PmError> {
         let (pool, root) = self.root()?;
         let session = pool.pm().load(&root.session).saturating_add(1);
+        self.enter_session(session)?; // durable before: any commit has a number of the session
+        Ok(session << COMMIT_BITS)
+    }
+
+    /// Enters the session of a commit's number, if it is a later one.
+    #[inline]
+    pub(crate) fn enter_session_of(&self, number: u64) -> Result<(), PmError> {
+        let session = number >> COMMIT_BITS;
+        if session <= self.session.load(Acquire) { Ok(()) } else { self.enter_session(session) }
+    }
+
+    /// Enters a session, durably. The number of the session grows only: two threads may enter the same one.
+    #[cold]
+    fn enter_session(&self, session: u64) -> Result<(), PmError> {
+        let (pool, root) = self.root()?;
         if session > LAST {
             // A damaged word, or one opening a second for half a year.
             let offset = self.block();
@@ -24,8 +43,9 @@ impl<M: Medium> Redo<M> {
         }
         pool.pm().store(&root.session, session);
         let flushed = pool.pm().flush(&root.session);
-        pool.pm().fence(flushed)?; // durable before: any commit has a number of the session
-        Ok(session << COMMIT_BITS)
+        pool.pm().fence(flushed)?;
+        self.session.store(session, Release);
+        Ok(())
     }
 }
 
@@ -36,6 +56,24 @@ mod tests {
     use pmindex_core::Pool;
 
     use super::*;
+
+    /// A session of more commits than have numbers of their own takes those of the next sessions.
+    #[test]
+    fn numbers_ascend_after_a_session_of_many_commits() {
+        let pool = Arc::new(Pool::counting(1 << 20).unwrap());
+        let mut last = 0;
+        for _ in 0..3 {
+            let redo = Redo::open(&pool).unwrap();
+            assert!(redo.last() > last, "{:x} after {last:x}", redo.last());
+            for number in [redo.last() + 1, redo.last() + (3 << COMMIT_BITS)] {
+                let mut record = crate::record::Record::default();
+                record.add("map", std::iter::once((&1u64, &Some(2u64))));
+                let logged = redo.put(number, &record).unwrap();
+                redo.retire(logged).unwrap();
+                last = number;
+            }
+        }
+    }
 
     #[test]
     fn sessions_end_before_their_numbers_would_come_again() {
