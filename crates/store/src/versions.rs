@@ -83,7 +83,8 @@ struct SameHash<K, V> {
 struct Changed<K, V> {
     key: K,
     first: Version<V>,
-    later: Vec<Version<V>>,
+    /// Many if the record is changed often under an old reader.
+    later: VecDeque<Version<V>>,
 }
 
 /// The keys in other orders than by hash.
@@ -125,16 +126,19 @@ impl<K: Key, V: Value> SameHash<K, V> {
 
 impl<K: Key, V: Value> Changed<K, V> {
     fn new(key: K, first: Version<V>) -> Self {
-        Self { key, first, later: Vec::new() }
+        Self { key, first, later: VecDeque::new() }
     }
 
     fn last(&self) -> &Version<V> {
-        self.later.last().unwrap_or(&self.first)
+        self.later.back().unwrap_or(&self.first)
     }
 
     /// Returns the value of the record before the first change since a moment.
     fn since(&self, moment: u64) -> Option<&Version<V>> {
-        std::iter::once(&self.first).chain(&self.later).find(|version| version.number > moment)
+        if self.first.number > moment {
+            return Some(&self.first);
+        }
+        self.later.get(self.later.partition_point(|version| version.number <= moment))
     }
 }
 
@@ -231,7 +235,7 @@ impl<K: Key, V: Value> Versions<K, V> {
                     if changed.last().number > moment {
                         return false;
                     }
-                    changed.later.push(version);
+                    changed.later.push_back(version);
                 } else {
                     same.others.push(Changed::new(key.clone(), version));
                 }
@@ -329,8 +333,8 @@ impl<K: Key, V: Value> Versions<K, V> {
         let Some(same) = shard.get_mut(&hash) else { return (0, true) };
         let Some(changed) = same.of(key) else { return (0, true) };
         let bytes = changed.first.bytes(key);
-        if !changed.later.is_empty() {
-            changed.first = changed.later.remove(0);
+        if let Some(next) = changed.later.pop_front() {
+            changed.first = next;
             return (bytes, false);
         }
         if let Some(at) = same.others.iter().position(|changed| changed.key == *key) {
