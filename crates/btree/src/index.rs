@@ -356,6 +356,7 @@ fn from_paged<M: Medium>(buffer: &Buffer<M>, error: PagedError) -> IndexError {
 impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Paged<K, V, M> {
     const NAME: &'static str = "paged";
     const LOADS_AT_ONCE: bool = false;
+    const RESERVES: bool = true;
 
     fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
         Self::create_with(pool, name, &PagedOptions::new())

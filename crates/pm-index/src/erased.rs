@@ -18,6 +18,8 @@ pub trait ErasedIndex<K: Key, V: Value>: Index<K, V> {
     fn files(&self) -> Vec<PathBuf>;
     /// As [`PmIndex::fits`].
     fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError>;
+    /// As [`PmIndex::RESERVES`].
+    fn reserves(&self) -> bool;
     /// As [`PmIndex::reserve`].
     fn reserve<'r>(
         &self,
@@ -145,6 +147,9 @@ impl<K: Key, V: Value, M: Medium, I: PmIndex<K, V, M>> ErasedIndex<K, V> for On<
     }
     fn fits(&self, key: &K::Ref, value: &V::Ref) -> Result<(), IndexError> {
         self.index.fits(key, value)
+    }
+    fn reserves(&self) -> bool {
+        I::RESERVES
     }
     fn reserve<'r>(
         &self,

@@ -496,6 +496,8 @@ pub trait PmIndex<K: Key, V: Value, M: Medium>: Index<K, V> + Sized {
     /// bulk load of its own, and a crash may leave a part.
     #[doc(hidden)]
     const LOADS_AT_ONCE: bool = true;
+    /// `true` if it is limited by more than its pool, so that [`reserve`](Self::reserve) keeps room.
+    const RESERVES: bool = false;
 
     /// Creates the index `name` in the pool.
     fn create(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError>;

@@ -329,10 +329,17 @@ impl<K: Key, V: Value, A: KeptType, B: KeptType> ErasedIndex<K, V> for Shaped<K,
         self.index.fits(&A::encode::<K>(key), &B::encode::<V>(value))
     }
 
+    fn reserves(&self) -> bool {
+        self.index.reserves()
+    }
+
     fn reserve<'r>(
         &self,
         puts: &mut dyn Iterator<Item = (&'r K::Ref, &'r V::Ref)>,
     ) -> Result<Reserved, IndexError> {
+        if !self.index.reserves() {
+            return Ok(Reserved::default()); // before: encoding
+        }
         let puts: Vec<_> =
             puts.map(|(key, value)| (A::encode::<K>(key), B::encode::<V>(value))).collect();
         self.index.reserve(&mut puts.iter().map(|(key, value)| (&**key, &**value)))
