@@ -181,7 +181,7 @@ impl From<StoreError> for Fault {
             StoreError::Index(error) => return error.into(),
             StoreError::Open(error) => return error.into(),
             StoreError::Conflict { .. } => Class::Conflict,
-            StoreError::SnapshotEnded { .. } => Class::SnapshotEnded,
+            StoreError::SnapshotEnded { .. } | StoreError::Dropped { .. } => Class::SnapshotEnded,
             StoreError::Unfinished(_) => Class::Unfinished,
             StoreError::WatchEnded => Class::WatchEnded,
             StoreError::TooLarge { .. } => Class::TooLong,

@@ -168,7 +168,7 @@ impl From<StoreError> for Fault {
             StoreError::Index(error) => return error.into(),
             StoreError::Open(error) => return error.into(),
             StoreError::Conflict { .. } => Status::Conflict,
-            StoreError::SnapshotEnded { .. } => Status::SnapshotEnded,
+            StoreError::SnapshotEnded { .. } | StoreError::Dropped { .. } => Status::SnapshotEnded,
             StoreError::Unfinished(_) => Status::Unfinished,
             StoreError::WatchEnded => Status::WatchEnded,
             StoreError::TooLarge { .. } => Status::TooLong,

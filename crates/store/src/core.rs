@@ -10,6 +10,7 @@ use pmindex_core::sync::{VersionGuard, VersionTable};
 use pmindex_core::{Medium, Pool};
 use pmindex_index::IndexError;
 
+use crate::dropped::Dropped;
 use crate::handles::Handles;
 use crate::moments::{Held, Logging, Moments, Reader, Watching};
 use crate::reading::Logged;
@@ -30,6 +31,7 @@ pub(crate) struct Core<M: Medium> {
     pub(crate) redo: Redo<M>,
     /// The number of times that a conflicting transaction is run.
     pub(crate) tries: u32,
+    pub(crate) dropped: Dropped,
     /// Durable commits whose changes could not all be made.
     stuck: Mutex<Vec<Stuck>>,
     is_stuck: AtomicBool,
@@ -85,6 +87,7 @@ impl<M: Medium> Core<M> {
             keys: VersionTable::new(LOCKS),
             redo,
             tries,
+            dropped: Dropped::default(),
             stuck: Mutex::default(),
             is_stuck: AtomicBool::new(false),
             logging: None,

@@ -11,6 +11,7 @@ error_enum! {
     /// | error | what to do, or to tell a client |
     /// | --- | --- |
     /// | [`Conflict`](Self::Conflict), [`SnapshotEnded`](Self::SnapshotEnded) | the same again, later |
+    /// | [`Dropped`](Self::Dropped) | the same again, with a new snapshot or transaction |
     /// | [`Unfinished`](Self::Unfinished) | it is done, do not do it again; make room, or drop the map |
     /// | [`Index`](Self::Index) with `PmError::Full` or `NoSpace` | make room |
     /// | [`WatchEnded`](Self::WatchEnded) | read the maps (a snapshot), then watch from now on |
@@ -42,10 +43,19 @@ error_enum! {
             /// The limit in bytes.
             limit: u64,
         },
-        /// The log no longer has all commits after the position of a watch, or never had them.
+        /// The map was dropped after the moment that is read: the one that has its name now is another one.
+        #[error(
+            "map {name:?} was dropped after the moment that is read, and the map of this name is another one"
+        )]
+        Dropped {
+            /// Its name.
+            name: String,
+        },
+        /// The log no longer has all commits after the position of a watch, or never had them, or a map was dropped
+        /// since: a later map of its name would be mistaken for it.
         #[error(
             "the watch has ended: the log does not have all commits after its position (the store's options \
-             say how much of it is kept)"
+             say how much of it is kept), or a map was dropped since"
         )]
         WatchEnded,
         /// The changes of a transaction are too large.

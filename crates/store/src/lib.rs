@@ -19,6 +19,7 @@ mod barrier;
 mod catalog;
 mod changes;
 mod core;
+mod dropped;
 mod durable;
 mod error;
 mod expiring;
@@ -46,6 +47,8 @@ mod wrong;
 
 #[cfg(test)]
 mod conformance_tests;
+#[cfg(test)]
+mod drop_tests;
 #[cfg(test)]
 mod golden_tests;
 #[cfg(test)]

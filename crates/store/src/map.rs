@@ -15,9 +15,10 @@ use pmindex_index::{
 use crate::changes::Late;
 use crate::core::{Changes, Core};
 use crate::durable::Durable;
+use crate::error::StoreError;
 use crate::gate::{Gate, WatchedWriter, Write};
 use crate::handles::Handles;
-use crate::moments::{Past, Refused, Unfinished};
+use crate::moments::{Past, Reader, Refused, Unfinished};
 use crate::record::Record;
 use crate::snapshot::{MapAt, Snapshot};
 use crate::versions::Versions;
@@ -33,6 +34,8 @@ pub(crate) struct Shared<K: Key, V: Value, M: Medium> {
     pub(crate) name: String,
     /// Unique among the maps of the store.
     pub(crate) number: u64,
+    /// Earlier moments had another map of its name, which was dropped.
+    begins: u64,
     pub(crate) index: Box<dyn ErasedIndex<K, V>>,
     pub(crate) versions: Arc<Versions<K, V>>,
     _past: Registered<M>,
@@ -95,7 +98,16 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         core.moments.add(Arc::clone(&past));
         let registered = Registered { core: Arc::clone(&core), past };
         let gate = Arc::clone(&core.moments.gate);
-        Self { gate, core, name: name.into(), number, index, versions, _past: registered }
+        let begins = core.begins(name);
+        Self { gate, core, name: name.into(), number, begins, index, versions, _past: registered }
+    }
+
+    /// Returns an error if the moment of a reader had another map of this name.
+    pub(crate) fn check_moment(&self, reader: &Reader) -> Result<(), StoreError> {
+        if reader.moment() < self.begins {
+            return Err(StoreError::Dropped { name: self.name.clone() });
+        }
+        Ok(())
     }
 
     /// Closes the index.

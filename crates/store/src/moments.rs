@@ -302,6 +302,22 @@ impl Moments {
         Ok(unfinished)
     }
 
+    /// Takes the number of something that changes no record, and has none in the log. It is unfinished until the result
+    /// is dropped.
+    pub(crate) fn take_number(&self, pm: &impl Medium) -> Unfinished<'_> {
+        let mut state = pm.lock(&self.state);
+        state.last += 1;
+        let (number, is_logged) = (state.last, state.logging > 0);
+        state.unfinished.push(number);
+        drop(state);
+        Unfinished { moments: self, number, is_logged, is_over: false }
+    }
+
+    /// Returns a moment such that no reader has, or will have, an earlier one.
+    pub(crate) fn oldest(&self, pm: &impl Medium) -> u64 {
+        pm.lock(&self.state).oldest()
+    }
+
     /// Ends the oldest readers until the maps keep less than the limit.
     #[cold]
     fn end_readers(&self, pm: &impl Medium) {

@@ -95,16 +95,17 @@ impl<'m, K: Key, V: Value, M: Medium> MapAt<'m, K, V, M> {
     }
 
     fn check(&self) -> Result<(), StoreError> {
-        if Arc::ptr_eq(&self.map.core, self.snapshot.core.whole()) {
-            return Ok(());
+        if !Arc::ptr_eq(&self.map.core, self.snapshot.core.whole()) {
+            return Err(StoreError::OtherStore { name: self.map.name.clone() });
         }
-        Err(StoreError::OtherStore { name: self.map.name.clone() })
+        self.map.check_moment(&self.snapshot.reader)
     }
 
     /// Returns the value of `key` at the moment.
     ///
     /// # Errors
-    /// [`StoreError::SnapshotEnded`], [`StoreError::OtherStore`]; those of the index.
+    /// [`StoreError::SnapshotEnded`], [`StoreError::OtherStore`]; [`StoreError::Dropped`] if the snapshot has an
+    /// earlier map of this name; those of the index.
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, StoreError> {
         self.check()?;
         get_at(self.map, &self.snapshot.reader, key)

@@ -359,8 +359,11 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     }
 
     /// Removes the map `name` and frees all its blocks; returns `true` if it existed. It must have no
-    /// handles, and no snapshot or transaction may read it. A kill may leave a file of its pages, to which
+    /// handles, and no transaction may have read or changed it. A kill may leave a file of its pages, to which
     /// nothing refers.
+    ///
+    /// Snapshots taken before no longer have it: through them, a map that gets its name reads as
+    /// [`StoreError::Dropped`]. Watches end with [`StoreError::WatchEnded`].
     ///
     /// Changes of durable transactions to it that found no room ([`StoreError::Unfinished`]) are forgotten, so that
     /// other maps can be written again.
@@ -383,7 +386,10 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         };
         let dropped = self.core.drop_stuck(|| -> Result<bool, StoreError> {
             Self::close_map(&mut maps, name)?;
-            Ok(pool.drop_index::<IndexError>(name, blocks)?)
+            let number = self.core.begin_drop()?; // durable before: the drop
+            let dropped = pool.drop_index::<IndexError>(name, blocks)?;
+            self.core.note_dropped(name, number);
+            Ok(dropped)
         });
         if dropped.is_err() && !maps.contains_key(name) {
             // The map stays, and changes of stuck commits may wait for it. If it does not open now, they wait on.
@@ -445,7 +451,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     }
 
     /// Watches the commits of all maps from now on, in their order: transactions and single writes. Dropping
-    /// a map is not a commit.
+    /// a map is not a commit: it ends all watches.
     ///
     /// # Durability
     /// A returned commit is durable according to the mode of the pool. In mode `Periodic` a watch may return
@@ -461,8 +467,8 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     ///
     /// # Errors
     /// [`StoreError::WatchEnded`] if the log does not have all of them: too many came since, or no watch
-    /// existed, so they have no records (see [`StoreOptions::keep_commits`]). Those of
-    /// [`watch`](Self::watch).
+    /// existed, so they have no records (see [`StoreOptions::keep_commits`]), or a map was dropped since. Those
+    /// of [`watch`](Self::watch).
     pub fn watch_from(&self, position: WatchPosition) -> Result<Watch<M>, StoreError> {
         Watch::new(&self.core, Some(position), self.watched)
     }
@@ -504,6 +510,12 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     pub(crate) fn go_wrong(&self, wrong: Wrong) {
         self.core.moments.faults.set(wrong);
         self.core.redo.faults.set(wrong);
+    }
+
+    /// Returns the number of dropped maps that are remembered.
+    #[cfg(test)]
+    pub(crate) fn dropped(&self) -> usize {
+        self.core.dropped()
     }
 
     /// Splits the records of commits into parts.

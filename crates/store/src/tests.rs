@@ -8,6 +8,8 @@ use pmindex_testkit::crash::{Config, CrashSubject, explore};
 
 use crate::wrong::Wrong;
 
+#[path = "../../../tests/crash/drops.rs"]
+pub(crate) mod drops;
 #[path = "../../../tests/crash/expiring.rs"]
 mod expiring;
 /// The subjects of `cargo xtask crash --index store`.

@@ -39,6 +39,8 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::{Mutex, MutexGuard};
 use pmindex_core::{Mapped, Medium};
@@ -74,6 +76,8 @@ pub struct Transaction<M: Medium = Mapped> {
     /// The part of each change, as long as a savepoint may take it back.
     changed: Vec<usize>,
     savepoints: Savepoints,
+    /// It has met a map that is newer than its moment.
+    is_late: AtomicBool,
 }
 
 /// The reads and changes of a transaction, by map.
@@ -122,7 +126,8 @@ fn check_length<T: Storable>(
 impl<M: Medium> Transaction<M> {
     pub(crate) fn new(core: Handle<Core<M>>) -> Self {
         let (parts, reader) = (Mutex::new(Parts(Vec::new())), OnceLock::new());
-        Self { core, reader, parts, changed: Vec::new(), savepoints: Savepoints::new() }
+        let (savepoints, is_late) = (Savepoints::new(), AtomicBool::new(false));
+        Self { core, reader, parts, changed: Vec::new(), savepoints, is_late }
     }
 
     /// Begins to read a moment, unless it does already.
@@ -169,10 +174,14 @@ impl<M: Medium> Transaction<M> {
     }
 
     fn check<K: Key, V: Value>(&self, map: &Map<K, V, M>) -> Result<(), StoreError> {
-        if Arc::ptr_eq(self.core.whole(), &map.shared.core) {
-            return Ok(());
+        if !Arc::ptr_eq(self.core.whole(), &map.shared.core) {
+            return Err(StoreError::OtherStore { name: map.name().into() });
         }
-        Err(StoreError::OtherStore { name: map.name().into() })
+        let known = self.reader.get().map_or(Ok(()), |reader| map.shared.check_moment(reader));
+        if known.is_err() {
+            self.is_late.store(true, Relaxed);
+        }
+        known
     }
 
     fn parts(&self) -> MutexGuard<'_, Parts> {
@@ -182,8 +191,8 @@ impl<M: Medium> Transaction<M> {
     /// Returns the value of `key`.
     ///
     /// # Errors
-    /// [`StoreError::SnapshotEnded`] (then `Store::transaction` runs it again), [`StoreError::OtherStore`];
-    /// those of the index.
+    /// [`StoreError::SnapshotEnded`] and [`StoreError::Dropped`] (then `Store::transaction` runs it again),
+    /// [`StoreError::OtherStore`]; those of the index.
     pub fn get<K: Key, V: Value>(
         &self,
         map: &Map<K, V, M>,
@@ -215,8 +224,8 @@ impl<M: Medium> Transaction<M> {
     /// Adds or replaces a record without reading it: other commits to the same key do not conflict with it.
     ///
     /// # Errors
-    /// [`StoreError::OtherStore`]; a key or value is too long, or the map is in pages and has nearly no free
-    /// page.
+    /// [`StoreError::OtherStore`], [`StoreError::Dropped`]; a key or value is too long, or the map is in pages and
+    /// has nearly no free page.
     pub fn put<K: Key, V: Value>(
         &mut self,
         map: &Map<K, V, M>,
@@ -390,9 +399,9 @@ impl<M: Medium> Transaction<M> {
         self.range(map, ..).next_back().transpose()
     }
 
-    /// Returns `true` if its reader was ended, so that its reads may be incomplete.
+    /// Returns `true` if it cannot read at its moment any more: its reads may be incomplete.
     pub(crate) fn has_ended(&self) -> bool {
-        self.reader.get().is_some_and(Reader::is_ended)
+        self.is_late.load(Relaxed) || self.reader.get().is_some_and(Reader::is_ended)
     }
 
     /// Returns the moment that it reads.

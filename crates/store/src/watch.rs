@@ -43,7 +43,8 @@ impl WatchPosition {
 ///
 /// While a watch exists, each single write takes two more fences, for its record in the store's log. The
 /// options limit the part of the log that is kept: a watch that falls further behind ends with
-/// [`StoreError::WatchEnded`], and blocks no writer.
+/// [`StoreError::WatchEnded`], and blocks no writer. So does each watch when a map is
+/// [dropped](crate::Store::drop_map).
 pub struct Watch<M: Medium = Mapped> {
     core: Handle<Core<M>>,
     /// Commits that were read from the log and not returned yet.
