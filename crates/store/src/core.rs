@@ -131,7 +131,11 @@ impl<M: Medium> Core<M> {
     /// A commit is stuck, so no moment has all its changes.
     pub(crate) fn read(&self) -> Result<Reader, IndexError> {
         self.finish_stuck()?;
-        let stuck = || self.is_stuck.load(Acquire);
+        let stuck = || {
+            // A thread that loads a map, and reads another one for that, would wait for itself: this is a panic then.
+            self.keys.all()[0].begin_read(self.pm());
+            self.is_stuck.load(Acquire)
+        };
         match Moments::read(self.moments.handle(), self.pm(), stuck) {
             Some(reader) => Ok(reader),
             None => self.read(),

@@ -19,6 +19,7 @@ use crate::error::StoreError;
 use crate::gate::{Gate, WatchedWriter, Write};
 use crate::handles::Handles;
 use crate::moments::{Past, Reader, Refused, Unfinished};
+use crate::range::Range;
 use crate::record::Record;
 use crate::snapshot::{MapAt, Snapshot};
 use crate::versions::Versions;
@@ -60,7 +61,8 @@ impl<M: Medium> Drop for Registered<M> {
 /// That of the index: a write is durable when it returns.
 ///
 /// # Isolation
-/// Each single operation is a transaction of its own. A range that is read here, and `len`, may see some
+/// Each single operation is a transaction of its own, and so are `first_key_value`, `last_key_value` and `is_empty`,
+/// which wait for commits in progress as a snapshot does. A range that is read here, and `len`, may see some
 /// changes of a commit in progress and not others; through a snapshot or in a transaction they see one
 /// moment. `get_many` sees all changes of a commit or none; single writes may come between its reads.
 ///
@@ -257,6 +259,54 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         self.index.get_many(keys, out)
     }
 
+    /// Returns the record at the start or the end of the map, of one moment: `now` reads it from the index.
+    fn end(
+        &self,
+        at_start: bool,
+        now: impl Fn(&dyn ErasedIndex<K, V>) -> Result<Option<(K, V)>, IndexError>,
+    ) -> Result<Option<(K, V)>, IndexError> {
+        if let Some(period) = self.gate.unwatched() {
+            let found = now(&*self.index)?;
+            if self.gate.is_unwatched_since(period) {
+                return Ok(found);
+            } // or a commit may have been read in part
+        }
+        self.end_watched(at_start, now)
+    }
+
+    /// Does the same while commits are watched: as a transaction that reads it.
+    #[cold]
+    fn end_watched(
+        &self,
+        at_start: bool,
+        now: impl Fn(&dyn ErasedIndex<K, V>) -> Result<Option<(K, V)>, IndexError>,
+    ) -> Result<Option<(K, V)>, IndexError> {
+        loop {
+            let Ok(reader) = self.core.read() else { return self.end_locked(now) };
+            let all = (Bound::Unbounded, Bound::Unbounded);
+            let mut range = Range::new(self, &reader, None, all.0, all.1);
+            let item = if at_start { range.next() } else { range.next_back() };
+            match item.transpose() {
+                Ok(found) => return Ok(found),
+                Err(StoreError::Index(error)) => return Err(error),
+                Err(_) => {} // the reader was ended, because others keep too many old values
+            }
+        }
+    }
+
+    /// Does the same while a commit is stuck, so that there is no moment to read: it may change other maps only.
+    #[cold]
+    fn end_locked(
+        &self,
+        now: impl Fn(&dyn ErasedIndex<K, V>) -> Result<Option<(K, V)>, IndexError>,
+    ) -> Result<Option<(K, V)>, IndexError> {
+        let core = &*self.core;
+        // No other commit is in progress then.
+        let _locked: Vec<_> = core.keys.all().iter().map(|lock| lock.lock(core.pm())).collect();
+        core.finish_stuck_of(|changes| changes.map() == self.name)?;
+        now(&*self.index)
+    }
+
     #[inline]
     fn is_watched(&self) -> bool {
         self.gate.is_watched()
@@ -446,16 +496,22 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
         self.shared.index.scan_bounds_into(lower, upper, limit, out)
     }
     fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.shared.index.first_key_value()
+        self.shared.end(true, |index| index.first_key_value())
     }
     fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
-        self.shared.index.last_key_value()
+        self.shared.end(false, |index| index.last_key_value())
     }
     fn len(&self) -> Result<u64, IndexError> {
         self.shared.index.len()
     }
     fn is_empty(&self) -> Result<bool, IndexError> {
-        self.shared.index.is_empty()
+        if let Some(period) = self.shared.gate.unwatched() {
+            let is_empty = self.shared.index.is_empty()?;
+            if self.shared.gate.is_unwatched_since(period) {
+                return Ok(is_empty);
+            } // or a commit may have been read in part
+        }
+        Ok(self.first_key_value()?.is_none())
     }
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
         self.load(records)

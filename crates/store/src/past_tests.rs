@@ -131,3 +131,31 @@ fn a_range_that_never_ends_was_read() {
         assert_eq!(matches!(done, Err(StoreError::Conflict { .. })), conflicts, "{key}: {done:?}");
     }
 }
+
+/// An iterator that is loaded and waits for the load itself: it panics, and the store goes on.
+#[test]
+fn what_a_load_reads_of_its_store_ends_it() {
+    let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+    let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+    let (map, other) =
+        (store.map::<u64, u64>("map").unwrap(), store.map::<u64, u64>("other").unwrap());
+    other.put(&1, &1).unwrap();
+    let reads: [(&str, &dyn Fn()); 4] = [
+        ("get", &|| assert!(other.get(&1).is_ok())),
+        ("first", &|| assert!(other.first_key_value().is_ok())),
+        ("empty", &|| assert!(other.is_empty().is_ok())),
+        ("snapshot", &|| drop(store.snapshot().unwrap())),
+    ];
+    for (what, read) in reads {
+        let mut records = (0..9u64).map(|key| {
+            read();
+            (key, key)
+        });
+        let load = std::panic::AssertUnwindSafe(|| map.bulk_load(&mut records));
+        assert!(std::panic::catch_unwind(load).is_err(), "{what}");
+        let view = store.snapshot().unwrap();
+        assert_eq!(map.at(&view).len().unwrap(), 0, "{what}");
+        assert_eq!(other.first_key_value().unwrap(), Some((1, 1)), "{what}");
+    }
+    assert_eq!(map.bulk_load(&mut (0..9).map(|key| (key, key))), Ok(9));
+}

@@ -27,6 +27,9 @@ type Seen = Vec<Option<u64>>;
 enum Act {
     Get(u64),
     GetMany(Vec<u64>),
+    First,
+    Last,
+    IsEmpty,
     Put(u64, u64),
     Insert(u64, u64),
     TryInsert(u64, u64),
@@ -37,6 +40,8 @@ enum Act {
     Replace(u64, u64),
     /// A transaction that writes records without reading any.
     Write(Vec<u64>, u64),
+    /// A transaction that removes the first record and adds the second.
+    Move(u64, u64, u64),
     /// Takes a snapshot, which is read when it ends.
     Look,
     /// Ends the thread's oldest snapshot.
@@ -46,9 +51,15 @@ enum Act {
 }
 
 use Act::{
-    End, Follow, Get, GetMany, Insert, InsertMany, Look, Put, Remove, Replace, TryInsert, Update,
-    Write,
+    End, First, Follow, Get, GetMany, Insert, InsertMany, IsEmpty, Last, Look, Move, Put, Remove,
+    Replace, TryInsert, Update, Write,
 };
+
+/// A record at an end of the map.
+fn at_end<K: Into<u64>, V: Into<u64>>(record: Option<(K, V)>) -> Seen {
+    let (key, value) = record.map(|(key, value)| (key.into(), value.into())).unzip();
+    vec![key, value]
+}
 
 fn flag(is_so: bool) -> Option<u64> {
     is_so.then_some(1)
@@ -65,6 +76,14 @@ impl Act {
         match self {
             Get(key) => vec![records.get(key).copied()],
             GetMany(keys) => keys.iter().map(|key| records.get(key).copied()).collect(),
+            First => at_end(records.first_key_value().map(|(key, value)| (*key, *value))),
+            Last => at_end(records.last_key_value().map(|(key, value)| (*key, *value))),
+            IsEmpty => vec![flag(records.is_empty())],
+            Move(from, to, value) => {
+                let was = records.remove(from);
+                records.insert(*to, *value);
+                vec![was]
+            }
             Put(key, value) => vec![flag(records.insert(*key, *value).is_none())],
             Insert(key, value) | Replace(key, value) => vec![records.insert(*key, *value)],
             TryInsert(key, value) => vec![try_insert(*key, *value)],
@@ -97,13 +116,15 @@ impl Act {
     /// Reads and commits, and perhaps single writes.
     fn random(rng: &mut Rng, has_single: bool, value: u64) -> Self {
         let key = rng.below(2) as u64;
-        match rng.below(if has_single { 14 } else { 7 }) {
+        match rng.below(if has_single { 16 } else { 9 }) {
             0 => GetMany(vec![key, 1 - key]),
+            7 => [First, Last, IsEmpty][rng.below(3)].clone(),
+            8 => Move(key, 1 - key, value),
             1 => Replace(key, value),
             2 | 3 => Write(vec![0, 1], value),
             4 => Look,
             5 | 6 => End,
-            7 => InsertMany(vec![key, 1 - key], value),
+            9 => InsertMany(vec![key, 1 - key], value),
             _ => Self::single(rng, key, value),
         }
     }
@@ -181,7 +202,22 @@ impl Program {
     /// Returns `true` if all writes are commits of transactions.
     fn has_commits_only(&self) -> bool {
         let mut all = self.threads.iter().flatten();
-        all.all(|act| matches!(act, Get(_) | GetMany(_) | Replace(..) | Write(..) | Look | End))
+        let is_one = |act: &Act| {
+            matches!(
+                act,
+                Get(_)
+                    | GetMany(_)
+                    | First
+                    | Last
+                    | IsEmpty
+                    | Replace(..)
+                    | Write(..)
+                    | Move(..)
+                    | Look
+                    | End
+            )
+        };
+        all.all(is_one)
     }
 }
 
@@ -232,6 +268,14 @@ impl Scene {
                 map.get_many(keys, &mut found)?;
                 found
             }
+            First => at_end(map.first_key_value()?),
+            Last => at_end(map.last_key_value()?),
+            IsEmpty => vec![flag(map.is_empty()?)],
+            Move(from, to, value) => self.store.transaction(|tx| {
+                let was = tx.remove(map, from)?;
+                tx.put(map, to, value)?;
+                Ok::<_, StoreError>(vec![was])
+            })?,
             Put(key, value) => vec![flag(map.put(key, value)?)],
             Insert(key, value) => vec![map.insert(key, value)?],
             TryInsert(key, value) => vec![flag(map.try_insert(key, value)?.is_ok())],
@@ -396,6 +440,26 @@ fn many_records_are_read_at_one_moment() {
             for threads in [[reads.clone(), writes.clone()], [writes.clone(), reads.clone()]] {
                 let program = Program { before: before.clone(), viewer, threads: threads.to_vec() };
                 steps += scene.preempted(&program);
+            }
+        }
+    }
+    assert!(steps > 500, "{steps}");
+}
+
+/// Commits that move a record come and end at any moment of reading an end of the map, and the other way round.
+#[test]
+fn the_ends_of_a_map_are_read_at_one_moment() {
+    let (scene, mut steps) = (Scene::new(), 0);
+    for before in befores() {
+        for viewer in [None, Some(0), Some(1)] {
+            let writes = vec![Move(1, 3, 5), Move(3, 0, 6), Move(0, 1, 7)];
+            for read in [First, Last, IsEmpty] {
+                let reads = vec![read.clone(), read];
+                for threads in [[reads.clone(), writes.clone()], [writes.clone(), reads.clone()]] {
+                    let threads = threads.to_vec();
+                    let program = Program { before: before.clone(), viewer, threads };
+                    steps += scene.preempted(&program);
+                }
             }
         }
     }

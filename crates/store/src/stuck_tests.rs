@@ -154,6 +154,32 @@ fn is_full(error: &IndexError) -> bool {
     matches!(error, IndexError::Pool(error) if error.is_full())
 }
 
+/// The ends of a map that waits for a commit are not read, and those of other maps are.
+#[test]
+fn the_ends_of_a_map_that_waits_for_a_commit_are_not_read() {
+    let faults = FAULTS.with_borrow(Arc::clone);
+    let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
+    let store = Store::<Kinds>::in_pool(&pool, &StoreOptions::new()).unwrap();
+    let [full, other, third] = [FULL, OTHER, "third"].map(|name| store.map(name).unwrap());
+    third.put(&3, &4).unwrap();
+    faults.refuses.store(true, SeqCst);
+    let stuck = commit(&store, &full, &other, (1, 2));
+    assert!(matches!(stuck, Err(StoreError::Unfinished(_))), "{stuck:?}");
+    for map in [&full, &other] {
+        let refused = [
+            map.first_key_value().map(drop),
+            map.last_key_value().map(drop),
+            map.is_empty().map(drop),
+        ];
+        assert!(refused.iter().all(|read| read.as_ref().is_err_and(is_full)), "{refused:?}");
+    }
+    assert_eq!(third.first_key_value(), Ok(Some((3, 4))));
+    assert_eq!((third.last_key_value(), third.is_empty()), (Ok(Some((3, 4))), Ok(false)));
+    faults.refuses.store(false, SeqCst);
+    assert_eq!(full.last_key_value(), Ok(Some((101, 2))));
+    assert_eq!(other.pop_first(), Ok(Some((1, 2))));
+}
+
 #[test]
 fn a_drop_that_fails_leaves_the_map_with_what_it_waits_for() {
     for (call, is_interrupted, is_removed) in [
