@@ -172,6 +172,26 @@ fn a_watch_does_not_join_a_map_with_the_next_one_of_its_name() {
     }
 }
 
+#[test]
+fn the_old_values_of_a_dropped_map_take_no_memory() {
+    let (_, store) = new_store(&StoreOptions::new().past_bytes(60_000));
+    let other = store.map::<u64, u64>("other").unwrap();
+    other.put(&1, &1).unwrap();
+    let first = store.snapshot().unwrap();
+    for round in 0..5 {
+        let x = store.map::<u64, u64>("x").unwrap();
+        (0..100).for_each(|key| assert!(x.put(&key, &round).unwrap()));
+        let view = store.snapshot().unwrap();
+        x.clear().unwrap();
+        assert_eq!(x.at(&view).len().unwrap(), 100);
+        assert!(store.past_bytes() > 0);
+        drop(x);
+        drop_x(&store);
+        assert_eq!(store.past_bytes(), 0, "{round}");
+    }
+    assert_eq!(other.at(&first).get(&1).unwrap(), Some(1), "it has not ended");
+}
+
 /// A drop that fails after the map was closed leaves it as it was.
 #[test]
 fn a_drop_that_fails_leaves_the_map_to_earlier_moments() {

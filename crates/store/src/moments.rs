@@ -170,9 +170,10 @@ impl Moments {
         self.maps.lock().push(map);
     }
 
-    /// Removes a map.
+    /// Removes a map, whose old values nothing can read any more.
     pub(crate) fn remove(&self, map: &Arc<dyn Past>) {
-        self.maps.lock().retain(|other| !Arc::ptr_eq(other, map));
+        self.maps.lock().retain(|other| !Arc::ptr_eq(other, map)); // before: no other thread drops its values
+        self.kept.fetch_sub(map.forget(u64::MAX), Relaxed);
     }
 
     /// Watches all writes until the result is dropped.
