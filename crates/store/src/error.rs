@@ -43,9 +43,12 @@ error_enum! {
             /// The limit in bytes.
             limit: u64,
         },
-        /// The map was dropped after the moment that is read: the one that has its name now is another one.
+        /// What the map had at the moment that is read is not known any more: it was dropped since, and the map that
+        /// has its name now is another one. Or dropping it failed, or the changes of an interrupted transaction to it
+        /// find no room.
         #[error(
-            "map {name:?} was dropped after the moment that is read, and the map of this name is another one"
+            "what map {name:?} had at the moment that is read is not known any more: it was dropped since, or is \
+             not complete"
         )]
         Dropped {
             /// Its name.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use pmindex_core::sync::VersionLock;
 use pmindex_core::{Mapped, Medium};
@@ -35,8 +37,8 @@ pub(crate) struct Shared<K: Key, V: Value, M: Medium> {
     pub(crate) name: String,
     /// Unique among the maps of the store.
     pub(crate) number: u64,
-    /// Earlier moments had another map of its name, which was dropped.
-    begins: u64,
+    /// It does not know what it had at earlier moments: it was dropped since, or could not be opened completely.
+    begins: AtomicU64,
     pub(crate) index: Box<dyn ErasedIndex<K, V>>,
     pub(crate) versions: Arc<Versions<K, V>>,
     _past: Registered<M>,
@@ -100,13 +102,19 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         core.moments.add(Arc::clone(&past));
         let registered = Registered { core: Arc::clone(&core), past };
         let gate = Arc::clone(&core.moments.gate);
-        let begins = core.begins(name);
+        let begins = AtomicU64::new(core.begins(name));
         Self { gate, core, name: name.into(), number, begins, index, versions, _past: registered }
     }
 
-    /// Returns an error if the moment of a reader had another map of this name.
+    /// Refuses the readers of present moments, before it has handles.
+    pub(crate) fn begin_now(&self) {
+        let now = self.core.moments.take_number(self.core.pm());
+        self.begins.store(now.number(), Relaxed);
+    }
+
+    /// Returns an error if it does not know what it had at the moment of a reader.
     pub(crate) fn check_moment(&self, reader: &Reader) -> Result<(), StoreError> {
-        if reader.moment() < self.begins {
+        if reader.moment() < self.begins.load(Relaxed) {
             return Err(StoreError::Dropped { name: self.name.clone() });
         }
         Ok(())

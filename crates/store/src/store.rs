@@ -342,6 +342,8 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             Ok(()) => self.core.redo.settle(map.name()), // durable before: the map is handed out
             Err((IndexError::Pool(error), late)) if error.is_full() => {
                 self.core.set_stuck(vec![late], Leave::Map(map.name().into()));
+                // Earlier moments must have these changes, and no later one can be read before they are made.
+                map.shared.begin_now();
                 Ok(())
             }
             Err((error, _)) => Err(error),
@@ -363,7 +365,8 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// nothing refers.
     ///
     /// Snapshots taken before no longer have it: through them, a map that gets its name reads as
-    /// [`StoreError::Dropped`]. Watches end with [`StoreError::WatchEnded`].
+    /// [`StoreError::Dropped`]. Watches end with [`StoreError::WatchEnded`]. Both also if it is closed and then cannot
+    /// be dropped.
     ///
     /// Changes of durable transactions to it that found no room ([`StoreError::Unfinished`]) are forgotten, so that
     /// other maps can be written again.
@@ -385,11 +388,10 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             index.blocks()
         };
         let dropped = self.core.drop_stuck(|| -> Result<bool, StoreError> {
-            Self::close_map(&mut maps, name)?;
-            let number = self.core.begin_drop()?; // durable before: the drop
-            let dropped = pool.drop_index::<IndexError>(name, blocks)?;
-            self.core.note_dropped(name, number);
-            Ok(dropped)
+            let closed = Self::close_map(&mut maps, name)?;
+            self.core.begin_drop(name)?; // durable before: the drop
+            closed?;
+            Ok(pool.drop_index::<IndexError>(name, blocks)?)
         });
         if dropped.is_err() && !maps.contains_key(name) {
             // The map stays, and changes of stuck commits may wait for it. If it does not open now, they wait on.
@@ -403,10 +405,11 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         Ok(dropped)
     }
 
-    fn close_map(maps: &mut Maps<C, M>, name: &str) -> Result<(), StoreError> {
-        let Some(map) = maps.remove(name) else { return Ok(()) };
+    /// Closes a map, unless it has handles.
+    fn close_map(maps: &mut Maps<C, M>, name: &str) -> Result<Result<(), IndexError>, StoreError> {
+        let Some(map) = maps.remove(name) else { return Ok(Ok(())) };
         match map.close() {
-            Ok(closed) => Ok(closed?),
+            Ok(closed) => Ok(closed),
             Err(map) => {
                 maps.insert(name.into(), map);
                 Err(StoreError::InUse { what: format!("map {name:?}") })

@@ -154,6 +154,34 @@ fn is_full(error: &IndexError) -> bool {
     matches!(error, IndexError::Pool(error) if error.is_full())
 }
 
+/// Changes of an interrupted commit that find no room when their map is opened are made later, also under a snapshot
+/// that was taken before: it never has one value now and another one then.
+#[test]
+fn a_snapshot_from_before_a_map_was_opened_does_not_change() {
+    let faults = FAULTS.with_borrow(Arc::clone);
+    let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
+    let open = || Store::<Kinds>::in_pool(&pool, &StoreOptions::new()).unwrap();
+    let store = open();
+    let [full, other] = [FULL, OTHER].map(|name| store.map(name).unwrap());
+    full.put(&1, &1).unwrap();
+    faults.refuses.store(true, SeqCst);
+    let stuck = commit(&store, &full, &other, (1, 2));
+    assert!(matches!(stuck, Err(StoreError::Unfinished(_))), "{stuck:?}");
+    drop((full, other, store));
+    let store = open();
+    let view = store.snapshot().unwrap();
+    let full = store.map::<u64, u64>(FULL).unwrap();
+    let before = full.at(&view).get(&1);
+    faults.refuses.store(false, SeqCst);
+    assert_eq!(full.get(&1), Ok(Some(2)));
+    let after = full.at(&view).get(&1);
+    let is_right =
+        |read: &Result<_, _>| matches!(read, Ok(Some(2)) | Err(StoreError::Dropped { .. }));
+    assert!(is_right(&before) && is_right(&after), "{before:?}, {after:?}");
+    let all: Result<Vec<(u64, u64)>, _> = full.at(&store.snapshot().unwrap()).range(..).collect();
+    assert_eq!(all.unwrap(), [(1, 2), (101, 2)]);
+}
+
 /// The ends of a map that waits for a commit are not read, and those of other maps are.
 #[test]
 fn the_ends_of_a_map_that_waits_for_a_commit_are_not_read() {
