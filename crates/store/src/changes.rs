@@ -54,8 +54,9 @@ pub(crate) trait AnyPart: Any + Send {
     fn read(&mut self) -> Result<(), IndexError>;
     /// Returns `true` if another commit changed what was read at `moment`.
     fn conflicts(&self, moment: u64) -> bool;
-    /// Notes the old values of the records before a commit, if a reader needs them; returns their bytes.
-    fn note(&mut self, commit: Commit) -> Result<u64, Refused>;
+    /// Notes the old values of the records before a commit, if a reader needs them; returns by how many bytes these
+    /// are more.
+    fn note(&mut self, commit: Commit<'_>) -> Result<i64, Refused>;
     /// Adds the changes to a record of the log.
     fn record(&self, record: &mut Record);
     /// Takes back the last change.
@@ -244,7 +245,7 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
             || ranges.any(|range| versions.is_range_changed(moment, range))
     }
 
-    fn note(&mut self, commit: Commit) -> Result<u64, Refused> {
+    fn note(&mut self, commit: Commit<'_>) -> Result<i64, Refused> {
         if commit.newest_reader.is_none() {
             return Ok(0);
         }

@@ -20,7 +20,7 @@ use crate::durable::Durable;
 use crate::error::StoreError;
 use crate::gate::{Gate, WatchedWriter, Write};
 use crate::handles::Handles;
-use crate::moments::{Past, Reader, Refused, Unfinished};
+use crate::moments::{Commit, Past, Reader, Refused, Unfinished};
 use crate::range::Range;
 use crate::record::Record;
 use crate::snapshot::{MapAt, Snapshot};
@@ -185,7 +185,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
             return write(&*self.index);
         }
         let owned = K::owned(key);
-        let note = |commit| Ok(self.versions.note(commit, &owned, was));
+        let note = |commit: Commit<'_>| Ok(self.versions.note(commit, &owned, was));
         let commit = core.moments.commit(pm, None, note); // nothing is durable before: it is in DRAM
         let unfinished = commit.map_err(never_refused)?;
         if unfinished.is_logged() {
@@ -363,7 +363,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         if !shared.index.is_empty()? {
             return Err(IndexError::NotEmpty);
         }
-        let note = |commit| {
+        let note = |commit: Commit<'_>| {
             shared.versions.note_loaded(commit);
             Ok(0)
         };
@@ -424,7 +424,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
             }
         }
         let good = &records[..refused.as_ref().map_or(records.len(), |(at, _)| *at)];
-        let note = |commit| {
+        let note = |commit: Commit<'_>| {
             let bytes = new.iter().map(|key| shared.versions.note(commit, key, None));
             Ok(bytes.sum())
         };

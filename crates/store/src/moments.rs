@@ -133,11 +133,13 @@ pub(crate) enum Refused {
 
 /// A commit in progress, for noting its changes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Commit {
+pub(crate) struct Commit<'s> {
     /// Its number.
     pub(crate) number: u64,
     /// The newest moment that another reader has.
     pub(crate) newest_reader: Option<u64>,
+    /// The moments that are read, ascending, and the number of their readers.
+    pub(crate) readers: &'s [(u64, u32)],
 }
 
 impl Moments {
@@ -267,20 +269,21 @@ impl Moments {
         (!in_vain).then_some(reader)
     }
 
-    /// Commits: `note` notes the changes, or refuses the commit, which then has not taken place. Nothing is
+    /// Commits: `note` notes the changes, and returns by how many bytes the old values are more, or refuses the commit,
+    /// which then has not taken place. Nothing is
     /// noted for `own`, the reader that commits and reads no more. The commit is unfinished until the result
     /// is dropped.
     pub(crate) fn commit(
         &self,
         pm: &impl Medium,
         own: Option<&Reader>,
-        note: impl FnOnce(Commit) -> Result<u64, Refused>,
+        note: impl FnOnce(Commit<'_>) -> Result<i64, Refused>,
     ) -> Result<Unfinished<'_>, Refused> {
         let mut state = pm.lock(&self.state);
         let newest_reader = state.newest_but(own.map(Reader::moment));
         let number = state.last + 1;
-        let bytes = match note(Commit { number, newest_reader }) {
-            Ok(bytes) => bytes,
+        let more = match note(Commit { number, newest_reader, readers: &state.readers }) {
+            Ok(more) => more.cast_unsigned(),
             Err(refused) => {
                 state.conflicts += u64::from(refused == Refused::Conflicts);
                 return Err(refused);
@@ -294,7 +297,7 @@ impl Moments {
         }
         let is_logged = state.logging > 0;
         // Under the lock: the old values that this commit noted stay until it has its number.
-        let kept = self.kept.fetch_add(bytes, Relaxed) + bytes;
+        let kept = self.kept.fetch_add(more, Relaxed).wrapping_add(more);
         drop(state);
         let unfinished = Unfinished { moments: self, number, is_logged, is_over: false };
         if kept > self.limit {

@@ -132,6 +132,35 @@ fn a_range_that_never_ends_was_read() {
     }
 }
 
+/// Records that transactions change again and again take no memory for moments that nothing reads any more, although
+/// an older snapshot exists.
+#[test]
+fn records_that_change_often_do_not_end_an_old_snapshot() {
+    let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+    let options = StoreOptions::new().past_bytes(20_000);
+    let store = Store::<Small>::in_pool(&pool, &options).unwrap();
+    let map = store.map::<u64, u64>("map").unwrap();
+    (0..KEYS).for_each(|key| assert!(map.put(&key, &0).unwrap()));
+    let view = store.snapshot().unwrap();
+    let mut readers: Vec<(Snapshot, u64)> = Vec::new();
+    for value in 1..3000 {
+        // Their lives overlap.
+        readers.push((store.snapshot().unwrap(), value - 1));
+        let done: Result<(), StoreError> =
+            store.transaction(|tx| (0..KEYS).try_for_each(|key| tx.put(&map, &key, &value)));
+        done.unwrap();
+        if readers.len() > 3 {
+            let (old, was) = readers.remove(value as usize % 3);
+            check(&map, &old, &(0..KEYS).map(|key| (key, was)).collect());
+        }
+        let noted = map.shared.versions.noted();
+        assert!(noted < 200, "{noted} versions are remembered after {value} commits");
+    }
+    check(&map, &view, &(0..KEYS).map(|key| (key, 0)).collect());
+    drop((view, readers));
+    assert_eq!((store.past_bytes(), map.shared.versions.noted()), (0, 0));
+}
+
 /// An iterator that is loaded and waits for the load itself: it panics, and the store goes on.
 #[test]
 fn what_a_load_reads_of_its_store_ends_it() {

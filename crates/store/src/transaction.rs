@@ -539,7 +539,7 @@ fn number_of<'c, M: Medium>(
         if is_read {
             parts.iter_mut().try_for_each(|(_, part)| part.read())?;
         }
-        let note = |commit: Commit| {
+        let note = |commit: Commit<'_>| {
             let is_against = |reader: &Reader| {
                 let conflicts = parts.iter().any(|(_, part)| part.conflicts(reader.moment()));
                 reader.is_ended() || is_checked && conflicts

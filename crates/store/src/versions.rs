@@ -3,7 +3,9 @@
 //! A commit notes the old value of each record that it changes, under its number, and then changes the index.
 //! A reader of moment `m` reads the index first and these versions after it: the first version with a number
 //! above `m` has the value at `m`; if there is none, the record has not changed since, and the value of the
-//! index is right. A version is kept as long as a reader may have a moment before it.
+//! index is right. A version is kept as long as a reader may have a moment before it, and, once its record changes
+//! again, only as long as one has a moment between the version before and it: so a record that changes often takes
+//! little memory under an old snapshot.
 //!
 //! The same table tells whether something that a transaction has read was changed since: each commit that
 //! began after it has noted its changes.
@@ -29,6 +31,8 @@ use crate::moments::{Commit, Past};
 
 /// The approximate bytes of a version besides its key and value.
 const OVERHEAD: usize = 144;
+/// The number of dropped versions that the queue may have in any case.
+const STALE: usize = 32;
 /// The number of tables of versions.
 const SHARDS: usize = 64;
 
@@ -96,6 +100,8 @@ struct Order<K> {
     sorted: BTreeSet<K>,
     /// The number of the last ones that are not sorted.
     unsorted: usize,
+    /// The number of those whose version was dropped because no reader needs it.
+    stale: usize,
 }
 
 #[derive(Debug)]
@@ -131,6 +137,29 @@ impl<K: Key, V: Value> Changed<K, V> {
 
     fn last(&self) -> &Version<V> {
         self.later.back().unwrap_or(&self.first)
+    }
+
+    /// Drops the versions that no reader needs, but not the last one; returns their number and bytes.
+    fn drop_unneeded(&mut self, readers: &[(u64, u32)]) -> (usize, u64) {
+        let (mut before, mut dropped) = (0, (0, 0));
+        let key = &self.key;
+        let mut is_needed = |version: &Version<V>| {
+            let first = readers.partition_point(|(moment, _)| *moment < before);
+            before = version.number;
+            let needs = readers.get(first).is_some_and(|(moment, _)| *moment < version.number);
+            if !needs {
+                dropped = (dropped.0 + 1, dropped.1 + version.bytes(key));
+            }
+            needs
+        };
+        let Some(last) = self.later.pop_back() else { return (0, 0) };
+        let first = is_needed(&self.first);
+        self.later.retain(is_needed);
+        self.later.push_back(last);
+        if !first && let Some(next) = self.later.pop_front() {
+            self.first = next;
+        }
+        dropped
     }
 
     /// Returns the value of the record before the first change since a moment.
@@ -177,7 +206,20 @@ impl<K, V> Shard<K, V> {
 
 impl<K: Key> Order<K> {
     fn new() -> Self {
-        Self { by_number: VecDeque::new(), sorted: BTreeSet::new(), unsorted: 0 }
+        Self { by_number: VecDeque::new(), sorted: BTreeSet::new(), unsorted: 0, stale: 0 }
+    }
+
+    /// Drops those whose version does not exist.
+    fn drop_stale(&mut self, mut exists: impl FnMut(u64, &K) -> bool) {
+        let sorted = self.by_number.len() - self.unsorted;
+        let (mut at, mut unsorted) = (0, 0);
+        self.by_number.retain(|(number, key)| {
+            let stays = exists(*number, key);
+            unsorted += usize::from(stays && at >= sorted);
+            at += 1;
+            stays
+        });
+        (self.unsorted, self.stale) = (unsorted, 0);
     }
 
     /// Returns the keys between the bounds that have, and perhaps some that had, versions.
@@ -205,24 +247,36 @@ impl<K: Key, V: Value> Versions<K, V> {
         &self.shards[(hash >> 40) as usize % SHARDS].0
     }
 
-    /// Notes the old value of a record before a commit that is about to change it; returns its bytes. No
-    /// other thread changes the record meanwhile, and commits call this one after another.
-    pub(crate) fn note(&self, commit: Commit, key: &K, was: Option<V>) -> u64 {
+    /// Notes the old value of a record before a commit that is about to change it, and drops those that no reader
+    /// needs; returns by how many bytes that is more. No other thread changes the record meanwhile, and commits call
+    /// this one after another.
+    pub(crate) fn note(&self, commit: Commit<'_>, key: &K, was: Option<V>) -> i64 {
         let Some(newest) = commit.newest_reader else { return 0 };
         let version = Version { number: commit.number, was };
         let bytes = version.bytes(key);
-        if !self.add(newest, key, version) {
+        let Some((dropped, less)) = self.add(newest, commit.readers, key, version) else {
             return 0; // no reader has a moment between the last change of the record and this one
-        }
+        };
         let mut order = self.order.lock();
         order.by_number.push_back((commit.number, key.clone()));
         order.unsorted += 1;
+        order.stale += dropped;
+        if order.stale > STALE && order.stale > order.by_number.len() / 2 {
+            order.drop_stale(|number, key| self.has_version(number, key));
+        }
         self.any.store(true, Release);
-        bytes
+        bytes.cast_signed() - less.cast_signed()
     }
 
-    /// Adds a version unless its record has one that is later than a moment.
-    fn add(&self, moment: u64, key: &K, version: Version<V>) -> bool {
+    /// Adds a version unless its record has one that is later than a moment. Returns the number of those that it
+    /// dropped, and their bytes.
+    fn add(
+        &self,
+        moment: u64,
+        readers: &[(u64, u32)],
+        key: &K,
+        version: Version<V>,
+    ) -> Option<(usize, u64)> {
         let hash = hash_of::<K>(key.borrowed());
         match self.shard(hash).lock().entry(hash) {
             Entry::Vacant(place) => {
@@ -233,19 +287,31 @@ impl<K: Key, V: Value> Versions<K, V> {
                 let same = place.get_mut();
                 if let Some(changed) = same.of(key) {
                     if changed.last().number > moment {
-                        return false;
+                        return None;
                     }
                     changed.later.push_back(version);
-                } else {
-                    same.others.push(Changed::new(key.clone(), version));
+                    return Some(changed.drop_unneeded(readers));
                 }
+                same.others.push(Changed::new(key.clone(), version));
             }
         }
-        true
+        Some((0, 0))
+    }
+
+    fn has_version(&self, number: u64, key: &K) -> bool {
+        self.look(number - 1, key.borrowed(), |first| {
+            first.is_some_and(|version| version.number == number)
+        })
+    }
+
+    /// Returns the number of versions that the queue has.
+    #[cfg(test)]
+    pub(crate) fn noted(&self) -> usize {
+        self.order.lock().by_number.len()
     }
 
     /// Notes that the map was empty before a commit that is about to fill it.
-    pub(crate) fn note_loaded(&self, commit: Commit) {
+    pub(crate) fn note_loaded(&self, commit: Commit<'_>) {
         let _order = self.order.lock();
         self.loads.lock().push(commit.number); // before: a reader looks for it
         self.loaded.store(commit.number, Release);
@@ -326,13 +392,17 @@ impl<K: Key, V: Value> Versions<K, V> {
         self.was_empty(moment) || keys.iter().any(is_changed)
     }
 
-    /// Drops the oldest version of a record; returns its bytes, and `true` if it was the last one.
-    fn forget_version(&self, key: &K) -> (u64, bool) {
+    /// Drops the version of a record with this number, which is its oldest one if it exists; returns its bytes, and
+    /// `true` if the record has no other one.
+    fn forget_version(&self, number: u64, key: &K) -> (Option<u64>, bool) {
         let hash = hash_of::<K>(key.borrowed());
         let mut shard = self.shard(hash).lock();
-        let Some(same) = shard.get_mut(&hash) else { return (0, true) };
-        let Some(changed) = same.of(key) else { return (0, true) };
-        let bytes = changed.first.bytes(key);
+        let Some(same) = shard.get_mut(&hash) else { return (None, true) };
+        let Some(changed) = same.of(key) else { return (None, true) };
+        if changed.first.number != number {
+            return (None, false); // no reader needed it, so it was dropped
+        }
+        let bytes = Some(changed.first.bytes(key));
         if let Some(next) = changed.later.pop_front() {
             changed.first = next;
             return (bytes, false);
@@ -357,15 +427,17 @@ impl<K: Key, V: Value> Past for Versions<K, V> {
             for _ in 0..64 {
                 let first = order.by_number.front();
                 let is_old = first.is_some_and(|(number, _)| *number <= oldest);
-                let Some((_, key)) = is_old.then(|| order.by_number.pop_front()).flatten() else {
+                let Some((number, key)) = is_old.then(|| order.by_number.pop_front()).flatten()
+                else {
                     is_done = true;
                     break;
                 };
                 order.unsorted = order.unsorted.min(order.by_number.len());
                 // The oldest version of the key is the oldest in the queue. Under the lock: a commit that
                 // notes the key meanwhile adds it to the queue afterwards.
-                let (forgotten, was_last) = self.forget_version(&key);
-                bytes += forgotten;
+                let (forgotten, was_last) = self.forget_version(number, &key);
+                bytes += forgotten.unwrap_or(0);
+                order.stale -= usize::from(forgotten.is_none()).min(order.stale);
                 if was_last {
                     order.sorted.remove(&key);
                 }
