@@ -368,7 +368,10 @@ impl Log {
     /// Returns the end of the last batch that ends at an offset or before it: the horizon is between batches.
     fn end_before(&self, head: &Head, offset: u64) -> Result<u64, LogError> {
         // Most callers pass the end of a batch, and then the next batch says so.
-        if Scan::new(self.id, self.shape, offset, head.since).next(&*self.disk)?.is_some() {
+        // (An offset in the middle of a block is that of a record in a batch, and no place of a disk.)
+        let is_place = offset.is_multiple_of(self.shape.block);
+        let mut scan = Scan::new(self.id, self.shape, offset, head.since);
+        if is_place && scan.next(&*self.disk)?.is_some() {
             return Ok(offset);
         }
         let mut scan = Scan::new(self.id, self.shape, head.horizon, head.since);
