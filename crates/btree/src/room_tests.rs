@@ -23,7 +23,7 @@ type Bytes = Vec<u8>;
 fn index<K: Key>(page_bytes: u64, pages: usize) -> Paged<K, Bytes> {
     let disk = SimDisk::new(256, pages * page_bytes as usize);
     let pool = Arc::new(Pool::emulated(8 << 20).expect("memory"));
-    let options = BufferOptions::new(3000).page_bytes(page_bytes).staging(4).identity(1);
+    let options = BufferOptions::new(600).page_bytes(page_bytes).staging(4).identity(1);
     Paged::create_on(&pool, "map", Arc::new(disk), &options).expect("room")
 }
 
@@ -166,6 +166,21 @@ fn a_put_may_split_a_page_of_each_level() {
     assert!(count > 80 && 2 * taken > 3 * count, "{taken} for {count}");
     assert!(taken <= looked && 2 * looked < 3 * taken, "{taken} of {looked}");
     assert!(2 * looked < most, "{looked} of {most}");
+}
+
+/// Small pages, many more than frames: each of them goes to the disk and comes back.
+#[test]
+fn small_pages_without_a_frame_are_on_the_disk() {
+    let index = index::<u64>(256, 4000);
+    let value = |n: u64| vec![n as u8; 1 + n as usize % 8];
+    for n in 0..6000 {
+        index.put(&n, &value(n)).expect("room");
+    }
+    assert!(meta::used(index.buffer()).expect("sound") > index.buffer().frames() + 200);
+    for n in 0..6000 {
+        assert_eq!(index.get(&n).expect("its page"), Some(value(n)), "{n}");
+    }
+    assert_eq!(index.check().expect("sound"), 6000);
 }
 
 /// Whatever other threads put meanwhile, with pages kept and without: what is granted finds room.

@@ -1,6 +1,6 @@
 //! A disk that crashes, for tests.
 //!
-//! A sector of 512 bytes is written entirely or not at all. Of the writes since the last completed sync any
+//! A sector, of 512 bytes or a smaller block, is written entirely or not at all. Of the writes since the last completed sync any
 //! subset survives, in any order: each sector has any of the versions written, or the one before. A durable
 //! write makes its own sectors durable and no others. A failed write leaves any part of itself. A failed sync
 //! makes nothing durable, and no later sync makes the writes before it durable: the kernel takes them for
@@ -14,8 +14,9 @@ use parking_lot::Mutex;
 
 use crate::disk::Disk;
 
+/// The greatest number of bytes of a sector.
 const SECTOR: usize = 512;
-type Sector = [u8; SECTOR];
+type Sector = Box<[u8]>;
 
 /// A simulated disk. Clones are the same disk.
 #[derive(Clone, Debug)]
@@ -26,7 +27,9 @@ pub struct SimDisk {
 
 #[derive(Debug)]
 struct Inner {
-    durable: Vec<Sector>,
+    /// The bytes of a sector.
+    sector: usize,
+    durable: Vec<u8>,
     /// The sectors that a reader sees, where they differ from the durable ones.
     seen: BTreeMap<usize, Sector>,
     /// For each sector, the versions that may be there in place of the durable one.
@@ -62,20 +65,30 @@ pub enum Survivors {
 }
 
 impl SimDisk {
-    /// Makes a disk of zeros.
+    /// Makes a disk of zeros. Pages of a test may need smaller blocks than those of a [`Disk`]: any power of two.
+    ///
+    /// # Panics
+    /// If these are no blocks.
     #[must_use]
     pub fn new(block: usize, len: usize) -> Self {
-        Self::of(block, vec![[0; SECTOR]; len / SECTOR])
+        Self::of(block, vec![0; len])
     }
 
     /// Makes a disk with these contents.
+    ///
+    /// # Panics
+    /// If these are no blocks.
     #[must_use]
     pub fn with_bytes(block: usize, bytes: &[u8]) -> Self {
-        Self::of(block, bytes.as_chunks().0.to_vec())
+        Self::of(block, bytes.to_vec())
     }
 
-    fn of(block: usize, durable: Vec<Sector>) -> Self {
+    fn of(block: usize, durable: Vec<u8>) -> Self {
+        let sector = block.min(SECTOR);
+        assert!(block.is_power_of_two(), "blocks of {block} bytes");
+        assert!(durable.len().is_multiple_of(sector), "{} bytes are no sectors", durable.len());
         let inner = Inner {
+            sector,
             durable,
             seen: BTreeMap::new(),
             versions: BTreeMap::new(),
@@ -148,7 +161,7 @@ impl SimDisk {
                 }
             };
             if let Some(version) = chosen {
-                durable[sector] = version.bytes;
+                durable[sector * inner.sector..][..inner.sector].copy_from_slice(&version.bytes);
             }
         }
         Self::of(self.block, durable)
@@ -166,8 +179,11 @@ impl SimDisk {
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let inner = self.inner.lock();
-        let sector = |i| inner.seen.get(&i).unwrap_or(&inner.durable[i]);
-        (0..inner.durable.len()).flat_map(|i| *sector(i)).collect()
+        let mut bytes = inner.durable.clone();
+        for (&sector, seen) in &inner.seen {
+            bytes[sector * inner.sector..][..inner.sector].copy_from_slice(seen);
+        }
+        bytes
     }
 
     /// Executes a step; `step` is told whether to execute only a part of itself.
@@ -186,17 +202,24 @@ impl SimDisk {
 }
 
 impl Inner {
-    fn put(&mut self, first: usize, bytes: &[u8], in_part: bool) {
-        for (i, sector) in bytes.as_chunks::<SECTOR>().0.iter().enumerate() {
+    fn put(&mut self, at: u64, bytes: &[u8], in_part: bool) {
+        let first = at as usize / self.sector;
+        for (i, sector) in bytes.chunks(self.sector).enumerate() {
             self.random = mix(self.random);
             if in_part && !self.down && self.random.is_multiple_of(2) {
                 continue;
             }
             // After a power failure the survivors are any subset of it.
-            self.seen.insert(first + i, *sector);
-            let version = Version { bytes: *sector, forgotten: false };
+            self.seen.insert(first + i, sector.into());
+            let version = Version { bytes: sector.into(), forgotten: false };
             self.versions.entry(first + i).or_default().push(version);
         }
+    }
+
+    /// Returns the sectors of these bytes.
+    fn sectors(&self, at: u64, len: usize) -> core::ops::Range<usize> {
+        let first = at as usize / self.sector;
+        first..first + len / self.sector
     }
 
     /// Makes the current versions of these sectors durable.
@@ -204,7 +227,8 @@ impl Inner {
         self.synced += 1;
         for (&sector, versions) in self.versions.range_mut(sectors) {
             if let Some(at) = versions.iter().rposition(|version| !version.forgotten) {
-                self.durable[sector] = versions[at].bytes;
+                let durable = &mut self.durable[sector * self.sector..][..self.sector];
+                durable.copy_from_slice(&versions[at].bytes);
                 versions.drain(..=at);
             }
         }
@@ -218,7 +242,7 @@ impl Disk for SimDisk {
     }
 
     fn len(&self) -> u64 {
-        (self.inner.lock().durable.len() * SECTOR) as u64
+        self.inner.lock().durable.len() as u64
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
@@ -226,11 +250,15 @@ impl Disk for SimDisk {
         if inner.down {
             return Err(io::Error::other("the power has failed"));
         }
-        let first = at as usize / SECTOR;
-        for (i, bytes) in into.chunks_mut(SECTOR).enumerate() {
-            let sector = inner.seen.get(&(first + i)).or_else(|| inner.durable.get(first + i));
-            let sector = sector.ok_or(io::ErrorKind::UnexpectedEof)?;
-            bytes.copy_from_slice(&sector[..bytes.len()]);
+        if !at.is_multiple_of(self.block as u64) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let durable = inner.durable.get(at as usize..).and_then(|rest| rest.get(..into.len()));
+        into.copy_from_slice(durable.ok_or(io::ErrorKind::UnexpectedEof)?);
+        for (sector, bytes) in (at as usize / inner.sector..).zip(into.chunks_mut(inner.sector)) {
+            if let Some(seen) = inner.seen.get(&sector) {
+                bytes.copy_from_slice(&seen[..bytes.len()]);
+            }
         }
         Ok(())
     }
@@ -241,7 +269,7 @@ impl Disk for SimDisk {
         if !aligned || at + bytes.len() as u64 > self.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.step(|inner, in_part| inner.put(at as usize / SECTOR, bytes, in_part))
+        self.step(|inner, in_part| inner.put(at, bytes, in_part))
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -256,9 +284,8 @@ impl Disk for SimDisk {
 
     fn write_durably(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.write(at, bytes)?;
-        let first = at as usize / SECTOR;
         self.step(|inner, fails| {
-            let sectors = first..first + bytes.len() / SECTOR;
+            let sectors = inner.sectors(at, bytes.len());
             if fails {
                 let versions = inner.versions.range_mut(sectors).flat_map(|(_, versions)| versions);
                 versions.for_each(|version| version.forgotten = true);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pmindex_wal::sim::{SimDisk, Survivors, mix};
-use pmindex_wal::{Log, LogError, LogId, LogOptions, Lsn};
+use pmindex_wal::{Disk, Log, LogError, LogId, LogOptions, Lsn};
 
 const BLOCK: usize = 512;
 /// Twelve blocks of space: a few batches fill it.
@@ -243,5 +243,41 @@ fn a_crash_while_a_log_is_made_leaves_none_or_an_empty_one_and_never_an_older_on
                 other => panic!("{other:?}"),
             }
         }
+    }
+}
+
+/// Blocks that are smaller than a sector of most disks are kept too; a length or a place that is no block is an error,
+/// not a write of something else.
+#[test]
+fn a_disk_has_what_was_written_whatever_its_blocks() {
+    for block in [64, 256, 512, 4096] {
+        let disk = SimDisk::new(block, 8 * block);
+        let contents = |nth: usize| vec![nth as u8 + 1; block];
+        for nth in [0, 3, 4, 7] {
+            disk.write((nth * block) as u64, &contents(nth)).unwrap();
+        }
+        let is_there = |disk: &SimDisk| {
+            let mut found = vec![9; block];
+            for nth in 0..8 {
+                disk.read((nth * block) as u64, &mut found).unwrap();
+                let wanted =
+                    if [0, 3, 4, 7].contains(&nth) { contents(nth) } else { vec![0; block] };
+                assert!(
+                    found == wanted && disk.bytes()[nth * block..][..block] == wanted,
+                    "{block}: {nth}"
+                );
+            }
+        };
+        is_there(&disk);
+        is_there(&disk.survivors(Survivors::All));
+        assert!(disk.survivors(Survivors::None).bytes().iter().all(|&byte| byte == 0));
+        disk.sync().unwrap();
+        is_there(&disk.survivors(Survivors::None));
+        disk.write_durably(block as u64, &vec![0; block]).unwrap();
+        is_there(&disk.survivors(Survivors::None));
+        assert!(disk.write(block as u64 / 2, &contents(1)).is_err());
+        assert!(disk.write(0, &contents(1)[1..]).is_err());
+        assert!(disk.read(8 * block as u64, &mut vec![0; block]).is_err());
+        is_there(&disk);
     }
 }
