@@ -63,6 +63,8 @@ pub struct Buffer<M: Medium = Mapped> {
     pub(crate) horizon: AtomicU64,
     pub(crate) verify_reads: bool,
     pub(crate) mutant: Mutant,
+    /// Nothing is random, for tests.
+    pub(crate) is_repeatable: bool,
     pub(crate) counters: Counters,
     /// The last field, so that everything else is dropped before another thread can open the buffer.
     pub(crate) _open: OpenIndex,
@@ -81,6 +83,7 @@ pub(crate) struct Parts<M: Medium> {
     pub(crate) dram: usize,
     pub(crate) verify_reads: bool,
     pub(crate) mutant: Mutant,
+    pub(crate) is_repeatable: bool,
     pub(crate) open: OpenIndex,
 }
 
@@ -111,6 +114,7 @@ impl<M: Medium> Buffer<M> {
             horizon: AtomicU64::new(parts.horizon),
             verify_reads: parts.verify_reads,
             mutant: parts.mutant,
+            is_repeatable: parts.is_repeatable,
             counters: Counters::default(),
             _open: parts.open,
         }

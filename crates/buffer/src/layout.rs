@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! root     | identity | words of a page | frames | pages | partitions | staging | in a chunk | checksum |
-//!          | horizon, twice: LSN, checksum | staged | log | table | reserved |
+//!          | horizon, twice: LSN, checksum | staged | log | table | archived |
 //! table    | chunk | checksum |   for each chunk
 //! chunk    | page, or 0 |   for each of its frames, to whole lines; then the frames, a page each
 //! ```
@@ -52,8 +52,8 @@ pm_struct! {
         pub log @ 104: PmPtr<LogRoot>,
         /// The table, or null if the creation was interrupted before.
         pub table @ 112: PmPtr<Chunk>,
-        /// Zero.
-        pub reserved @ 120: [PmU64; 1],
+        /// Two tags, each of 32 bits: that of the archive's head, and that of the next one; 0: none.
+        pub archived @ 120: PmU64,
     }
 
     /// A chunk of frames.

@@ -46,6 +46,12 @@ pub enum Mutant {
     LateArchive,
     /// The archive names a run that is not durable.
     RunAfterHead,
+    /// The root gets the tag of the archive's head after the head is durable.
+    LateTag,
+    /// The root has no tag but that of the next head.
+    OneTag,
+    /// An archive is used whatever its tag is.
+    Untagged,
     /// An archive that lacks records is used, and a gap between changes is not noticed.
     Unchained,
 }
@@ -123,8 +129,8 @@ impl BufferOptions {
         Self { kind, ..self }
     }
 
-    /// Sets the number that distinguishes this buffer from others, instead of a random one. With it, pages
-    /// may be as small as 128 bytes, for tests.
+    /// Sets the number that distinguishes this buffer from others, instead of a random one, for tests. With it, pages
+    /// may be as small as 128 bytes, and the tags of an archive are not random.
     #[doc(hidden)]
     #[must_use]
     pub fn identity(self, identity: u64) -> Self {

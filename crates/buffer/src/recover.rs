@@ -111,7 +111,7 @@ impl<M: Medium> Buffer<M> {
             pm.store(&root.staged, staged_word(identity, 0));
             pm.store_word(root.log.as_word(), 0);
             pm.store_word(root.table.as_word(), 0);
-            pm.store(&root.reserved[0], 0);
+            pm.store(&root.archived, 0);
             pm.flush(root)
         })?;
         Self::start(pool, open, device, options)
@@ -210,6 +210,7 @@ impl<M: Medium> Buffer<M> {
             dram: options.dram,
             verify_reads: options.verify_reads,
             mutant: options.mutant,
+            is_repeatable: options.identity.is_some(),
             open,
         });
         buffer.finish_writes()?;

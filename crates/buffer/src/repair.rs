@@ -17,10 +17,12 @@ use parking_lot::Mutex;
 use pmindex_core::Medium;
 use pmindex_wal::Disk;
 
+use crate::archive::tags::{Tags, new_tag};
 use crate::archive::{Archive, ArchiveFault, ArchiveState, Change, Owner};
 use crate::buffer::Buffer;
 use crate::error::BufferError;
 use crate::frames::Place;
+use crate::layout::checksum;
 use crate::metrics::count;
 use crate::options::Mutant;
 use crate::page::HEADER;
@@ -51,8 +53,9 @@ impl<M: Medium> Buffer<M> {
     /// later can be repaired, and those that a `scrub` verifies, which copies them into it.
     ///
     /// # Errors
-    /// [`BufferError::WrongArchive`] if it is another buffer's, of a later state of the pool, cut, or damaged:
-    /// nothing is changed, and the buffer goes on without. The errors of the disk.
+    /// [`BufferError::WrongArchive`] if it is another buffer's, of a state of the pool from which this one has not come
+    /// (the pool was put back to an earlier moment, and the archive was not), cut, or damaged: nothing is changed, and
+    /// the buffer goes on without. The errors of the disk.
     ///
     /// # Cost
     /// Two reads of the archive's disk.
@@ -92,6 +95,7 @@ impl<M: Medium> Buffer<M> {
         let owner = Owner {
             horizon: self.horizon.load(Acquire),
             last: self.active.get_mut().last(),
+            tags: Tags::from_word(self.pool.pm().load(&self.pool.get(self.root)?.archived)),
             ..Owner::new(&self.shape, &self.layout, self.mutant)
         };
         self.archive = Some(Mutex::new(Archive::open(disk, owner)?));
@@ -130,14 +134,54 @@ impl<M: Medium> Buffer<M> {
     }
 
     /// Copies records up to this LSN to the archive. If that fails, the archive stops.
-    pub(crate) fn archive(&self, records: &Result<Vec<Change>, BufferError>, upto: u64) {
-        if let Some(archive) = &self.archive {
-            let mut archive = self.pool.pm().lock(archive);
-            match records {
-                Ok(changes) => archive.append(changes, upto),
-                Err(_) => archive.stop(ArchiveFault::Log),
+    pub(crate) fn archive(
+        &self,
+        records: &Result<Vec<Change>, BufferError>,
+        upto: u64,
+    ) -> Result<(), BufferError> {
+        let Some(archive) = &self.archive else { return Ok(()) };
+        let mut archive = self.pool.pm().lock(archive);
+        match records {
+            Ok(changes) => {
+                self.tagged(&mut archive, |archive, tag| archive.append(changes, upto, tag))
+            }
+            Err(_) => {
+                archive.stop(ArchiveFault::Log);
+                Ok(())
             }
         }
+    }
+
+    /// Writes a head of the archive with a new tag, unless it takes no records any more. What the head adds is durable
+    /// in the pool.
+    fn tagged(
+        &self,
+        archive: &mut Archive,
+        write: impl FnOnce(&mut Archive, u32),
+    ) -> Result<(), BufferError> {
+        if archive.is_stopped() {
+            return Ok(());
+        }
+        let (present, sequence) = archive.tag();
+        let next = if self.is_repeatable {
+            let state = [self.shape.identity, self.pool.generation(), sequence, archive.upto()];
+            checksum(*b"tags", &state) as u32
+        } else {
+            new_tag()
+        };
+        let (pm, root) = (self.pool.pm(), self.pool.get(self.root)?);
+        let note = || {
+            pm.store(&root.archived, Tags { present, next }.word());
+            pm.fence(pm.flush(&root.archived))
+        };
+        if self.mutant != Mutant::LateTag {
+            note()?; // A1, durable before: A3
+        }
+        write(archive, next);
+        if self.mutant == Mutant::LateTag {
+            note()?;
+        }
+        Ok(())
     }
 
     fn change_of(&self, page: u64, update: &Update) -> Result<Change, BufferError> {
@@ -146,19 +190,23 @@ impl<M: Medium> Buffer<M> {
     }
 
     /// Copies pages to the archive.
-    pub(crate) fn archive_images(&self, images: &[Change]) {
-        if let Some(archive) = &self.archive {
-            let mut archive = self.pool.pm().lock(archive);
-            let upto = archive.upto();
-            archive.append(images, upto);
-        }
+    pub(crate) fn archive_images(&self, images: &[Change]) -> Result<(), BufferError> {
+        let Some(archive) = self.archive.as_ref().filter(|_| !images.is_empty()) else {
+            return Ok(());
+        };
+        let mut archive = self.pool.pm().lock(archive);
+        let upto = archive.upto();
+        self.tagged(&mut archive, |archive, tag| archive.append(images, upto, tag))
     }
 
     /// Notes that the archive has images of these pages.
-    pub(crate) fn note_images(&self, pages: Range<u64>) {
-        if let Some(archive) = &self.archive {
-            self.pool.pm().lock(archive).note_images(pages, self.shape.pages);
+    pub(crate) fn note_images(&self, pages: Range<u64>) -> Result<(), BufferError> {
+        let Some(archive) = &self.archive else { return Ok(()) };
+        let mut archive = self.pool.pm().lock(archive);
+        if archive.note_images(pages, self.shape.pages) {
+            self.tagged(&mut archive, Archive::complete)?;
         }
+        Ok(())
     }
 
     /// Returns a page without a frame, and the LSN of the oldest update that the disk may lack.

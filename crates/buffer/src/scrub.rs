@@ -60,13 +60,13 @@ impl<M: Medium> Buffer<M> {
                 Err(error) => return Err(error),
             }
             if images.len() == TOGETHER {
-                self.archive_images(&std::mem::take(&mut images));
+                self.archive_images(&std::mem::take(&mut images))?;
             }
         }
         if copies {
-            self.archive_images(&images);
+            self.archive_images(&images)?;
             if scrubbed.lost.is_empty() {
-                self.note_images(pages);
+                self.note_images(pages)?;
             }
         }
         Ok(scrubbed)

@@ -144,3 +144,13 @@ fn records_that_reach_the_archive_after_the_log_was_cut_are_caught() {
 fn an_archive_that_names_a_run_before_it_is_durable_is_caught() {
     is_caught::<8, ARCHIVED>();
 }
+
+#[test]
+fn a_tag_that_reaches_the_root_after_the_archive_is_caught() {
+    is_caught::<9, ARCHIVED>();
+}
+
+#[test]
+fn a_root_that_forgets_the_tag_of_the_archive_before_is_caught() {
+    is_caught::<10, ARCHIVED>();
+}

@@ -4,7 +4,7 @@
 //! block 0, 1  heads
 //! then        chunks, each of eight pages, or of a block if that is more
 //!
-//! head    | magic | version | identity | words of a page | sequence | upto | complete | runs |
+//! head    | magic | version | identity | words of a page | sequence | upto | complete: 32, tag: 32 | runs |
 //!         | first chunk | chunks | last page | number |   for each of 12 runs, zeros if there are fewer
 //!         | checksum |
 //! chunk   | checksum | words | first page | last page | changes .. |
@@ -13,7 +13,8 @@
 //!
 //! A word is little-endian, `magic` is "pmarchiv". Of two whole heads the one with the greater `sequence` counts;
 //! it is in block `sequence % 2`. So creation writes block 1, and a file whose block 0 is neither a head nor zero
-//! is not an archive's.
+//! is not an archive's. The buffer's root has the `tag` of a head that is of its own history (`tags.rs`); version 1 had 0 in
+//! its place, and such an archive begins anew.
 //!
 //! The archive has the updates up to the LSN `upto`, and lacks none of those pages that it has an image of; of
 //! every page it has one if `complete` is 1. A *run* is a row of chunks whose changes ascend by page and LSN. A
@@ -26,7 +27,7 @@
 use crate::layout::checksum;
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"pmarchiv");
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 /// The maximum number of runs.
 pub(super) const MOST_RUNS: usize = 12;
 /// The words of a head, and of a chunk before its changes.
@@ -50,6 +51,8 @@ pub(crate) struct Head {
     pub(crate) sequence: u64,
     pub(crate) upto: u64,
     pub(crate) complete: bool,
+    /// Random; 0: none.
+    pub(crate) tag: u32,
     /// The oldest one first.
     pub(crate) runs: Vec<Run>,
 }
@@ -66,7 +69,7 @@ pub(super) enum HeadCopy {
 
 impl Head {
     pub(super) fn encode(&self, identity: u64, page_words: u64) -> [u64; HEAD] {
-        let Self { sequence, upto, complete, runs } = self;
+        let Self { sequence, upto, complete, tag, runs } = self;
         let mut words = [0; HEAD];
         let (numbers, rest) = words.split_at_mut(8);
         let count = runs.len() as u64;
@@ -77,7 +80,7 @@ impl Head {
             page_words,
             *sequence,
             *upto,
-            u64::from(*complete),
+            u64::from(*complete) | u64::from(*tag) << 32,
             count,
         ]);
         for (words, run) in rest.chunks_exact_mut(4).zip(runs) {
@@ -95,9 +98,9 @@ impl Head {
         if words[HEAD - 1] != checksum(*b"arch", &words[..HEAD - 1]) {
             return HeadCopy::Damaged;
         }
-        let [magic, version, of, size, sequence, upto, complete, count] =
+        let [magic, version, of, size, sequence, upto, flags, count] =
             *words.first_chunk().unwrap_or(&[0; 8]);
-        if (magic, version) != (MAGIC, VERSION) {
+        if magic != MAGIC || !(1..=VERSION).contains(&version) {
             return HeadCopy::Other("a later version wrote it");
         }
         if (of, size) != (identity, page_words) {
@@ -108,7 +111,8 @@ impl Head {
             Run { first, chunks, last_page, number }
         };
         let runs = words[8..].as_chunks().0.iter().take(count as usize).map(run).collect();
-        HeadCopy::Whole(Self { sequence, upto, complete: complete == 1, runs })
+        let (complete, tag) = (flags as u32 == 1, (flags >> 32) as u32);
+        HeadCopy::Whole(Self { sequence, upto, complete, tag, runs })
     }
 }
 

@@ -10,12 +10,16 @@
 //!
 //! ```text
 //! step  store                                     durable before
-//! A1    a run, in chunks that no run has          A2
-//! A2    the other head: the runs, and `upto`      the horizon passes the records (P3 of a checkpoint)
+//! A1    the tags of this head and of the next     A3
+//!       one, in the buffer's root
+//! A2    a run, in chunks that no run has          A3
+//! A3    the other head: the runs, and `upto`      the horizon passes the records (P3 of a checkpoint)
 //! ```
 //!
 //! So at any moment every update of a page is in the archive or in the log, and each knows the LSN of the page
 //! before it: a page is built from its newest image and all changes after it, or a gap shows.
+//!
+//! An archive whose tag the root does not have is not used (`tags.rs`).
 //!
 //! If the archive fails or is full, checkpoints go on without it. The horizon passes records that it lacks, and from
 //! then on what it has is not used any more: a page might have changed since. The next opening begins it anew.
@@ -23,6 +27,7 @@
 mod change;
 mod chunks;
 pub(crate) mod layout;
+pub(crate) mod tags;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +40,7 @@ use pmindex_wal::Disk;
 pub(crate) use change::Change;
 use chunks::{Chunks, Source};
 use layout::{Head, MOST_RUNS, Run, newest};
+use tags::Tags;
 
 use crate::device::{blocks_of, read_words};
 use crate::error::BufferError;
@@ -104,6 +110,7 @@ pub(crate) struct Owner {
     pub(crate) horizon: u64,
     /// The last LSN that earlier openings can have drawn.
     pub(crate) last: u64,
+    pub(crate) tags: Tags,
     pub(crate) mutant: Mutant,
 }
 
@@ -116,6 +123,7 @@ impl Owner {
             user_words: layout.user_words(),
             horizon: 0,
             last: 0,
+            tags: Tags::default(),
             mutant,
         }
     }
@@ -137,8 +145,13 @@ impl Archive {
             Ok::<_, BufferError>(Head::decode(&words, identity, owner.page_words))
         };
         let began = Head { upto: owner.horizon, complete: owner.horizon == 0, ..Head::default() };
+        let (stopped, mutant) = (None, owner.mutant);
+        let archive = |chunks, head| {
+            Ok(Self { chunks, page_words: owner.page_words, head, stopped, imaged: 1, mutant })
+        };
         let head = match newest([read(0)?, read(1)?]) {
-            Ok(head) => head.unwrap_or_else(|| began.clone()),
+            Ok(Some(head)) => head,
+            Ok(None) => return archive(chunks, began),
             Err(what) => return wrong(what),
         };
         if head.runs.iter().any(|run| run.first.saturating_add(run.chunks) > chunks.count()) {
@@ -147,11 +160,20 @@ impl Archive {
         if head.upto > owner.last {
             return wrong("it is of a later state of the pool");
         }
+        let is_own = match owner.mutant {
+            Mutant::Unchained | Mutant::Untagged => true,
+            Mutant::OneTag => owner.tags.next == head.tag,
+            _ => owner.tags.know(head.tag),
+        };
         // Records are missing: a page may have changed since, and nothing shows it.
         let lacks = head.upto < owner.horizon && owner.mutant != Mutant::Unchained;
-        let head = if lacks { Head { sequence: head.sequence, ..began } } else { head };
-        let (stopped, mutant) = (None, owner.mutant);
-        Ok(Self { chunks, page_words: owner.page_words, head, stopped, imaged: 1, mutant })
+        if lacks || (!is_own && head.tag == 0) {
+            return archive(chunks, Head { sequence: head.sequence, ..began });
+        }
+        if !is_own {
+            return wrong("it is of another state of the pool, from which this one has not come");
+        }
+        archive(chunks, head)
     }
 
     /// Returns the LSN up to which it has the updates.
@@ -172,33 +194,47 @@ impl Archive {
         }
     }
 
+    /// Returns `true` if it takes no records any more.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// Returns its tag and the number of times that its head was written.
+    pub(crate) fn tag(&self) -> (u32, u64) {
+        (self.head.tag, self.head.sequence)
+    }
+
     /// Takes no records any more.
     pub(crate) fn stop(&mut self, fault: ArchiveFault) {
         self.stopped = Some(fault);
     }
 
     /// Appends changes, which are sorted by page and LSN, and has all records up to an LSN then. If that fails, it
-    /// stops.
-    pub(crate) fn append(&mut self, changes: &[Change], upto: u64) {
-        if self.stopped.is_some() {
+    /// stops. The buffer's root knows the tag.
+    pub(crate) fn append(&mut self, changes: &[Change], upto: u64, tag: u32) {
+        self.extend(changes, Head { upto, tag, ..self.head.clone() });
+    }
+
+    /// Has images of all pages. If this cannot be stored, it stops. The buffer's root knows the tag.
+    pub(crate) fn complete(&mut self, tag: u32) {
+        self.extend(&[], Head { complete: true, tag, ..self.head.clone() });
+    }
+
+    fn extend(&mut self, changes: &[Change], head: Head) {
+        if self.is_stopped() {
             return;
         }
-        if let Err(fault) = self.try_append(changes, Head { upto, ..self.head.clone() }) {
+        if let Err(fault) = self.try_append(changes, head) {
             self.stop(fault);
         }
     }
 
-    /// Notes that it has images of these pages, and of all pages if they are the last ones.
-    pub(crate) fn note_images(&mut self, pages: Range<u64>, all: u64) {
+    /// Notes that it has images of these pages. Returns `true` if it has those of all pages since then.
+    pub(crate) fn note_images(&mut self, pages: Range<u64>, all: u64) -> bool {
         if pages.start <= self.imaged {
             self.imaged = self.imaged.max(pages.end);
         }
-        if self.imaged >= all && !self.head.complete && self.stopped.is_none() {
-            let head = Head { complete: true, ..self.head.clone() };
-            if let Err(fault) = self.try_append(&[], head) {
-                self.stop(fault);
-            }
-        }
+        self.imaged >= all && !self.head.complete
     }
 
     /// Returns the changes of a page, by LSN.
@@ -231,14 +267,14 @@ impl Archive {
             }
             done?;
             if self.mutant != Mutant::RunAfterHead {
-                self.chunks.disk.sync().map_err(ArchiveFault::disk)?; // A1, durable before: A2
+                self.chunks.disk.sync().map_err(ArchiveFault::disk)?; // A2, durable before: A3
             }
         }
         let block = self.chunks.disk.block();
         let words = head.encode(self.chunks.identity, self.page_words);
         let blocks = blocks_of(words.into_iter(), block);
         let at = head.sequence % 2 * block as u64;
-        // A2. If it fails, the disk has either head.
+        // A3. If it fails, the disk has either head.
         self.chunks.disk.write_durably(at, blocks.as_slice()).map_err(ArchiveFault::disk)?;
         self.head = head;
         Ok(())

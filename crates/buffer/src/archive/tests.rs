@@ -11,6 +11,7 @@ use crate::runs::encode;
 
 const USER: usize = 28;
 const PAGE_WORDS: u64 = 32;
+const TAG: u32 = 77;
 
 fn owner() -> Owner {
     let mutant = Mutant::None;
@@ -20,6 +21,7 @@ fn owner() -> Owner {
         user_words: USER,
         horizon: 0,
         last: 1 << 40,
+        tags: Tags { present: 0, next: TAG },
         mutant,
     }
 }
@@ -84,7 +86,7 @@ proptest! {
                 changes.push(change(&mut model, lsn, step));
             }
             changes.sort_by_key(|change| (change.page, change.lsn));
-            archive.append(&changes, lsn);
+            archive.append(&changes, lsn, TAG);
             prop_assert!(matches!(archive.state(), ArchiveState::Complete));
             let opened = Archive::open(Arc::new(disk.clone()), owner()).unwrap();
             prop_assert_eq!((&opened.head, opened.upto()), (&archive.head, lsn));
@@ -110,7 +112,7 @@ proptest! {
                 changes.push(change(&mut model, lsn, step));
             }
             changes.sort_by_key(|change| (change.page, change.lsn));
-            archive.append(&changes, lsn);
+            archive.append(&changes, lsn, TAG);
         }
         let mut bytes = disk.bytes();
         let runs = archive.head.runs.clone();
@@ -136,4 +138,32 @@ fn changes_over_a_gap_are_not_put_together() {
     assert_eq!(fold.add(change(6, 7)), Some(change(0, 5)), "6 is missing");
     assert_eq!(fold.add(change(7, 9)), None);
     assert_eq!(fold.finish(), Some(change(6, 9)));
+}
+
+/// One of the first version, which had no tags, begins anew.
+#[test]
+fn an_archive_without_a_tag_begins_anew_and_one_with_another_tag_is_refused() {
+    let archive_with = |version: u64, tag: u64| {
+        let runs = vec![Run { first: 0, chunks: 1, last_page: 5, number: 3 }];
+        let head = Head { sequence: 3, upto: 40, complete: true, tag: 0, runs };
+        let mut words = head.encode(9, PAGE_WORDS);
+        (words[1], words[6]) = (version, 1 | tag << 32);
+        words[layout::HEAD - 1] = crate::layout::checksum(*b"arch", &words[..layout::HEAD - 1]);
+        let mut bytes = vec![0; 1024 + 40 * 2048];
+        for (word, to) in words.iter().zip(bytes[512..].as_chunks_mut().0) {
+            *to = word.to_le_bytes();
+        }
+        let owner = Owner { horizon: 30, ..owner() };
+        Archive::open(Arc::new(SimDisk::with_bytes(512, &bytes)), owner)
+    };
+    let new = archive_with(1, 0).unwrap();
+    assert_eq!(new.head, Head { sequence: 3, upto: 30, ..Head::default() });
+    assert_eq!(archive_with(2, TAG.into()).unwrap().head.runs.len(), 1);
+    for (version, tag, why) in [(2, 5, "another state"), (3, TAG.into(), "a later version")] {
+        let refused = archive_with(version, tag);
+        assert!(
+            matches!(&refused, Err(BufferError::WrongArchive { what }) if what.contains(why)),
+            "{refused:?}"
+        );
+    }
 }

@@ -293,6 +293,98 @@ fn an_archive_of_another_buffer_or_state_or_cut_or_damaged_is_refused_and_the_bu
     assert!(matches!(buffer.archive_state(), ArchiveState::Incomplete));
 }
 
+/// A moment of a pool, of its disk and of its archive, and the value of its pages.
+struct Moment {
+    pool: Vec<u8>,
+    disk: Vec<u8>,
+    archive: Vec<u8>,
+    value: u64,
+}
+
+impl Bed {
+    /// Sets all pages once more, with checkpoints or without, and notes the moment after it.
+    fn go_on(&self, value: u64, ends_in_log: bool) -> Moment {
+        let buffer = self.open(&self.archived()).expect("the buffer");
+        fill(&buffer, value..value + 1);
+        if ends_in_log {
+            (1..12).for_each(|page| set(&buffer, page, 100 * value + page));
+        }
+        drop(buffer);
+        let pool = std::fs::read(&self.path).expect("the pool");
+        Moment { pool, disk: self.disk.bytes(), archive: self.archive.bytes(), value }
+    }
+
+    /// A pool and its disk put back to a moment, with the archive of one.
+    fn put_back(&mut self, moment: &Moment, archive: &Moment) {
+        std::fs::write(&self.path, &moment.pool).expect("room");
+        self.disk = SimDisk::with_bytes(512, &moment.disk);
+        self.archive = SimDisk::with_bytes(512, &archive.archive);
+    }
+}
+
+/// Two histories that continue from one moment, of two more moments each.
+fn histories(bed: &mut Bed, ends_in_log: bool) -> Vec<Moment> {
+    fill(&bed.create(&bed.archived()), 1..2);
+    let first = bed.go_on(2, ends_in_log);
+    let mut moments = Vec::new();
+    for value in [10, 20] {
+        bed.put_back(&first, &first);
+        moments.extend([bed.go_on(value, ends_in_log), bed.go_on(value + 1, ends_in_log)]);
+    }
+    moments.push(first);
+    moments
+}
+
+/// Opens each moment's pool with each moment's archive, after some openings without it. Returns how often a page was
+/// read that is of another moment.
+fn mixed(mutant: Mutant) -> usize {
+    let (mut foreign, mut refused, mut anew) = (0, 0, 0);
+    for ends_in_log in [false, true] {
+        let mut bed = Bed::new();
+        let moments = histories(&mut bed, ends_in_log);
+        for (nth, moment) in moments.iter().enumerate() {
+            for (of, archive) in moments.iter().enumerate() {
+                for openings in [0, 1, 4] {
+                    bed.put_back(moment, archive);
+                    for _ in 0..openings {
+                        drop(bed.open(&options()).expect("the buffer"));
+                    }
+                    (1..12).for_each(|page| rot(&bed.disk, page, 4 * page + 1));
+                    let buffer = match bed.open(&bed.archived().cold(true).mutant(mutant)) {
+                        Ok(buffer) => buffer,
+                        Err(error) => {
+                            assert!(matches!(error, BufferError::WrongArchive { .. }), "{error}");
+                            assert!(nth != of, "its own archive is refused: {error}");
+                            refused += 1;
+                            continue;
+                        }
+                    };
+                    let is_complete = matches!(buffer.archive_state(), ArchiveState::Complete);
+                    assert!(is_complete || nth != of, "its own archive begins anew");
+                    anew += usize::from(!is_complete);
+                    for page in 1..12 {
+                        match get(&buffer, page) {
+                            Ok(value) => foreign += usize::from(value != 100 * moment.value + page),
+                            found => {
+                                assert!(nth != of, "{found:?}");
+                                is_lost(&found, "");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 10 && anew > 10, "{refused} refused, {anew} begun anew");
+    foreign
+}
+
+#[test]
+fn an_archive_of_another_moment_or_history_is_never_used() {
+    assert_eq!(mixed(Mutant::None), 0);
+    assert!(mixed(Mutant::Untagged) > 0, "without a tag the fault shows");
+}
+
 #[test]
 fn a_chunk_that_rots_costs_its_pages_and_no_others() {
     let bed = Bed::new();

@@ -59,7 +59,7 @@ pub(crate) static FOUND: [Found; MUTANTS.len()] = [const {
 }; MUTANTS.len()];
 
 pub(crate) const NONE: usize = 0;
-const MUTANTS: [Mutant; 9] = [
+const MUTANTS: [Mutant; 11] = [
     Mutant::None,
     Mutant::InPlace,
     Mutant::NoRuleH,
@@ -69,6 +69,8 @@ const MUTANTS: [Mutant; 9] = [
     Mutant::NoStaging,
     Mutant::LateArchive,
     Mutant::RunAfterHead,
+    Mutant::LateTag,
+    Mutant::OneTag,
 ];
 
 type Cells = [u64; 3];
