@@ -12,7 +12,9 @@
 //!
 //! A journal must not hold lines of a hole: replaying it would take the blocks again, and if the device is full
 //! by then, the pool would not open. So the journal is emptied after the free runs were noted, and only those
-//! that are still noted, of which no page was handed out meanwhile, are given back.
+//! that are still noted, of which no page was handed out meanwhile, are given back. From the note on until a
+//! page of a run is handed out, the journal leaves the lines of the run out: a thread may have flushed lines of
+//! a block that it gave back, and has its next fence later.
 
 use std::collections::{HashMap, HashSet};
 
@@ -66,7 +68,7 @@ impl<M: Medium> Pool<M> {
         self.while_no_page_is_touched(|| {
             let runs = self.note_free_runs()?;
             if !runs.is_empty() {
-                self.empty_journal()?; // durable before: the holes
+                self.empty_journal_of_left_out()?; // durable before: the holes
             }
             Ok(runs.into_iter().map(|run| self.give_run_back(run)).sum())
         })
@@ -91,6 +93,7 @@ impl<M: Medium> Pool<M> {
                 let is_hole = shared.holes.known.get(&run) == Some(&true);
                 if is_free && (!is_hole || again.contains(&run)) {
                     shared.holes.unused.insert(run);
+                    self.leave_out_of_journal(run * RUN, RUN);
                     noted.push(run);
                 }
             }
@@ -125,16 +128,17 @@ impl<M: Medium> Pool<M> {
             }
         }
         let others = *holes.others.get_or_insert_with(|| self.may_have_holes());
-        if !others && holes.known.is_empty() {
-            return Ok(());
-        }
-        for run in runs {
-            if holes.known.get(&run).copied().unwrap_or(others) {
-                let end = ((run + 1) * RUN).min(self.heap.end());
-                self.fill(run * RUN, end - run * RUN)?;
-                holes.known.insert(run, false);
+        if others || !holes.known.is_empty() {
+            for run in runs.clone() {
+                if holes.known.get(&run).copied().unwrap_or(others) {
+                    let end = ((run + 1) * RUN).min(self.heap.end());
+                    self.fill(run * RUN, end - run * RUN)?;
+                    holes.known.insert(run, false);
+                }
             }
         }
+        // Before the first store there.
+        self.have_in_journal(runs.start * RUN, (runs.end - runs.start) * RUN);
         Ok(())
     }
 }

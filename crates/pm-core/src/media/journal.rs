@@ -55,6 +55,7 @@ use crate::pool::layout::CHECKPOINT;
 use crate::threadlist::thread_list;
 
 use super::Permit;
+use super::left_out::LeftOut;
 use super::lines::{FIRST, LineWriter, STAMP};
 use super::tally::Tally;
 use super::undo::Undo;
@@ -90,6 +91,8 @@ pub(crate) struct Journal {
     fences: Group<Vec<usize>, (), Refused>,
     /// The memory of the batch that is written; one thread at a time uses it.
     batch: Mutex<Batch>,
+    /// The memory of which no line is written.
+    pub(crate) left_out: LeftOut,
     /// Held while the file is synchronised: the kernel reports a failed write-back once.
     syncing: Mutex<()>,
     checkpoints: AtomicU64,
@@ -176,6 +179,7 @@ impl Journal {
             tally: Tally::default(),
             fences: Group::default(),
             batch: Mutex::default(),
+            left_out: LeftOut::default(),
             syncing: Mutex::default(),
             checkpoints: AtomicU64::new(0),
             poisoned: AtomicBool::new(false),
@@ -298,6 +302,7 @@ impl Journal {
         lines.dedup();
         let most = (self.log.most() - 16) as usize / (LINE + 16);
         let mut batch = self.batch.lock();
+        self.left_out.filter(&mut lines, |line| self.cutter.mapping().offset_of(line));
         for lines in lines.chunks(most) {
             if self.is_poisoned() {
                 return Err(Refused);
@@ -330,6 +335,12 @@ impl Journal {
             .mapping()
             .lines_at(lines.iter().copied(), |offset, words| writer.push(offset, &words));
         record.end();
+    }
+
+    /// Waits for the thread that writes, which may have looked at [`left_out`](Self::left_out) before this call. Not for
+    /// the thread of checkpoints: the other one may wait for room in the log.
+    pub(crate) fn await_writer(&self) {
+        drop(self.batch.lock());
     }
 
     /// Synchronises the file, after which the log needs no earlier records.

@@ -8,6 +8,7 @@
 pub(crate) mod base;
 mod counting;
 mod journal;
+mod left_out;
 mod lines;
 mod mapped;
 mod permit;

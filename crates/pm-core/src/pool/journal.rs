@@ -455,6 +455,29 @@ impl<M: Medium> Pool<M> {
             None => Ok(()),
         }
     }
+
+    /// Leaves lines of these bytes, which are unused, out of the journal, from the next
+    /// [`empty_journal_of_left_out`](Self::empty_journal_of_left_out) on at the latest.
+    pub(crate) fn leave_out_of_journal(&self, offset: u64, bytes: u64) {
+        if let Some(journal) = self.backing.as_ref().and_then(|backing| backing.journal()) {
+            journal.left_out.add(offset..offset + bytes);
+        }
+    }
+
+    /// Empties the journal; afterwards it has no line of what is left out.
+    pub(crate) fn empty_journal_of_left_out(&self) -> Result<(), PmError> {
+        if let Some(journal) = self.backing.as_ref().and_then(|backing| backing.journal()) {
+            journal.await_writer();
+        }
+        self.empty_journal()
+    }
+
+    /// Has lines of these bytes in the journal again.
+    pub(crate) fn have_in_journal(&self, offset: u64, bytes: u64) {
+        if let Some(journal) = self.backing.as_ref().and_then(|backing| backing.journal()) {
+            journal.left_out.remove(offset..offset + bytes);
+        }
+    }
 }
 
 /// Disks that a test substitutes for those of the pools that its thread opens.
