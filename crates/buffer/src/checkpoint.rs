@@ -86,7 +86,7 @@ impl<M: Medium> Buffer<M> {
     /// For each page that has changed since the last checkpoint: its lines, twice, and a write to the disk. For
     /// each slice: a fence and a synchronisation of the disk. At the end: a fence, or those of
     /// [`Log::release`](pmindex_log::Log::release), and two for frames that get their entries. With an archive also
-    /// a fence, a look at the log, its records written to the archive, and two synchronisations of that; from time to time
+    /// a fence, a look at the log (one more for each 100,000 updates), its records written to the archive, and two synchronisations of that; from time to time
     /// runs of the archive are merged, all of them at worst.
     pub fn checkpoint(&self) -> Result<(), BufferError> {
         while self.checkpoint_step()? == Progress::More {}
@@ -133,16 +133,15 @@ impl<M: Medium> Buffer<M> {
             drop(pm.lock(&self.staging));
             self.device.check()?; // what was in progress when it failed counts as written
             pm.handover_point(); // pages are written and frames emptied before and after P3
-            let records = self.unarchived(upto);
             if self.mutant != Mutant::LateArchive {
-                self.archive(&records, upto)?; // durable before: P3
+                self.archive_log(upto)?; // durable before: P3
             }
             let noted = self.note_horizon(*durable, upto)?; // P3, durable before: P4
             self.horizon.store(upto, Release); // before P4: from then on the log may lack records up to it
             self.log.release_after(&tails, noted)?; // P4
             *durable = upto;
             if self.mutant == Mutant::LateArchive {
-                self.archive(&records, upto)?;
+                self.archive_log(upto)?;
             }
         }
         *current = None;

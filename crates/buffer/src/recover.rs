@@ -274,13 +274,29 @@ impl<M: Medium> Buffer<M> {
         updates: &mut HashMap<u64, Vec<Update>>,
         only: Option<u64>,
     ) -> Result<u64, BufferError> {
-        let (pm, horizon) = (self.pool.pm(), self.horizon.load(Acquire));
-        let generation = self.pool.generation();
+        let last = self.updates_after(self.horizon.load(Acquire), |page, update| {
+            if only.is_none_or(|only| only == page) {
+                updates.entry(page).or_default().push(update);
+            }
+        })?;
+        for of_page in updates.values_mut() {
+            of_page.sort_unstable_by_key(|update| update.lsn);
+        }
+        Ok(last)
+    }
+
+    /// Calls `found` with the page of each update that the log has after an LSN, in any order. Returns the last LSN.
+    pub(crate) fn updates_after(
+        &self,
+        after: u64,
+        mut found: impl FnMut(u64, Update),
+    ) -> Result<u64, BufferError> {
+        let (pm, generation) = (self.pool.pm(), self.pool.generation());
         let (mut last, mut words, mut parts) = (0, Vec::new(), Vec::new());
-        for found in self.log.entries() {
-            let found = found?;
-            let location = found.entry.payload;
-            let size = (found.entry.lines as usize * LINE_WORDS).saturating_sub(2);
+        for entry in self.log.entries() {
+            let entry = entry?.entry;
+            let location = entry.payload;
+            let size = (entry.lines as usize * LINE_WORDS).saturating_sub(2);
             let cells = &location[..size.min(location.len())];
             let offset = cells.first().map_or(0, |cell| self.pool.pptr(cell).offset());
             words.resize(cells.len(), 0);
@@ -288,26 +304,18 @@ impl<M: Medium> Buffer<M> {
             parts.clear();
             let user_words = self.layout.user_words();
             let lsn = decode(&words, offset, user_words, |page, update| parts.push((page, update)));
-            let lsn =
-                lsn.filter(|&lsn| found.entry.tag == REDO && lsn >> NUMBER_BITS <= generation);
+            let lsn = lsn.filter(|&lsn| entry.tag == REDO && lsn >> NUMBER_BITS <= generation);
             let lsn = lsn.ok_or(PmError::Corrupt { what: "a record of a buffer's log", offset })?;
-            if lsn <= horizon {
+            if lsn <= after {
                 continue;
             }
             last = last.max(lsn);
-            for &(page, update) in
-                parts.iter().filter(|part| only.is_none_or(|page| page == part.0))
-            {
-                if self.state(page).is_err() {
-                    return Err(
-                        PmError::Corrupt { what: "a page in a buffer's log", offset }.into()
-                    );
-                }
-                updates.entry(page).or_default().push(update);
+            if parts.iter().any(|&(page, _)| self.state(page).is_err()) {
+                return Err(PmError::Corrupt { what: "a page in a buffer's log", offset }.into());
             }
-        }
-        for of_page in updates.values_mut() {
-            of_page.sort_unstable_by_key(|update| update.lsn);
+            for &(page, update) in &parts {
+                found(page, update);
+            }
         }
         Ok(last)
     }

@@ -9,7 +9,6 @@
 //! opening, or if the log or the archive has updates of it.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
@@ -17,12 +16,11 @@ use parking_lot::Mutex;
 use pmindex_core::Medium;
 use pmindex_wal::Disk;
 
-use crate::archive::tags::{Tags, new_tag};
-use crate::archive::{Archive, ArchiveFault, ArchiveState, Change, Owner};
+use crate::archive::tags::Tags;
+use crate::archive::{Archive, ArchiveState, Change, Owner};
 use crate::buffer::Buffer;
 use crate::error::BufferError;
 use crate::frames::Place;
-use crate::layout::checksum;
 use crate::metrics::count;
 use crate::options::Mutant;
 use crate::page::HEADER;
@@ -109,104 +107,9 @@ impl<M: Medium> Buffer<M> {
         self.archive.as_ref().map_or(ArchiveState::Absent, |archive| pm.lock(archive).state())
     }
 
-    /// Returns the log's records up to this LSN that the archive lacks, sorted by page and LSN. Only checkpoints copy
-    /// records, one at a time.
-    pub(crate) fn unarchived(&self, upto: u64) -> Result<Vec<Change>, BufferError> {
-        let Some(archive) = &self.archive else { return Ok(Vec::new()) };
-        let archive = self.pool.pm().lock(archive);
-        if matches!(archive.state(), ArchiveState::Stopped(_)) {
-            return Ok(Vec::new());
-        }
-        let after = archive.upto();
-        drop(archive);
-        let mut updates = HashMap::new();
-        self.updates_into(&mut updates, None)?;
-        let mut pages: Vec<(u64, Vec<Update>)> = updates.into_iter().collect();
-        pages.sort_unstable_by_key(|(page, _)| *page);
-        let mut changes = Vec::new();
-        for (page, updates) in pages {
-            let these = updates.iter().filter(|u| (after + 1..=upto).contains(&u.lsn));
-            for update in these {
-                changes.push(self.change_of(page, update)?);
-            }
-        }
-        Ok(changes)
-    }
-
-    /// Copies records up to this LSN to the archive. If that fails, the archive stops.
-    pub(crate) fn archive(
-        &self,
-        records: &Result<Vec<Change>, BufferError>,
-        upto: u64,
-    ) -> Result<(), BufferError> {
-        let Some(archive) = &self.archive else { return Ok(()) };
-        let mut archive = self.pool.pm().lock(archive);
-        match records {
-            Ok(changes) => {
-                self.tagged(&mut archive, |archive, tag| archive.append(changes, upto, tag))
-            }
-            Err(_) => {
-                archive.stop(ArchiveFault::Log);
-                Ok(())
-            }
-        }
-    }
-
-    /// Writes a head of the archive with a new tag, unless it takes no records any more. What the head adds is durable
-    /// in the pool.
-    fn tagged(
-        &self,
-        archive: &mut Archive,
-        write: impl FnOnce(&mut Archive, u32),
-    ) -> Result<(), BufferError> {
-        if archive.is_stopped() {
-            return Ok(());
-        }
-        let (present, sequence) = archive.tag();
-        let next = if self.is_repeatable {
-            let state = [self.shape.identity, self.pool.generation(), sequence, archive.upto()];
-            checksum(*b"tags", &state) as u32
-        } else {
-            new_tag()
-        };
-        let (pm, root) = (self.pool.pm(), self.pool.get(self.root)?);
-        let note = || {
-            pm.store(&root.archived, Tags { present, next }.word());
-            pm.fence(pm.flush(&root.archived))
-        };
-        if self.mutant != Mutant::LateTag {
-            note()?; // A1, durable before: A3
-        }
-        write(archive, next);
-        if self.mutant == Mutant::LateTag {
-            note()?;
-        }
-        Ok(())
-    }
-
-    fn change_of(&self, page: u64, update: &Update) -> Result<Change, BufferError> {
+    pub(crate) fn change_of(&self, page: u64, update: &Update) -> Result<Change, BufferError> {
         let &Update { lsn, before, fresh, .. } = update;
         Ok(Change { page, lsn, before, fresh, runs: self.runs_of(update)? })
-    }
-
-    /// Copies pages to the archive.
-    pub(crate) fn archive_images(&self, images: &[Change]) -> Result<(), BufferError> {
-        let Some(archive) = self.archive.as_ref().filter(|_| !images.is_empty()) else {
-            return Ok(());
-        };
-        let mut archive = self.pool.pm().lock(archive);
-        let upto = archive.upto();
-        self.tagged(&mut archive, |archive, tag| archive.append(images, upto, tag))
-    }
-
-    /// Notes that the archive has images of these pages.
-    pub(crate) fn note_images(&self, pages: Range<u64>) -> Result<(), BufferError> {
-        let Some(archive) = &self.archive else { return Ok(()) };
-        let mut archive = self.pool.pm().lock(archive);
-        if archive.note_images(pages, self.shape.pages) {
-            self.tagged(&mut archive, Archive::complete)?;
-        }
-        Ok(())
     }
 
     /// Returns a page without a frame, and the LSN of the oldest update that the disk may lack.

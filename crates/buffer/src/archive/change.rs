@@ -33,7 +33,12 @@ impl Change {
 
     /// Returns the number of words in a chunk.
     pub(crate) fn words(&self) -> usize {
-        PART + self.runs.len()
+        Self::words_of(self.runs.len())
+    }
+
+    /// Returns the number of words of a change with runs of this length.
+    pub(crate) fn words_of(runs: usize) -> usize {
+        PART + runs
     }
 
     pub(crate) fn encode(&self, into: &mut Vec<u64>) {

@@ -123,7 +123,7 @@ impl Chunks {
 }
 
 /// Changes in the order of pages and LSNs.
-pub(super) type Source<'s> = Box<dyn Iterator<Item = Result<Change, ArchiveFault>> + 's>;
+pub(crate) type Source<'s> = Box<dyn Iterator<Item = Result<Change, ArchiveFault>> + 's>;
 
 fn next_of(source: &mut Source<'_>) -> Result<Option<Change>, ArchiveFault> {
     source.next().transpose()

@@ -1,7 +1,7 @@
 //! The archive of a buffer's log: what the log had before it was cut, so that a page that rots on the disk can be
 //! built again.
 //!
-//! A checkpoint copies the records that the horizon is about to pass into the archive, as a *run*: sorted by page,
+//! A checkpoint copies the records that the horizon is about to pass into the archive (`feed.rs`), as a *run*: sorted by page,
 //! each page's records put together into one change (`change.rs`). Runs are merged so that each is more than twice
 //! as long as the next newer one; hence there are few, and a page is found by a search in each. What an image
 //! supersedes is dropped, and a page that was created since the archive began has an image, so the archive's size
@@ -26,6 +26,7 @@
 
 mod change;
 mod chunks;
+mod feed;
 pub(crate) mod layout;
 pub(crate) mod tags;
 #[cfg(test)]
@@ -99,6 +100,9 @@ pub(crate) struct Archive {
     imaged: u64,
     mutant: Mutant,
 }
+
+/// Makes a source of the changes to append, for each attempt.
+pub(crate) type Changes<'c> = dyn Fn() -> Source<'c> + 'c;
 
 /// The buffer to which an archive belongs.
 #[derive(Clone, Copy, Debug)]
@@ -209,22 +213,26 @@ impl Archive {
         self.stopped = Some(fault);
     }
 
-    /// Appends changes, which are sorted by page and LSN, and has all records up to an LSN then. If that fails, it
-    /// stops. The buffer's root knows the tag.
-    pub(crate) fn append(&mut self, changes: &[Change], upto: u64, tag: u32) {
-        self.extend(changes, Head { upto, tag, ..self.head.clone() });
+    /// Appends changes of this many words at most, which are sorted by page and LSN, and has all records up to an LSN
+    /// then. If that fails, it stops. The buffer's root knows the tag.
+    pub(crate) fn append(&mut self, changes: &Changes<'_>, words: usize, upto: u64, tag: u32) {
+        self.extend(changes, words, Head { upto, tag, ..self.head.clone() });
     }
 
     /// Has images of all pages. If this cannot be stored, it stops. The buffer's root knows the tag.
     pub(crate) fn complete(&mut self, tag: u32) {
-        self.extend(&[], Head { complete: true, tag, ..self.head.clone() });
+        self.extend(
+            &|| Box::new(std::iter::empty()),
+            0,
+            Head { complete: true, tag, ..self.head.clone() },
+        );
     }
 
-    fn extend(&mut self, changes: &[Change], head: Head) {
+    fn extend(&mut self, changes: &Changes<'_>, words: usize, head: Head) {
         if self.is_stopped() {
             return;
         }
-        if let Err(fault) = self.try_append(changes, head) {
+        if let Err(fault) = self.try_append(changes, words, head) {
             self.stop(fault);
         }
     }
@@ -247,16 +255,21 @@ impl Archive {
         Ok(found)
     }
 
-    fn try_append(&mut self, changes: &[Change], mut head: Head) -> Result<(), ArchiveFault> {
+    fn try_append(
+        &mut self,
+        changes: &Changes<'_>,
+        words: usize,
+        mut head: Head,
+    ) -> Result<(), ArchiveFault> {
         head.sequence += 1;
-        if !changes.is_empty() {
-            let (newest, all) = (self.merges(changes), head.runs.len());
+        if words > 0 {
+            let (newest, all) = (self.merges(words), head.runs.len());
             // Beside a damaged run, or where a merged one finds no room, the new one stands alone.
             let alone = (all < MOST_RUNS).then_some(all);
             let attempts = [Some(newest), alone, Some(0)];
             let mut done = Err(ArchiveFault::Full);
             for kept in attempts.into_iter().flatten() {
-                done = self.write(changes, kept, head.sequence);
+                done = self.write(changes(), words, kept, head.sequence);
                 if let Ok(run) = &done {
                     head.runs.truncate(kept);
                     head.runs.extend(*run);
@@ -281,8 +294,8 @@ impl Archive {
     }
 
     /// Returns how many runs stay if these changes are appended; the others are merged with them.
-    fn merges(&self, changes: &[Change]) -> usize {
-        let mut chunks = self.chunks_of(changes);
+    fn merges(&self, words: usize) -> usize {
+        let mut chunks = self.chunks_of(words);
         let mut kept = self.head.runs.len();
         while let Some(run) = self.head.runs[..kept].last()
             && (kept == MOST_RUNS || run.chunks <= 2 * chunks)
@@ -293,23 +306,23 @@ impl Archive {
         kept
     }
 
-    fn chunks_of(&self, changes: &[Change]) -> u64 {
-        let words: usize = changes.iter().map(Change::words).sum();
+    fn chunks_of(&self, words: usize) -> u64 {
         words.div_ceil(self.chunks.words) as u64
     }
 
     /// Writes a run of changes, and of those runs that do not stay.
     fn write(
         &self,
-        changes: &[Change],
+        changes: Source<'_>,
+        words: usize,
         kept: usize,
         number: u64,
     ) -> Result<Option<Run>, ArchiveFault> {
         let merged = &self.head.runs[kept..];
-        let wanted = self.chunks_of(changes) + merged.iter().map(|run| run.chunks).sum::<u64>();
+        let wanted = self.chunks_of(words) + merged.iter().map(|run| run.chunks).sum::<u64>();
         let mut sources: Vec<Source<'_>> = Vec::new();
         sources.extend(merged.iter().map(|run| Box::new(self.chunks.changes(run)) as Source<'_>));
-        sources.push(Box::new(changes.iter().cloned().map(Ok)));
+        sources.push(changes);
         // Changes fill a chunk to seven eighths at least.
         self.chunks.write(self.gap(wanted + wanted / 7 + 1, kept == 0), number, sources)
     }

@@ -58,6 +58,11 @@ fn change(model: &mut Model, lsn: u64, (page, words, kind): Step) -> Change {
     Change { page, lsn, before: if fresh { 0 } else { before }, fresh, runs }
 }
 
+fn append(archive: &mut Archive, changes: &[Change], lsn: u64) {
+    let words = changes.iter().map(Change::words).sum();
+    archive.append(&|| Box::new(changes.iter().cloned().map(Ok)), words, lsn, TAG);
+}
+
 /// Returns a page as the archive has it, and the number of its changes.
 fn found(archive: &Archive, page: u64) -> Option<((u64, Vec<u64>), usize)> {
     let changes = archive.find(page).expect("a whole archive");
@@ -86,7 +91,7 @@ proptest! {
                 changes.push(change(&mut model, lsn, step));
             }
             changes.sort_by_key(|change| (change.page, change.lsn));
-            archive.append(&changes, lsn, TAG);
+            append(&mut archive, &changes, lsn);
             prop_assert!(matches!(archive.state(), ArchiveState::Complete));
             let opened = Archive::open(Arc::new(disk.clone()), owner()).unwrap();
             prop_assert_eq!((&opened.head, opened.upto()), (&archive.head, lsn));
@@ -112,7 +117,7 @@ proptest! {
                 changes.push(change(&mut model, lsn, step));
             }
             changes.sort_by_key(|change| (change.page, change.lsn));
-            archive.append(&changes, lsn, TAG);
+            append(&mut archive, &changes, lsn);
         }
         let mut bytes = disk.bytes();
         let runs = archive.head.runs.clone();
