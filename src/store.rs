@@ -35,6 +35,13 @@ impl Catalog for Kinds {
     ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
         Ok(AnyIndex::open(pool, name)?.into_erased())
     }
+
+    fn open_to_remove<K: Key, V: Value, M: Medium>(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+    ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
+        Ok(AnyIndex::open_to_remove(pool, name)?.into_erased())
+    }
 }
 
 /// Named typed maps in one pool, with transactions and snapshots over all of them.

@@ -17,6 +17,14 @@ use pmindex_core::{IndexEntry, Medium, PmError, Pool};
 use pmindex_index::kept::{ForKept, KeptType, as_types, for_kept};
 use pmindex_index::{ErasedIndex, Index, IndexError, Key, Noted, Value, typed};
 
+/// What to do with an index in a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Create,
+    Open,
+    OpenToRemove,
+}
+
 /// The kinds of index, one line each; a kind exists if the feature of its name is on.
 macro_rules! kinds {
     (
@@ -50,30 +58,36 @@ macro_rules! kinds {
                 }
             }
 
-            /// Creates (`new`) or opens an index of encoded records.
+            /// Creates or opens an index of encoded records.
             fn make<A: KeptType, B: KeptType, M: Medium>(
                 self,
                 pool: &Arc<Pool<M>>,
                 name: &str,
-                new: bool,
+                how: How,
             ) -> Result<Box<dyn ErasedIndex<A, B>>, IndexError> {
                 let _ = (pool, name); // a build may have no kind at all
-                match (self, new) {
+                match (self, how) {
                     $(#[cfg(feature = $name)]
-                    (Self::$kind, true) => pmindex_index::erase::<A, B, M, _>(
+                    (Self::$kind, How::Create) => pmindex_index::erase::<A, B, M, _>(
                         <crate::$index<A, B, M> as pmindex_index::PmIndex<A, B, M>>::create(pool, name),
                     ),
                     #[cfg(feature = $name)]
-                    (Self::$kind, false) => pmindex_index::erase::<A, B, M, _>(
+                    (Self::$kind, How::Open | How::OpenToRemove) => pmindex_index::erase::<A, B, M, _>(
                         <crate::$index<A, B, M> as pmindex_index::PmIndex<A, B, M>>::open(pool, name),
                     ),)+
                     #[cfg(feature = $paged_name)]
-                    (Self::$paged, true) => pmindex_index::erase::<A, B, M, _>(
+                    (Self::$paged, How::Create) => pmindex_index::erase::<A, B, M, _>(
                         <crate::$paged_index<A, B, M> as pmindex_index::PmIndex<A, B, M>>::create(pool, name),
                     ),
                     #[cfg(feature = $paged_name)]
-                    (Self::$paged, false) => pmindex_index::erase::<A, B, M, _>(
+                    (Self::$paged, How::Open) => pmindex_index::erase::<A, B, M, _>(
                         <crate::$paged_index<A, B, M> as pmindex_index::PmIndex<A, B, M>>::open(pool, name),
+                    ),
+                    #[cfg(feature = $paged_name)]
+                    (Self::$paged, How::OpenToRemove) => pmindex_index::erase::<A, B, M, _>(
+                        <crate::$paged_index<A, B, M> as pmindex_index::PmIndex<A, B, M>>::open_to_remove(
+                            pool, name,
+                        ),
                     ),
                 }
             }
@@ -207,8 +221,7 @@ struct Make<'a, K, V, M: Medium> {
     kind: Kind,
     pool: &'a Arc<Pool<M>>,
     name: &'a str,
-    /// `true` to create the index, `false` to open it.
-    new: bool,
+    how: How,
     types: PhantomData<fn() -> (K, V)>,
 }
 
@@ -216,13 +229,13 @@ impl<K: Key, V: Value, M: Medium> ForKept for Make<'_, K, V, M> {
     type Done = Result<Box<dyn ErasedIndex<K, V>>, IndexError>;
 
     fn run<A: KeptType, B: KeptType>(self) -> Self::Done {
-        let Self { kind, pool, name, new, .. } = self;
+        let Self { kind, pool, name, how, .. } = self;
         as_types(K::type_name(), V::type_name(), || {
             #[cfg(feature = "precompiled")]
             if const { precompiled::has::<K, V, M>() } {
-                return precompiled::make(kind, pool, name, new);
+                return precompiled::make(kind, pool, name, how);
             }
-            Ok(typed(kind.make::<A, B, M>(pool, name, new)?, pool))
+            Ok(typed(kind.make::<A, B, M>(pool, name, how)?, pool))
         })
     }
 }
@@ -299,7 +312,8 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
         name: &str,
         kind: Kind,
     ) -> Result<Self, IndexError> {
-        let index = for_kept::<K, V, _>(Make { kind, pool, name, new: true, types: PhantomData })?;
+        let index =
+            for_kept::<K, V, _>(Make { kind, pool, name, how: How::Create, types: PhantomData })?;
         Ok(Self { kind, index })
     }
 
@@ -309,6 +323,21 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`] (a kind that this version does not know),
     /// [`IndexError::WrongLayout`] (other types of keys or values), and the errors of the pool.
     pub fn open<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        Self::open_as(pool, name, How::Open)
+    }
+
+    /// Opens the index `name`, of any kind, which is about to be removed.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub(crate) fn open_to_remove<M: Medium>(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+    ) -> Result<Self, IndexError> {
+        Self::open_as(pool, name, How::OpenToRemove)
+    }
+
+    fn open_as<M: Medium>(pool: &Arc<Pool<M>>, name: &str, how: How) -> Result<Self, IndexError> {
         let Some(entry) = pool.find_index(name)? else {
             return Err(IndexError::NoSuchIndex { name: name.into() });
         };
@@ -320,7 +349,7 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
                 wanted: "an index of any known kind".into(),
             });
         };
-        let make = Make { kind, pool, name, new: false, types: PhantomData };
+        let make = Make { kind, pool, name, how, types: PhantomData };
         Ok(Self { kind, index: for_kept::<K, V, _>(make).noted(pool)? })
     }
 
@@ -370,7 +399,7 @@ impl<K: Key, V: Value> AnyIndex<K, V> {
     /// # Errors
     /// Those of [`open`](Self::open) and of [`Pool::drop_index`]; then the index stays.
     pub fn destroy<M: Medium>(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
-        pool.drop_index(name, |name| Self::open(pool, name)?.blocks())
+        pool.drop_index(name, |name| Self::open_to_remove(pool, name)?.blocks())
     }
 
     /// Returns the offsets of all blocks that this index owns, for the allocator's audit.

@@ -10,7 +10,7 @@ use pmindex_core::{Mapped, Medium, Pool};
 use pmindex_index::kept::{KEYS, KeptBytes, KeptWords, VALUES};
 use pmindex_index::{ErasedIndex, IndexError, Key, Value, typed};
 
-use super::Kind;
+use super::{How, Kind};
 
 type Key1 = KeptWords<KEYS, 1>;
 type KeyBytes = KeptBytes<KEYS>;
@@ -27,19 +27,19 @@ pub(super) fn make<K: Key, V: Value, M: Medium>(
     kind: Kind,
     pool: &Arc<Pool<M>>,
     name: &str,
-    new: bool,
+    how: How,
 ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
     let Some(mapped) = (pool as &dyn Any).downcast_ref::<Arc<Pool<Mapped>>>() else {
         unreachable!("a mapped pool");
     };
     if const { K::SHAPE.is_bytes() && V::SHAPE.is_bytes() } {
-        Ok(typed(bytes_bytes(kind, mapped, name, new)?, pool))
+        Ok(typed(bytes_bytes(kind, mapped, name, how)?, pool))
     } else if const { K::SHAPE.is_bytes() } {
-        Ok(typed(bytes_words(kind, mapped, name, new)?, pool))
+        Ok(typed(bytes_words(kind, mapped, name, how)?, pool))
     } else if const { V::SHAPE.is_bytes() } {
-        Ok(typed(words_bytes(kind, mapped, name, new)?, pool))
+        Ok(typed(words_bytes(kind, mapped, name, how)?, pool))
     } else {
-        Ok(typed(words_words(kind, mapped, name, new)?, pool))
+        Ok(typed(words_words(kind, mapped, name, how)?, pool))
     }
 }
 
@@ -50,9 +50,9 @@ macro_rules! compiled {
             kind: Kind,
             pool: &Arc<Pool<Mapped>>,
             name: &str,
-            new: bool,
+            how: How,
         ) -> Result<Box<dyn ErasedIndex<$key, $value>>, IndexError> {
-            kind.make::<$key, $value, Mapped>(pool, name, new)
+            kind.make::<$key, $value, Mapped>(pool, name, how)
         }
     )+ };
 }

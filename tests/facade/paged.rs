@@ -96,6 +96,28 @@ fn a_store_has_a_map_larger_than_its_pool() {
     assert_eq!(pages_in(folder.path()), [""; 0].map(std::path::PathBuf::from));
 }
 
+/// It does not open, and is removed with both its files.
+#[test]
+fn a_map_with_a_damaged_archive_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.pool");
+    let store = Store::open_with(&path, &options()).unwrap();
+    let sizes = sizes().archive_bytes(8 << 20);
+    drop(store.map_with::<u64, u64>("map", paged(sizes)).unwrap());
+    store.close().unwrap();
+    let files = || fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let archive = files().find(|path| path.extension().is_some_and(|it| it == "archive")).unwrap();
+    let len = fs::metadata(&archive).unwrap().len();
+    fs::write(&archive, vec![7; len as usize]).unwrap();
+    let store = Store::open_with(&path, &options()).unwrap();
+    let refused = store.map::<u64, u64>("map").unwrap_err().to_string();
+    assert!(refused.contains("archive"), "{refused}");
+    assert!(store.drop_map::<u64, u64>("map").unwrap());
+    assert!(files().all(|path| path.extension().is_none_or(|it| it != "archive" && it != "pages")));
+    drop(store.map_of_kind::<u64, u64>("map", Kind::Paged).unwrap());
+    store.close().unwrap();
+}
+
 #[test]
 fn what_it_cannot_do_is_refused() {
     let pool = Arc::new(Pool::emulated(4 << 20).unwrap());

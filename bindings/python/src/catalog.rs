@@ -68,4 +68,11 @@ impl Catalog for Named {
     ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
         named(name, || <Kinds as Catalog>::open(pool, name))
     }
+
+    fn open_to_remove<K: Key, V: Value, M: Medium>(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+    ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
+        named(name, || <Kinds as Catalog>::open_to_remove(pool, name))
+    }
 }

@@ -378,6 +378,24 @@ impl<K: Key, V: Value, M: Medium> PmIndex<K, V, M> for Paged<K, V, M> {
         Ok(Self { files, ..index })
     }
 
+    /// A damaged archive, or one of another state, is not opened.
+    fn open_to_remove(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        match <Self as PmIndex<K, V, M>>::open(pool, name) {
+            Err(IndexError::Pages { .. }) => {}
+            opened => return opened,
+        }
+        let (began, mut files) = (Instant::now(), Vec::new());
+        let disk = |identity| {
+            let (file, disk) = open_file(pool, identity)?;
+            files.push(file);
+            Ok(disk)
+        };
+        let buffer = Self::opened_on(pool, name, disk, &BufferOptions::new(0))?;
+        files.extend(open_archive(pool, buffer.identity())?.map(|(file, _)| file));
+        let index = Self::start(buffer, name, began)?;
+        Ok(Self { files, ..index })
+    }
+
     fn close(self) -> Result<(), IndexError> {
         self.buffer().checkpoint().map_err(from_buffer)
     }

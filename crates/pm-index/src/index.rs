@@ -572,8 +572,17 @@ pub trait PmIndex<K: Key, V: Value, M: Medium>: Index<K, V> + Sized {
     /// Other indexes of the pool can be used meanwhile. See [`Pool::drop_index`].
     ///
     /// # Errors
-    /// Those of [`open`](Self::open) and of [`Pool::drop_index`].
+    /// Those of [`open_to_remove`](Self::open_to_remove) and of [`Pool::drop_index`].
     fn destroy(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, IndexError> {
-        pool.drop_index(name, |name| Self::open(pool, name)?.blocks())
+        pool.drop_index(name, |name| Self::open_to_remove(pool, name)?.blocks())
+    }
+
+    /// Opens the index `name`, which is about to be removed: if it does not open whole, then without what its
+    /// removal does not need.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    fn open_to_remove(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
+        Self::open(pool, name)
     }
 }

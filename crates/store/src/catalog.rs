@@ -36,4 +36,16 @@ pub trait Catalog: Debug + Send + Sync + 'static {
         pool: &Arc<Pool<M>>,
         name: &str,
     ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError>;
+
+    /// Opens the index `name`, of any kind, which is about to be removed: see
+    /// [`PmIndex::open_to_remove`](pmindex_index::PmIndex::open_to_remove).
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    fn open_to_remove<K: Key, V: Value, M: Medium>(
+        pool: &Arc<Pool<M>>,
+        name: &str,
+    ) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError> {
+        Self::open(pool, name)
+    }
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::marker::PhantomData;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -299,6 +299,15 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         maps: &mut Maps<C, M>,
         name: &str,
     ) -> Result<Map<K, V, M>, StoreError> {
+        self.open_map_by(maps, name, C::open)
+    }
+
+    fn open_map_by<K: Key, V: Value>(
+        &self,
+        maps: &mut Maps<C, M>,
+        name: &str,
+        open: impl FnOnce(&Arc<Pool<M>>, &str) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError>,
+    ) -> Result<Map<K, V, M>, StoreError> {
         if let Some(open) = maps.get(name) {
             let other = || StoreError::OpenWithOtherTypes { name: name.into() };
             let shared = Arc::clone(open).as_any().downcast().map_err(|_| other())?;
@@ -307,7 +316,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         if name == NAME {
             return Err(PmError::NameTaken { name: name.into() }.into());
         }
-        let index = C::open::<K, V, M>(&self.core.pool, name)?;
+        let index = open(&self.core.pool, name)?;
         let writes = self.core.redo.interrupted::<K, V>(name)?;
         let map = self.share(maps, name, index);
         match self.core.bind_stuck(name, &(Arc::clone(&map.shared) as AnyShared)) {
@@ -373,17 +382,17 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     ///
     /// # Errors
     /// [`StoreError::InUse`]; those of [`map`](Self::map); the map stays. [`StoreError::File`] if the map is
-    /// removed, and a file of its pages is not.
+    /// removed, and a file of its pages is not; the others are.
     pub fn drop_map<K: Key, V: Value>(&self, name: &str) -> Result<bool, StoreError> {
         let mut maps = self.maps();
         // Opened first, so that no interrupted transaction waits for a map of this name.
-        match self.open_map::<K, V>(&mut maps, name) {
+        match self.open_map_by::<K, V>(&mut maps, name, C::open_to_remove) {
             Err(StoreError::Index(IndexError::NoSuchIndex { .. })) => return Ok(false),
             opened => drop(opened?),
         }
         let (pool, mut files) = (&self.core.pool, Vec::new());
         let blocks = |name: &str| {
-            let index = C::open::<K, V, M>(pool, name)?;
+            let index = C::open_to_remove::<K, V, M>(pool, name)?;
             files = index.files();
             index.blocks()
         };
@@ -398,10 +407,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             let _ = self.open_map::<K, V>(&mut maps, name);
         }
         let dropped = dropped?;
-        for path in files {
-            // Durable before: nothing refers to it.
-            std::fs::remove_file(&path).map_err(|error| StoreError::File { path, error })?;
-        }
+        remove_files(files)?; // durable before: nothing refers to them
         Ok(dropped)
     }
 
@@ -612,5 +618,30 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         })?;
         drop(core);
         Ok(())
+    }
+}
+
+/// Removes files, also those after one that cannot be removed; returns the first error.
+fn remove_files(files: Vec<PathBuf>) -> Result<(), StoreError> {
+    let remove = |path: PathBuf| {
+        std::fs::remove_file(&path).map_err(|error| StoreError::File { path, error })
+    };
+    files.into_iter().map(remove).fold(Ok(()), Result::and)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_removed_leaves_no_other_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [first, missing, last] =
+            ["first", "missing", "last"].map(|name| folder.path().join(name));
+        std::fs::write(&first, "1").expect("room");
+        std::fs::write(&last, "2").expect("room");
+        let removed = remove_files(vec![first.clone(), missing.clone(), last.clone()]);
+        assert!(matches!(removed, Err(StoreError::File { path, .. }) if path == missing));
+        assert!(!first.exists() && !last.exists());
     }
 }

@@ -139,3 +139,25 @@ fn the_archive_of_a_later_moment_is_not_used_by_a_pool_that_was_put_back() {
         }
     }
 }
+
+/// Its archive does not open, and is removed with it.
+#[test]
+fn a_map_with_a_damaged_archive_is_removed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("map.pool");
+    let pool = Arc::new(Pool::create(&path, &pools()).expect("a pool"));
+    let sizes = PagedOptions::new().memory(40 * 4096).file_bytes(1 << 20).archive_bytes(4 << 20);
+    let map = Map::create_with(&pool, "map", &sizes).expect("a map");
+    map.put(&1, &1).expect("room");
+    let files = map.files();
+    map.close().expect("no failure");
+    let file = OpenOptions::new().write(true).open(&files[1]).expect("the file");
+    file.write_all_at(&[7; 8192], 0).expect("both heads");
+    assert!(Map::open(&pool, "map").is_err());
+    let map = Map::open_to_remove(&pool, "map").expect("the map");
+    assert_eq!(map.files(), files);
+    assert_eq!(map.get(&1).expect("its page"), Some(1));
+    drop(map);
+    assert!(Map::destroy(&pool, "map").expect("no failure"));
+    assert!(pool.find_index("map").expect("sound").is_none());
+}
