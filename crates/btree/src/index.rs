@@ -50,7 +50,7 @@ const RESERVE: u64 = 64;
 /// A read takes no lock and no fence if its pages are in the pool, and else a read of the disk. A write is a
 /// transaction of the buffer: one fence, and the lines of its record in the log. Once the log has an eighth of the
 /// pages' bytes, the next writer makes a checkpoint, unless a thread in [`background`](Index::background) does.
-/// `len` and `stats` read all pages.
+/// `len` reads all leaves, `stats` all pages.
 ///
 /// # Limits
 /// Key and value together take at most a quarter of a page. Pages that became empty stay in the tree. While a
@@ -596,7 +596,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Paged<K, V, M> {
     }
 
     fn len(&self) -> Result<u64, IndexError> {
-        self.map.check().map_err(|error| self.failed(error))
+        self.map.len().map_err(|error| self.failed(error))
     }
 
     fn bulk_load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
@@ -672,7 +672,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Paged<K, V, M> {
             let what = format!("pages {lost:?} are damaged beyond repair; restore a backup");
             return Err(IndexError::Pages { what });
         }
-        self.len()
+        self.map.check().map_err(|error| self.failed(error))
     }
 
     fn recovery_report(&self) -> RecoveryReport {

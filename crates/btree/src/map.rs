@@ -277,15 +277,16 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         self.tree.last(&self.buffer)?.as_ref().map(unpacked_record).transpose()
     }
 
-    /// Returns the number of records.
+    /// Returns the number of records. Other threads may write meanwhile: then each leaf is counted at a moment of its
+    /// own.
     ///
     /// # Errors
     /// Those of [`check`](Self::check).
     ///
     /// # Cost
-    /// Reads all pages of the map.
+    /// Reads all leaves of the map.
     pub fn len(&self) -> Result<u64, PagedError> {
-        self.check()
+        self.tree.count(&self.buffer)
     }
 
     /// Returns `true` if the map is empty.

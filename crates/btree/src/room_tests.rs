@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::thread;
 
 use pmindex_buffer::BufferOptions;
@@ -181,6 +181,28 @@ fn small_pages_without_a_frame_are_on_the_disk() {
         assert_eq!(index.get(&n).expect("its page"), Some(value(n)), "{n}");
     }
     assert_eq!(index.check().expect("sound"), 6000);
+}
+
+/// Records are counted while another thread puts more, and splits leaves.
+#[test]
+fn records_are_counted_while_others_are_put() {
+    let index = index::<u64>(256, 4000);
+    let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..6000 {
+                begun.store(n + 1, SeqCst);
+                index.put(&mix(n), &vec![1; n as usize % 9]).expect("room");
+                done.store(n + 1, SeqCst);
+            }
+        });
+        while done.load(SeqCst) < 6000 {
+            let before = done.load(SeqCst);
+            let counted = index.len().expect("sound");
+            assert!((before..=begun.load(SeqCst)).contains(&counted), "{before}: {counted}");
+        }
+    });
+    assert_eq!((index.len().expect("sound"), index.check().expect("sound")), (6000, 6000));
 }
 
 /// Whatever other threads put meanwhile, with pages kept and without: what is granted finds room.

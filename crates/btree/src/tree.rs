@@ -42,15 +42,28 @@ impl<M: Medium> Pages<M> for Tx<'_, M> {
     }
 }
 
-/// Reads pages at one moment. Nothing is committed, since all reads of a transaction are of one moment as it is.
+/// Pages in a transaction, which are of one moment if that is verified when all have been read.
+struct Unverified<'b, M: Medium>(Tx<'b, M>);
+
+impl<M: Medium> Pages<M> for Unverified<'_, M> {
+    fn read<R>(&mut self, page: u64, read: impl FnMut(Page<'_, M>) -> R) -> Result<R, BufferError> {
+        self.0.read_unverified(page, read)
+    }
+}
+
+/// Reads pages at one moment: that of the last read. Nothing is committed. Each page is looked at twice, not again for
+/// each one that is read after it.
 fn at_one_moment<M: Medium, R>(
     buffer: &Buffer<M>,
-    read: impl Fn(&mut Tx<'_, M>) -> Result<R, PagedError>,
+    read: impl Fn(&mut Unverified<'_, M>) -> Result<R, PagedError>,
 ) -> Result<R, PagedError> {
     loop {
-        match read(&mut buffer.begin()) {
-            Err(PagedError::Buffer(BufferError::Conflict)) => buffer.pool().pm().spin(),
-            found => return found,
+        let mut pages = Unverified(buffer.begin());
+        let found = read(&mut pages);
+        match pages.0.verify() {
+            Ok(()) => return found,
+            Err(BufferError::Conflict) => buffer.pool().pm().spin(),
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -187,10 +200,10 @@ impl Tree {
         if !records.is_empty() || next.is_none() {
             return Ok(records.pop());
         }
-        at_one_moment(buffer, |tx| {
+        at_one_moment(buffer, |pages| {
             let mut from = Packed::default();
             loop {
-                let (mut records, next) = self.batch(tx, &from, 1)?;
+                let (mut records, next) = self.batch(pages, &from, 1)?;
                 match next {
                     Some(next) if records.is_empty() => from = next,
                     _ => return Ok(records.pop()),
@@ -209,10 +222,10 @@ impl Tree {
         if !records.is_empty() || least.is_none() {
             return Ok(records.pop());
         }
-        at_one_moment(buffer, |tx| {
+        at_one_moment(buffer, |pages| {
             let mut upper = Bound::Unbounded;
             loop {
-                let (mut records, least) = self.batch_back(tx, &upper, 1)?;
+                let (mut records, least) = self.batch_back(pages, &upper, 1)?;
                 match least {
                     Some(least) if records.is_empty() => upper = Bound::Excluded(least),
                     _ => return Ok(records.pop()),
@@ -336,6 +349,28 @@ impl Tree {
         let value = Node(draft).value(nth);
         remove(draft, nth);
         Ok(Some(value))
+    }
+
+    /// Counts the records of all leaves, each leaf at a moment of its own. A leaf that is split meanwhile is counted
+    /// once: its greater records go to its right, between it and its neighbour of before.
+    pub(crate) fn count<M: Medium>(self, buffer: &Buffer<M>) -> Result<u64, PagedError> {
+        let (mut page, mut records) = (self.root, 0);
+        for _ in 0..=MOST_STEPS as u64 + buffer.pages() {
+            let (count, next) = buffer.read(page, |view| {
+                let node = Node(&view);
+                match node.search(&Packed::default(), 0) {
+                    _ if node.level() == 0 => (node.count() as u64, node.right()),
+                    Step::To(first) => (0, first),
+                    Step::Here(..) => (0, 0),
+                }
+            })?;
+            records += count;
+            if next == 0 {
+                return Ok(records);
+            }
+            page = next;
+        }
+        Err(PagedError::Corrupt { page, what: "a search does not end" })
     }
 
     /// Returns the number of levels.

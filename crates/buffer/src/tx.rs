@@ -127,23 +127,64 @@ impl<M: Medium> Tx<'_, M> {
         self.read_shared(page, read).map(|(_, found)| found)
     }
 
+    /// Reads a page as [`read`](Self::read) does, but does not look whether the earlier reads are of the same moment:
+    /// [`verify`](Self::verify) does it for all of them, once. Until then what was read may never have been there at
+    /// one moment.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cost
+    /// That of [`Buffer::read`].
+    pub fn read_unverified<R>(
+        &mut self,
+        page: u64,
+        mut read: impl FnMut(Page<'_, M>) -> R,
+    ) -> Result<R, BufferError> {
+        if let Some(draft) = self.drafts.get(&page) {
+            return Ok(read(draft.view()));
+        }
+        self.note_read(page, read)?.map(|(_, found)| found)
+    }
+
+    /// Verifies that all that was read is of one moment: that of the last read.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    ///
+    /// # Cost
+    /// If another transaction committed since the last look, a look at each page that this one has read.
+    pub fn verify(&mut self) -> Result<(), BufferError> {
+        self.verify_reads()
+    }
+
     /// Reads a page, without the changes of this transaction; returns its LSN too.
     fn read_shared<R>(
         &mut self,
         page: u64,
-        mut read: impl FnMut(Page<'_, M>) -> R,
+        read: impl FnMut(Page<'_, M>) -> R,
     ) -> Result<(u64, R), BufferError> {
+        let found = self.note_read(page, read)?;
+        self.verify_reads()?;
+        found
+    }
+
+    /// Reads a page and notes its LSN. The inner error is a finding too.
+    fn note_read<R>(
+        &mut self,
+        page: u64,
+        mut read: impl FnMut(Page<'_, M>) -> R,
+    ) -> Result<Result<(u64, R), BufferError>, BufferError> {
         let found = self.buffer.read_at(page, |_, view| read(view));
         let lsn = match &found {
             Ok((lsn, _)) => *lsn,
-            Err(BufferError::NoPage { .. }) => 0, // this is a finding too
-            Err(_) => return found,
+            Err(BufferError::NoPage { .. }) => 0,
+            Err(error) => return Err(error.clone()),
         };
         if *self.reads.entry(page).or_insert(lsn) != lsn {
             return Err(BufferError::Conflict);
         }
-        self.verify_reads()?;
-        found
+        Ok(found)
     }
 
     /// Returns [`BufferError::Conflict`] if what was read is not of one moment.

@@ -305,7 +305,7 @@ impl Bed {
     /// Sets all pages once more, with checkpoints or without, and notes the moment after it.
     fn go_on(&self, value: u64, ends_in_log: bool) -> Moment {
         let buffer = self.open(&self.archived()).expect("the buffer");
-        fill(&buffer, value..value + 1);
+        fill(&buffer, value..=value);
         if ends_in_log {
             (1..12).for_each(|page| set(&buffer, page, 100 * value + page));
         }

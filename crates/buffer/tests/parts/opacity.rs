@@ -73,6 +73,22 @@ fn a_commit_of_other_pages_is_no_conflict() {
 }
 
 #[test]
+fn reads_that_are_verified_at_the_end_are_of_the_moment_of_the_last_one() {
+    let buffer = buffer();
+    set(&buffer, &[(1, 10), (2, 20), (3, 30)]);
+    let unverified = |tx: &mut Tx<'_, _>, page| tx.read_unverified(page, |view| view.word(0));
+    let mut tx = buffer.begin();
+    assert_eq!(unverified(&mut tx, 1).unwrap(), 10);
+    set(&buffer, &[(2, 21), (3, 31)]);
+    assert_eq!(unverified(&mut tx, 2).unwrap(), 21);
+    tx.verify().unwrap();
+    set(&buffer, &[(1, 11), (3, 32)]);
+    assert_eq!(unverified(&mut tx, 3).unwrap(), 32, "of another moment than 10");
+    assert!(matches!(tx.verify(), Err(BufferError::Conflict)));
+    assert!(matches!(unverified(&mut tx, 1), Err(BufferError::Conflict)), "it was another one");
+}
+
+#[test]
 fn threads_never_see_a_state_between_two_commits() {
     let buffer = buffer();
     set(&buffer, &[(1, 500), (2, 500)]);
