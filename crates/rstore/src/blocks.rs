@@ -2,8 +2,8 @@
 //!
 //! A block is *free*, *open* (records are appended), *full*, a *victim* (it is being collected), *emptied*
 //! (nothing in it is live), or *void* on the medium. It is a candidate for collection if it is full, its
-//! length is durable, no other block waits for copies in it to become durable, and no write waits in one of
-//! its holes.
+//! length is durable, no other block waits for copies in it to become durable, no write waits in one of its holes, and
+//! it has a dead record: one without any would only stand before those that have some.
 
 use std::sync::Arc;
 
@@ -140,6 +140,11 @@ impl Block {
         let used = HEADER as u32;
         let (offset, state) = (self.offset, State::Open);
         *self = Self { offset, generation, state, used, bits, ..Self::absent() };
+    }
+
+    /// Returns `true` if it has a record that is not live.
+    pub(crate) fn has_dead(&self) -> bool {
+        self.live + (HEADER as u32) < self.used
     }
 
     /// Notes that the block has a record of this number of words.
@@ -325,10 +330,11 @@ impl<M: Medium> Blocks<M> {
         self.relist(into);
     }
 
-    /// Returns `true` if a block may be collected.
+    /// Returns `true` if a block may be collected, which frees something.
     fn is_candidate(&self, place: u32) -> bool {
         let block = self.at(place);
         block.state == State::Full
+            && block.has_dead()
             && block.durable == block.used
             && block.sources == 0
             && block.filling == 0

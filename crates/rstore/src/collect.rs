@@ -5,7 +5,8 @@
 //! which the share *u* is live, with at most 16 KiB of copies at a time: so one byte is freed for each byte
 //! that is taken. When fewer than half of that are free or about to be, a write pays double. Writes are
 //! refused before more than 95 % is live, so *u* is less on average. Two blocks are reserved for collection,
-//! which can therefore always continue. A write that takes a [hole](crate::holes) owes nothing.
+//! which can therefore always continue, and one for writes that free more than they take, so that removals make a full
+//! partition usable again. A write that takes a [hole](crate::holes) owes nothing.
 //!
 //! Writes also pay, whatever the capacity, once the blocks take three times the live bytes and 16 MiB more: there a
 //! victim that has been replaced since it was written is nearly empty (6 % are live if writes hit all records alike),
@@ -142,10 +143,9 @@ impl<M: Medium> Partition<M> {
         })
     }
 
-    /// Returns `true` if a block has dead records, and fewer than this number of 64ths of it are live.
+    /// Returns `true` if fewer than this number of 64ths of a block are live.
     fn is_worth(&self, place: u32, most: u32) -> bool {
-        let block = self.blocks.at(place);
-        block.live * 64 / self.blocks.words < most && block.live + (HEADER as u32) < block.used
+        self.blocks.at(place).live * 64 / self.blocks.words < most
     }
 
     /// Walks over this number of bytes of victims, or copies as many, from blocks of which fewer than
@@ -317,21 +317,33 @@ impl<M: Medium> Partition<M> {
     }
 
     /// Makes room for records of this number of words in all, the longest of `longest` words, and for a
-    /// large value; collects if necessary.
-    pub(crate) fn make_room(&mut self, words: u32, longest: u32, large: u64) -> Result<(), Error> {
-        let mut stuck = 0;
+    /// large value, in addition to a reserve of blocks; collects if necessary.
+    pub(crate) fn make_room(
+        &mut self,
+        (words, longest): (u32, u32),
+        large: u64,
+        reserve: u64,
+    ) -> Result<(), Error> {
+        let (mut stuck, mut is_stuck) = (0, false);
         loop {
             // The space of a block that records of this length certainly fill.
             let each =
                 (self.blocks.payload() - longest.min(self.blocks.payload() - 1)).max(longest);
             let fits = self.has_room(Stream::Writes, words);
             let blocks = if fits { 0 } else { 1 + u64::from(words / each) };
-            let enough = blocks == 0 || self.available() >= blocks + RESERVE;
+            let enough = blocks == 0 || self.available() >= blocks + reserve;
             if enough && self.has_bytes(large) {
                 return Ok(());
             }
             if enough && self.give_free_back_above(RESERVE)? {
                 continue;
+            }
+            // Only now: the last commit may have freed what was missing.
+            if is_stuck && !self.end_backups() {
+                return Err(Error::Full { live: self.live_bytes(), capacity: self.capacity });
+            }
+            if is_stuck {
+                stuck = 0;
             }
             self.counters.stalls += u64::from(stuck == 0);
             let collected =
@@ -339,13 +351,7 @@ impl<M: Medium> Partition<M> {
             let waiting = !self.pipeline.is_empty();
             self.commit()?;
             stuck = if collected { stuck + 1 } else { stuck + 64 };
-            if (!waiting && !collected) || stuck > 256 {
-                if self.end_backups() {
-                    stuck = 0;
-                    continue;
-                }
-                return Err(Error::Full { live: self.live_bytes(), capacity: self.capacity });
-            }
+            is_stuck = (!waiting && !collected) || stuck > 256;
         }
     }
 

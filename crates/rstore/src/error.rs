@@ -6,8 +6,10 @@ use pmindex_core::{DurabilityLost, PmError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// More than 95 % of the capacity would be live. Removing, overwriting by shorter or equally long values, and
-    /// batches that free as much as they take, still work.
+    /// More than 95 % of the capacity would be live; of a small one less, because the least number of blocks stays free,
+    /// and 3 % of the others. Removing, overwriting by shorter or equally long values, and batches that free as much as
+    /// they take, still work. If what no record can take has become too much meanwhile, the last two may be refused, but
+    /// never what removes, or frees more than it takes.
     #[error("the partition is full: {live} of its {capacity} bytes are live; remove records")]
     Full {
         /// The bytes of live records.

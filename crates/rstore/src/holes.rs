@@ -317,10 +317,6 @@ impl<M: Medium> Partition<M> {
     /// Begins to search the block with the smallest live share.
     fn begin_next(&mut self) -> Option<Search> {
         let place = self.blocks.unsearched()?;
-        let block = self.blocks.at(place);
-        if block.live + HEADER as u32 >= block.used {
-            return None;
-        }
         self.holes.rounds = self.holes.rounds.wrapping_add(1).max(1);
         let round = self.holes.rounds;
         let block = self.blocks.at_mut(place);

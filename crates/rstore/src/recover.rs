@@ -31,6 +31,7 @@ use crate::options::bad;
 use crate::partition::{Partition, Pipeline};
 use crate::record::{LARGE, Parts, TOMBSTONE};
 use crate::table::{Table, division};
+use crate::write::RESERVE;
 use crate::wrong::{Faults, Wrong};
 use crate::{Error, Options, Recovery, Stats};
 
@@ -81,8 +82,10 @@ impl<M: Medium> Partition<M> {
         if capacity / bytes < LEAST_BLOCKS {
             return Err(bad("capacity of a partition", capacity));
         }
-        // A large value also takes a place.
-        let (page_places, pages) = division(capacity / bytes.min(2048), largest);
+        // A large value also takes a place. So do blocks beyond the capacity, into which opening puts writes of the log
+        // that were in holes.
+        let places = capacity / bytes.min(2048);
+        let (page_places, pages) = division(places + places / 8 + RESERVE, largest);
         let identity = RandomState::new().build_hasher().finish();
         let words = [identity, bytes, capacity, page_places, pages];
         let pm = pool.pm();

@@ -25,6 +25,8 @@ use crate::{Batch, Error, Millis};
 
 /// The number of blocks that writes leave to collection.
 pub(crate) const RESERVE: u64 = 2;
+/// The number that they leave to removals.
+const FOR_REMOVALS: u64 = 1;
 /// The maximum live share, in percent of the capacity.
 pub(crate) const LIVE_PERCENT: u64 = 95;
 /// The share of the capacity that a batch may have in the log, and the most words.
@@ -32,8 +34,11 @@ const BATCH_SHARE: u64 = 16;
 const MOST_BATCH: usize = (128 << 20) / 8;
 /// The least bytes that a large value has in blocks of its own.
 const LEAST_LARGE: u64 = 2048;
-/// The number of blocks by which the live bytes stay below the capacity, at that share; more below a smaller one.
+/// The number of blocks by which the live bytes stay below the capacity, at that share; more below a smaller one: the
+/// reserve, and the blocks that are open or about to be free.
 const SLACK: u64 = 5;
+/// The live share of the other blocks, in percent. Without dead records in them, collection would copy them in vain.
+const DENSE_PERCENT: u64 = 97;
 
 /// A write of one key.
 #[derive(Clone, Copy, Debug)]
@@ -311,7 +316,16 @@ impl<M: Medium> Partition<M> {
         if !self.faults.has(Wrong::Unpaid) {
             self.pay(needs.large)?;
         }
-        self.make_room(needs.words as u32, needs.longest as u32, needs.large)
+        let lengths = (needs.words as u32, needs.longest as u32);
+        let reserve = RESERVE + if needs.grows > 0 { FOR_REMOVALS } else { 0 };
+        match self.make_room(lengths, needs.large, reserve) {
+            Err(error)
+                if error.is_full() && reserve > RESERVE && self.frees_more(bodies, &needs)? =>
+            {
+                self.make_room(lengths, needs.large, RESERVE)
+            }
+            other => other,
+        }
     }
 
     /// Returns what writes need, or refuses more than the log takes at once.
@@ -364,8 +378,8 @@ impl<M: Medium> Partition<M> {
     /// Returns the most bytes that may be live at a share of the capacity, including headers and unused ends of blocks.
     fn most_live(&self, percent: u64) -> u64 {
         let slack = SLACK * (100 - percent) / (100 - LIVE_PERCENT);
-        let most = self.capacity / 100 * percent;
-        most.min(self.capacity.saturating_sub(slack * self.block_bytes()))
+        let others = self.capacity.saturating_sub(slack * self.block_bytes());
+        (self.capacity / 100 * percent).min(others / 100 * DENSE_PERCENT)
     }
 
     /// Refuses writes after which, and after others, more than a share of the capacity is live; unless they free at
@@ -408,6 +422,16 @@ impl<M: Medium> Partition<M> {
             }
         }
         Err(self.full())
+    }
+
+    /// Returns `true` if writes free more bytes than they take.
+    #[cold]
+    fn frees_more(&self, bodies: &[Body<'_>], needs: &Needs) -> Result<bool, Error> {
+        let mut frees = 0;
+        for body in bodies {
+            frees += self.bytes_of(body.key)?;
+        }
+        Ok(frees > needs.grows)
     }
 
     fn full(&self) -> Error {

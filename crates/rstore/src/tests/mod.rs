@@ -2,6 +2,7 @@
 
 mod crash;
 mod fixture;
+mod full;
 mod golden;
 mod holes;
 mod limits;
