@@ -135,6 +135,22 @@ impl<M: Medium> Log<M> {
         Ok(dead.len())
     }
 
+    /// Frees the segments of a lane that were made for entries which were abandoned because others did not fit: they are
+    /// behind the last committed entry, so no [`release`](Self::release) would free them soon. Nothing may have been
+    /// pushed to the lane since its last commit.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    ///
+    /// # Cost
+    /// 2 fences for every four.
+    pub fn free_abandoned(&self, lane: usize) -> Result<(), PmError> {
+        let tail = self.tail(lane).sequence();
+        let is_abandoned = |known: &SegmentInfo| known.lane == lane && known.sequence > tail;
+        let abandoned: Vec<_> = self.segments.iter().filter(is_abandoned).collect();
+        self.free(&abandoned)
+    }
+
     /// Frees these segments, in any order: for users that know that nothing durable names an entry in them.
     /// One thread at a time.
     ///

@@ -339,7 +339,7 @@ impl<M: Medium> RaftLog<M> {
         }
         let places = match self.push_staged() {
             Err(error) if error.is_full() => {
-                self.free_abandoned()?;
+                self.log.free_abandoned(LANE)?;
                 return Err(error);
             }
             places => places?,
@@ -377,15 +377,6 @@ impl<M: Medium> RaftLog<M> {
         }
         lane.commit()?; // DUR
         Ok(places)
-    }
-
-    /// Frees the segments that were made for entries of which others did not fit: they are behind the last
-    /// committed one, so no release would free them.
-    fn free_abandoned(&self) -> Result<(), PmError> {
-        let tail = self.log.tail(LANE).sequence();
-        let is_abandoned = |known: &SegmentInfo| known.lane == LANE && known.sequence > tail;
-        let abandoned: Vec<_> = self.log.segments().iter().filter(is_abandoned).collect();
-        self.log.free(&abandoned)
     }
 
     fn spare(&self) -> impl Iterator<Item = SegmentInfo> {

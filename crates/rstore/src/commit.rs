@@ -37,6 +37,8 @@ pub(crate) const WRITES: u64 = 1;
 /// That of one with the beginning of a batch, or a piece of its middle. It counts only if the next record begins
 /// with the same LSN, and so on to one with the tag [`WRITES`].
 pub(crate) const PART: u64 = 2;
+/// The lane of the log to which a partition appends.
+const LANE: usize = 0;
 
 /// Returns the end of the bodies from `begin` on, at most up to `end`, for which a record has room; at least one.
 fn end_of_part(staged: &[u64], begin: usize, end: usize, most: usize) -> usize {
@@ -58,8 +60,9 @@ impl<M: Medium> Partition<M> {
     /// Makes all staged writes durable, with one fence for any number of writes. Send replies after it.
     ///
     /// # Errors
-    /// [`Error::Pool`]: the staged writes may or may not be durable, and the partition is
-    /// [broken](Error::Broken).
+    /// [`Error::Pool`]. If it [is full](Error::is_full), the pool has no room for the log: the staged writes stay
+    /// staged, and another commit tries it again. After any other error they may or may not be durable, and the
+    /// partition is [broken](Error::Broken).
     ///
     /// # Cost
     /// 1 fence, or none if nothing is staged; the lines of a record of the log, and of the lines of blocks
@@ -101,7 +104,14 @@ impl<M: Medium> Partition<M> {
         for &place in &grown {
             flushed = flushed.and(self.flush_tail(place)?); // P1
         }
-        self.fence(flushed)?; // DUR
+        if let Err(error) = self.fence(flushed) {
+            if error.is_full() {
+                // Nothing of the turn counts: the next commit does it again, with what is staged until then.
+                self.pipeline.grown = grown;
+                self.broken = false;
+            }
+            return Err(error);
+        } // DUR
         self.settle_holes()?;
         let settled = std::mem::take(&mut self.pipeline.settled);
         for (place, words, lsn) in std::mem::take(&mut self.pipeline.lengths) {
@@ -138,11 +148,11 @@ impl<M: Medium> Partition<M> {
             return Ok(());
         }
         let _ = flushed; // the lane's fence is for it, too
-        match self.push() {
+        match self.push(false) {
             Err(error) if error.is_full() => {
                 // Segments of the log have priority over free blocks.
                 self.give_free_back()?;
-                self.push()?;
+                self.push(true)?;
             }
             other => other?,
         }
@@ -151,11 +161,25 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    fn push(&mut self) -> Result<(), PmError> {
+    /// Appends what is staged, all of it or nothing.
+    fn push(&mut self, again: bool) -> Result<(), PmError> {
+        let (segments, last) = (self.segments.len(), self.segments.back().copied());
+        let pushed = self.push_staged(again);
+        if pushed.as_ref().is_err_and(PmError::is_full) {
+            self.segments.truncate(segments);
+            if let Some((back, last)) = self.segments.back_mut().zip(last) {
+                *back = last;
+            }
+            self.log.free_abandoned(LANE)?;
+        }
+        pushed
+    }
+
+    fn push_staged(&mut self, again: bool) -> Result<(), PmError> {
         let most = self.logged;
         let in_parts = self.faults.has(Wrong::BatchInParts);
         let part = if self.faults.has(Wrong::PartsCount) { WRITES } else { PART };
-        let mut lane = self.log.lane_at(0);
+        let mut lane = self.log.lane_at(LANE);
         let (mut begin, mut ends) = (0, self.ends.iter().peekable());
         while let Some(&end) = ends.next() {
             // As many writes as a record has room for.
@@ -174,6 +198,9 @@ impl<M: Medium> Partition<M> {
                 }
                 begin = next;
             }
+        }
+        if self.faults.has(Wrong::NoRoom) && !again {
+            return Err(PmError::Full { wanted: 0, capacity: 0 });
         }
         lane.commit()?; // DUR
         Ok(())

@@ -23,6 +23,8 @@ pub(crate) enum Wrong {
     BatchInParts,
     /// The records of a batch that has several count without the last one.
     PartsCount,
+    /// What is staged fits into the log only at the second attempt, which does no harm.
+    NoRoom,
     /// Writes neither pay for collection nor fill holes.
     Unpaid,
     /// A write takes a hole before the seal of the hole is durable.

@@ -1,6 +1,7 @@
 //! A partition crashed in the simulator, with the right steps and with wrong ones.
 
-use pmindex_testkit::crash::{Config, CrashSubject, Explorer, explore};
+use pmindex_core::trace::Space;
+use pmindex_testkit::crash::{Config, CrashSubject, Explorer, Geometry, Plan, Rng, explore};
 
 use crate::Options;
 use crate::wrong::Wrong;
@@ -9,7 +10,7 @@ use crate::wrong::Wrong;
 #[path = "../../../../tests/crash/rstore.rs"]
 mod rstore;
 
-use rstore::{Case, Filling, Partitioned, Right, Variant};
+use rstore::{Case, Filling, Op, Partitioned, Ret, Right, Variant};
 
 const WRONG: [(Wrong, &str); 14] = [
     (Wrong::VoidedEarly, "a block is free before the copies of its records are durable"),
@@ -40,6 +41,15 @@ struct InParts;
 impl Variant for InParts {
     fn vary(options: Options) -> Options {
         options.logged_words(4)
+    }
+}
+
+/// What a commit appends to the log finds no room at first, when a part of it is there.
+struct Refused;
+
+impl Variant for Refused {
+    fn vary(options: Options) -> Options {
+        options.logged_words(4).go_wrong(Wrong::NoRoom)
     }
 }
 
@@ -75,6 +85,9 @@ fn what_was_acknowledged_is_there_after_a_crash() {
     assert!(states >= 5_000, "{states}");
     let states =
         crash::<Partitioned<InParts>>(5, 5_000).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(states >= 5_000, "{states}");
+    let states =
+        crash::<Partitioned<Refused>>(6, 5_000).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(states >= 5_000, "{states}");
 }
 
@@ -123,4 +136,50 @@ fn wrong_holes_are_caught() {
 fn wrong_large_values_are_caught() {
     is_caught::<5>(Case::Large);
     is_caught::<6>(Case::Large);
+}
+
+/// The least partition, of blocks that few records fill: at its limit all the time.
+struct Tight;
+
+impl Variant for Tight {
+    const NAME: &'static str = "rstore-full";
+
+    fn vary(options: Options) -> Options {
+        options.block_bytes(256).capacity(8 * 256)
+    }
+}
+
+/// Writes and removals of more than a [`Tight`] partition has room for, without a pattern.
+fn crowd(random: &mut Rng, count: usize) -> Vec<Op> {
+    let op = |_| {
+        let (of, seed) = (random.below(rstore::KEYS.into()) as u8, 1 + random.below(200) as u8);
+        match random.below(8) {
+            0 => Op::Remove(of),
+            1 => Op::Reopen { closed: random.one_in(2) },
+            2 => Op::Write(vec![(of, None), ((of + 1) % rstore::KEYS, Some((seed, 24)))]),
+            3 => Op::Get(of),
+            _ => Op::Put(of, seed, 16 + random.below(16) as u16),
+        }
+    };
+    (0..count).map(op).collect()
+}
+
+#[test]
+fn what_was_acknowledged_at_the_limit_is_there_after_a_crash() {
+    let (mut refused, mut random) = (0, Rng::new(9));
+    let mut explorer = Explorer::<Partitioned<Tight>>::new(Config::new().states(3_000).threads(1));
+    for seed in 0..8 {
+        let run = crowd(&mut random, 60);
+        let Geometry { len, capacity } = Partitioned::<Tight>::geometry();
+        let tight = Partitioned::<Tight>::create(&Space::new(len, capacity)).expect("room");
+        let fault = |fault| panic!("{fault:?}");
+        refused +=
+            run.iter().filter(|op| tight.apply(op).unwrap_or_else(fault) == Ret::Full).count();
+        let (setup, tail) = (run[..45].to_vec(), crowd(&mut random, 10));
+        let plan = Plan { setup, threads: vec![run[45..].to_vec()], tail };
+        if let Err(failure) = explorer.explore(&plan, seed) {
+            panic!("{failure}");
+        }
+    }
+    assert!(refused > 20, "{refused} refused");
 }

@@ -445,3 +445,55 @@ fn a_partition_is_destroyed_whole() {
     assert!(Partition::destroy(&pool, "p").expect("sound"));
     pool.audit(std::iter::empty()).expect("nothing is left");
 }
+
+#[test]
+fn a_commit_without_room_for_the_log_is_made_when_there_is_some() {
+    commit_without_room(false);
+    commit_without_room(true);
+}
+
+/// Writes into a full pool. Then there is room, or the process is killed and there is room.
+fn commit_without_room(killed: bool) {
+    let pool = pool(4 << 20);
+    let options = Options::new().block_size(BlockSize::Kib16).capacity(1 << 20);
+    let mut partition = Partition::create(&pool, "p", &options).expect("room");
+    partition.put(&key(0), &[7; 100], None).expect("room");
+    partition.commit().expect("room");
+    let mut other = Partition::create(&pool, "q", &Options::new().capacity(8 << 20)).expect("room");
+    for length in [500_000, 20_000, 2_100] {
+        while other.put_unweighed(&key(other.len()), &vec![1; length], None).is_ok() {}
+    }
+    // The present segment of the log, and the open block, have room for some.
+    let (mut written, mut refused) = (0, None);
+    while refused.is_none() {
+        refused = match partition.put(&key(written % 500), &[7; 100], None) {
+            Ok(()) => partition.commit().err(),
+            Err(error) => Some(error),
+        };
+        written += 1;
+        assert!(written < 100_000, "the pool is full");
+    }
+    assert!(refused.as_ref().is_some_and(Error::is_full), "{refused:?}");
+    for _ in 0..3 {
+        partition.staged.is_empty().then(|| partition.put(&key(0), &[8; 100], None));
+        let refused = partition.commit();
+        assert!(refused.as_ref().is_err_and(Error::is_full), "{refused:?}");
+        assert!(partition.get_into(&key(0), 0, &mut Vec::new()).expect("it goes on"));
+    }
+    if killed {
+        // It takes back only what was not acknowledged.
+        partition = reopen(partition, &options);
+        written -= 1;
+        let mut value = Vec::new();
+        assert!(partition.get_into(&key(0), 0, &mut value).expect("sound"));
+        assert_eq!((value, partition.len()), (vec![7; 100], written.min(500)));
+    }
+    drop(other);
+    assert!(Partition::destroy(&pool, "q").expect("sound"));
+    partition.put(&key(0), &[9; 100], None).expect("room");
+    partition.commit().expect("room");
+    partition = reopen(partition, &options);
+    assert_eq!(partition.len(), written.min(500));
+    partition.check().expect("sound");
+    pool.audit(partition.all_blocks().expect("sound").into_iter()).expect("no leaks");
+}
