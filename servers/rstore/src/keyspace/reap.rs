@@ -21,6 +21,8 @@ pub(crate) struct Reaper {
     owed: usize,
     /// The id that the next collection had when the walk was paid for last; 0: never.
     paid_to: u64,
+    /// The number of owners that are to be read for new collections.
+    owed_owners: usize,
 }
 
 /// The number of records that one step removes at most.
@@ -34,8 +36,12 @@ const PART: usize = 16;
 const WAITING: usize = 64;
 /// The number of waiting collections above which the walk finds no more.
 const MANY: usize = 4096;
-/// The ids that are asked for one by one, for each owner that a step of the walk may read, behind a damaged one.
+/// The number of owners that a turn reads for new collections at most.
+const TURN_OWNERS: usize = 4096;
+/// The ids that are asked for one by one, for each owner that a step of the walk may read, behind a damaged one; and the
+/// most in a step.
 const PROBES: u64 = 64;
+const MOST_PROBES: u64 = 4096;
 
 impl Reaper {
     /// Notes that this number of records was written.
@@ -60,7 +66,13 @@ impl Reaper {
     pub(crate) fn due_owners(&mut self, slice: usize, place: &Place) -> usize {
         let before = std::mem::replace(&mut self.paid_to, place.next_id());
         let made = if before == 0 { 0 } else { place.next_id() - before };
-        if place.dropped.len() > MANY { 0 } else { slice + 2 * made as usize }
+        self.owed_owners += 2 * made as usize;
+        if place.dropped.len() > MANY {
+            return 0;
+        }
+        let due = self.owed_owners.min(TURN_OWNERS);
+        self.owed_owners -= due;
+        slice + due
     }
 
     /// Removes members of dropped collections through a draft, this number of records at most; returns the
@@ -109,19 +121,16 @@ impl Reaper {
             ids.len() < most
         });
         for id in &ids {
-            match is_gone(draft, *id) {
-                Ok(None) => {}
-                Ok(Some(_)) if place.dropped.contains(id) || place.damaged.contains(id) => {}
-                Ok(Some(_)) => place.dropped.push_back(*id),
-                Err(Failure::Damaged(what)) => place.leave_damaged(*id, &what),
-                Err(failure) => return Err(failure),
-            }
+            look_at(draft, place, *id)?;
         }
         match scanned {
             Err(Failure::Damaged(what)) => {
                 match ids.last() {
                     Some(&last) => self.at = last,
-                    None => return self.pass_damaged(draft, place, PROBES * most as u64, &what),
+                    None => {
+                        let most = MOST_PROBES.min(PROBES * most as u64);
+                        return self.pass_damaged(draft, place, most, &what);
+                    }
                 }
                 Ok(true)
             }
@@ -133,7 +142,8 @@ impl Reaper {
         }
     }
 
-    /// Looks for the damaged owner that the walk has come to, and goes on behind it. Returns `false` at the end.
+    /// Looks for the damaged owner that the walk has come to, and goes on behind it. If even its key is damaged, no id
+    /// finds it: then it looks at the owners of all ids, until the walk can go on. Returns `false` at the end.
     fn pass_damaged(
         &mut self,
         draft: &Draft<'_>,
@@ -148,7 +158,9 @@ impl Reaper {
                     self.at = id;
                     return Ok(true);
                 }
-                other => drop(other?),
+                Ok(Some(_)) => look_at(draft, place, id)?,
+                Ok(None) => {}
+                Err(failure) => return Err(failure),
             }
         }
         self.at += most;
@@ -159,6 +171,18 @@ impl Reaper {
         }
         Ok(goes_on)
     }
+}
+
+/// Queues the collection of this id if it is dropped.
+fn look_at(draft: &Draft<'_>, place: &mut Place, id: u64) -> Result<(), Failure> {
+    match is_gone(draft, id) {
+        Ok(None) => {}
+        Ok(Some(_)) if place.dropped.contains(&id) || place.damaged.contains(&id) => {}
+        Ok(Some(_)) => place.dropped.push_back(id),
+        Err(Failure::Damaged(what)) => place.leave_damaged(id, &what),
+        Err(failure) => return Err(failure),
+    }
+    Ok(())
 }
 
 /// Returns the owner if the collection of this id is dropped; `None` if it exists or has no owner.
@@ -216,4 +240,101 @@ fn remove_some(draft: &mut Draft<'_>, id: u64, most: usize) -> Result<(usize, bo
         draft.remove(item::owner(id));
     }
     Ok((count, done))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::keyspace::place::tests::Memory;
+    use crate::keyspace::{NEVER, Records, Visit};
+
+    /// Records of which one has a damaged key: no key finds it, and no scan passes it.
+    struct Hurt {
+        memory: Memory,
+        lost: Vec<u8>,
+        reads: Cell<u64>,
+    }
+
+    impl Records for Hurt {
+        fn get_into(&self, key: &[u8], now: u64, out: &mut Vec<u8>) -> Result<bool, Failure> {
+            self.reads.set(self.reads.get() + 1);
+            Ok(key != self.lost && self.memory.get_into(key, now, out)?)
+        }
+
+        fn expiry(&self, key: &[u8], now: u64) -> Result<Option<u64>, Failure> {
+            self.memory.expiry(key, now)
+        }
+
+        fn scan(
+            &self,
+            range: (Bound<&[u8]>, Bound<&[u8]>),
+            now: u64,
+            reverse: bool,
+            visit: &mut Visit<'_>,
+        ) -> Result<(), Failure> {
+            let mut hurt = false;
+            self.memory.scan(range, now, reverse, &mut |key, value| {
+                hurt = key == self.lost;
+                !hurt && visit(key, value)
+            })?;
+            if hurt { Err(Failure::Damaged("a key".into())) } else { Ok(()) }
+        }
+
+        fn len(&self) -> u64 {
+            self.memory.len()
+        }
+    }
+
+    #[test]
+    fn the_walk_finds_what_is_dropped_behind_an_owner_whose_key_is_damaged() {
+        const OWNERS: u64 = 20_000;
+        // Ids that are used, and many that are not.
+        let ids = |id: &u64| id % 3 == 0 || (5_000..9_000).contains(id);
+        for (most, lost) in [(1, 9), (32, 5_100), (3_000, 9), (32, 3)] {
+            let mut memory = Memory::default();
+            let mut draft = Draft::new(&memory, 1);
+            for id in (1..OWNERS).filter(ids) {
+                draft.put(item::owner(id), b"gone".to_vec(), NEVER);
+            }
+            let changes = draft.into_changes();
+            memory.apply(changes);
+            let mut place = Place::open(&memory, 7).expect("memory");
+            let hurt = Hurt { memory, lost: item::owner(lost), reads: Cell::new(0) };
+            let (mut reaper, draft) = (Reaper::default(), Draft::new(&hurt, 1));
+            for step in 0.. {
+                let before = hurt.reads.get();
+                let goes_on = reaper.walk_step(&draft, &mut place, most).expect("sound");
+                let reads = hurt.reads.get() - before;
+                // Of each owner that it looks at, three at most.
+                assert!(reads <= 3 * MOST_PROBES.max(most as u64), "{reads} reads in a step");
+                assert!(step < OWNERS, "it does not end");
+                if !goes_on {
+                    break;
+                }
+            }
+            let found: std::collections::BTreeSet<u64> = place.dropped.iter().copied().collect();
+            let missed: Vec<u64> =
+                (1..OWNERS).filter(ids).filter(|id| *id != lost && !found.contains(id)).collect();
+            assert!(missed.is_empty(), "{most}: {missed:?}");
+        }
+    }
+
+    #[test]
+    fn a_turn_reads_a_bounded_number_of_owners() {
+        let memory = Memory::default();
+        let mut place = Place::open(&memory, 7).expect("memory");
+        let mut reaper = Reaper::default();
+        assert_eq!(reaper.due_owners(32, &place), 32);
+        for _ in 0..50_000 {
+            place.new_id();
+        }
+        let mut all = 0;
+        while let due @ 1.. = reaper.due_owners(0, &place) {
+            assert!(due <= TURN_OWNERS, "{due}");
+            all += due;
+        }
+        assert_eq!(all, 100_000);
+    }
 }
