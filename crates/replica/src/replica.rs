@@ -10,7 +10,7 @@
 //! ```
 //!
 //! So a turn has one fence, for any number of entries, and one more when the state is made durable. The
-//! state is recovered from the log.
+//! state is recovered from the log. If there is no room to make it durable, the log keeps what it lacks.
 
 mod transfer;
 
@@ -34,7 +34,7 @@ use crate::{Error, Options, State, StateError};
 const APPLIED_AHEAD: u64 = 1024;
 /// The number of ticks after which a replica asks again who leads.
 const ASK_AGAIN: u64 = 4;
-/// The number of ticks between two attempts to write to a log that has no room.
+/// The number of ticks between two attempts to write to a log, or to a state, that has no room.
 const TRY_AGAIN: u64 = 10;
 /// A number of ticks that is never reached.
 const NEVER: usize = usize::MAX / 2;
@@ -126,6 +126,8 @@ pub struct Replica<M: Medium, S: State> {
     try_at: u64,
     unwritten: Option<Unwritten>,
     durable: u64,
+    /// The tick at which the state is made durable again, because there was no room for that.
+    durable_at: u64,
     reads: Reads,
     ticks: u64,
     outgoing: Outgoing<S::View>,
@@ -207,6 +209,7 @@ impl<M: Medium, S: State> Replica<M, S> {
             try_at: 0,
             unwritten: None,
             durable: applied,
+            durable_at: 0,
             reads: Reads::default(),
             ticks: 0,
             outgoing: Outgoing::new(options.piece_bytes),
@@ -563,6 +566,7 @@ impl<M: Medium, S: State> Replica<M, S> {
     /// [`Error::State`].
     pub fn close(mut self) -> Result<S, Error> {
         if !self.broken {
+            // Without room for that, the next opening has it from the log.
             self.state.commit(self.applied).map_err(Error::State)?;
         }
         Ok(self.state)
@@ -731,13 +735,20 @@ impl<M: Medium, S: State> Replica<M, S> {
         members
     }
 
-    /// Makes the state durable.
-    fn make_durable(&mut self) -> Result<(), Error> {
-        if !self.faults.has(Wrong::CutEarly) {
-            self.state.commit(self.applied).map_err(Error::State)?; // T3
+    /// Makes the state durable; returns `false` if there is no room for that. Then it tries again after some ticks.
+    fn make_durable(&mut self) -> Result<bool, Error> {
+        if self.ticks < self.durable_at {
+            return Ok(false);
+        }
+        if !self.faults.has(Wrong::CutEarly)
+            && !self.state.commit(self.applied).map_err(Error::State)? // T3
+            && !self.faults.has(Wrong::CutUndurable)
+        {
+            self.durable_at = self.ticks + TRY_AGAIN;
+            return Ok(false);
         }
         self.durable = self.applied;
-        Ok(())
+        Ok(true)
     }
 
     /// Cuts the log, unless there is no room for its new beginning.
@@ -748,9 +759,11 @@ impl<M: Medium, S: State> Replica<M, S> {
         }
     }
 
-    /// Makes the state durable, and cuts the log to this number of bytes of entries.
+    /// Makes the state durable, and cuts the log to this number of bytes of entries; not if there is no room for that.
     fn cut(&mut self, keep: usize) -> Result<(), Error> {
-        self.make_durable()?;
+        if !self.make_durable()? {
+            return Ok(());
+        }
         let log = self.node.mut_store();
         let index = log.tail_of(keep).min(self.durable);
         let before = log.base();

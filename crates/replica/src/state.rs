@@ -31,11 +31,13 @@ pub trait State {
     /// A failure ends this replica: the entry is committed, so it cannot be skipped.
     fn apply(&mut self, index: u64, data: &[u8]) -> Result<bool, StateError>;
 
-    /// Makes the applied entries up to this index durable; the index becomes durable with them or after them.
+    /// Makes the applied entries up to this index durable; the index becomes durable with them or after them. Returns
+    /// `false` if there is no room for that: then the replica tries it again later, keeps these entries in its log, and
+    /// may apply others meanwhile.
     ///
     /// # Errors
     /// Those of [`apply`](Self::apply).
-    fn commit(&mut self, applied: u64) -> Result<(), StateError>;
+    fn commit(&mut self, applied: u64) -> Result<bool, StateError>;
 
     /// Returns a view of the state at its last commit, from which a snapshot is read while other entries are
     /// applied. Dropping it ends it.

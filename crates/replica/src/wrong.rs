@@ -11,6 +11,8 @@ pub(crate) enum Wrong {
     ReadUnconfirmed,
     /// The log is cut before the state durably has the entries that are cut off.
     CutEarly,
+    /// It is cut although the state had no room to be made durable.
+    CutUndurable,
     /// The log records a snapshot before its state is durable.
     SwitchedEarly,
     /// A piece of a snapshot that comes twice is used twice.

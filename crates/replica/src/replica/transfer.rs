@@ -45,7 +45,9 @@ impl<M: Medium, S: State> Replica<M, S> {
         if wanted.is_empty() {
             return Ok(());
         }
-        self.make_durable()?;
+        if !self.make_durable()? {
+            return Ok(()); // the engine asks again
+        }
         let index = self.applied;
         let term = raft::Storage::term(self.node.store(), index)?;
         let configuration = self.node.store().configuration(index);

@@ -33,6 +33,8 @@ pub(super) struct Plan {
     pub(super) full: usize,
     /// Its log has none.
     pub(super) full_log: usize,
+    /// Its state has none to be made durable.
+    pub(super) full_state: usize,
     /// One in this number of messages is lost.
     pub(super) drop: usize,
     /// The maximum padding of an entry.
@@ -57,6 +59,8 @@ pub(super) struct Seen {
     pub(super) handed: u64,
     /// The entries that waited for room, each time that they were tried.
     pub(super) refused: u64,
+    /// The attempts to make a state durable for which there was no room.
+    pub(super) postponed: u64,
     /// The turns of replicas whose logs had no room, and the times that one went on after them.
     pub(super) silent: u64,
     pub(super) resumed: u64,
@@ -248,6 +252,7 @@ impl Group {
             process.term = turn.term;
         }
         self.seen.refused += std::mem::take(&mut replica.state_mut().waited);
+        self.seen.postponed += std::mem::take(&mut replica.state_mut().postponed);
         let before = std::mem::take(&mut replica.state_mut().last);
         for waiting in std::mem::take(&mut process.waiting) {
             let event = &mut self.events[waiting.event];
@@ -398,6 +403,16 @@ impl Group {
         }
     }
 
+    /// Makes the state of a replica have no room to be made durable, until it has tried some times.
+    fn fill_state(&mut self) {
+        let id = self.any();
+        let tries = 1 + self.random.below(10) as u64;
+        let process = self.processes.get_mut(&id);
+        if let Some(replica) = process.and_then(|process| process.replica.as_mut()) {
+            replica.state_mut().undurable = tries;
+        }
+    }
+
     fn deliver(&mut self) {
         let due: Vec<usize> =
             (0..self.network.len()).filter(|&at| self.network[at].0 <= self.now).collect();
@@ -454,6 +469,9 @@ impl Group {
         if happens(self.plan.full_log, &mut self.random) {
             self.fill_log();
         }
+        if happens(self.plan.full_state, &mut self.random) {
+            self.fill_state();
+        }
         match self.random.below(10) {
             0 | 1 => {
                 let id = self.any();
@@ -486,7 +504,7 @@ impl Group {
         // From now on nothing fails: the group must find a leader, and agree.
         (self.plan.crash, self.plan.partition, self.plan.drop) = (0, 0, 0);
         (self.plan.change, self.plan.lose, self.plan.hand_over) = (0, 0, 0);
-        (self.plan.full, self.plan.full_log) = (0, 0);
+        (self.plan.full, self.plan.full_log, self.plan.full_state) = (0, 0, 0);
         self.cut.clear();
         let answered = self.seen.answered;
         for round in 0.. {

@@ -54,6 +54,9 @@ pub(super) struct Records {
     pub(super) refuses: u64,
     /// The calls that were.
     pub(super) waited: u64,
+    /// The calls of `commit` that are still refused, and those that were.
+    pub(super) undurable: u64,
+    pub(super) postponed: u64,
 }
 
 fn name(generation: u64) -> String {
@@ -76,7 +79,19 @@ impl Records {
         let applied = tag(&partition, APPLIED)?.unwrap_or(0);
         let pool = Arc::clone(pool);
         let (next, last, refuses, waited) = (None, Vec::new(), 0, 0);
-        Ok(Self { pool, generation, partition, next, applied, last, refuses, waited })
+        let (undurable, postponed) = (0, 0);
+        Ok(Self {
+            pool,
+            generation,
+            partition,
+            next,
+            applied,
+            last,
+            refuses,
+            waited,
+            undurable,
+            postponed,
+        })
     }
 
     pub(super) fn get(&self, key: u64) -> Option<u64> {
@@ -106,13 +121,17 @@ impl State for Records {
         Ok(true)
     }
 
-    fn commit(&mut self, applied: u64) -> Result<(), StateError> {
+    fn commit(&mut self, applied: u64) -> Result<bool, StateError> {
+        if let Some(left) = self.undurable.checked_sub(1) {
+            (self.undurable, self.postponed) = (left, self.postponed + 1);
+            return Ok(false);
+        }
         if applied != self.applied {
             self.partition.put(APPLIED, &applied.to_le_bytes(), None)?;
         }
         self.partition.commit()?;
         self.applied = applied;
-        Ok(())
+        Ok(true)
     }
 
     fn view(&mut self) -> Result<Backup, StateError> {

@@ -15,6 +15,7 @@ const CALM: Plan = Plan {
     hand_over: 0,
     full: 0,
     full_log: 0,
+    full_state: 0,
     drop: 50,
     padding: 40,
     log_bytes: 1 << 20,
@@ -115,6 +116,22 @@ fn whose_log_has_no_room_is_silent_until_there_is() {
         assert!(sum(|seen| seen.silent) > 200 && sum(|seen| seen.resumed) > 60, "{seen:?}");
         assert!(sum(|seen| seen.answered) > 600, "{seen:?}");
     }
+}
+
+#[test]
+fn whose_state_cannot_be_made_durable_goes_on_and_keeps_its_log() {
+    for plan in [SHORT, MEMBERS] {
+        let plan = Plan { full_state: 100, ..plan };
+        let seen = runs(plan, 0..6);
+        let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
+        assert!(sum(|seen| seen.postponed) > 100 && sum(|seen| seen.cuts) > 20, "{seen:?}");
+        assert!(sum(|seen| seen.answered) > 600, "{seen:?}");
+    }
+}
+
+#[test]
+fn a_log_that_is_cut_without_room_for_the_state_is_caught() {
+    is_caught(Wrong::CutUndurable, Plan { full_state: 40, ..SHORT });
 }
 
 #[test]

@@ -75,6 +75,8 @@ pub(super) struct Machine {
     applied: u64,
     /// The entry that there was no room for, and how often it was tried.
     refused: (u64, u64),
+    /// There was no room to make the records durable.
+    is_full: bool,
 }
 
 /// The number of attempts after which it is said again that an entry waits for room.
@@ -111,7 +113,16 @@ impl Machine {
         );
         let applied = applied_in(&engine)?;
         let (pool, name, options) = (Arc::clone(pool), name.to_owned(), options.clone());
-        Ok(Self { pool, name, options, engine, next: None, applied, refused: (0, 0) })
+        Ok(Self {
+            pool,
+            name,
+            options,
+            engine,
+            next: None,
+            applied,
+            refused: (0, 0),
+            is_full: false,
+        })
     }
 
     /// Returns the members with known addresses.
@@ -241,6 +252,13 @@ impl Machine {
         Ok(())
     }
 
+    fn commit_engine(&mut self, applied: u64) -> Result<(), pmindex_rstore::Error> {
+        if applied != self.applied {
+            self.engine.put(APPLIED, &applied.to_be_bytes(), None)?;
+        }
+        self.engine.commit()
+    }
+
     /// Puts the records of a part of a snapshot.
     fn put_all(engine: &mut Partition, data: &[u8]) -> Result<(), StateError> {
         for step in steps(data) {
@@ -334,13 +352,28 @@ impl State for Machine {
         }
     }
 
-    fn commit(&mut self, applied: u64) -> Result<(), StateError> {
-        if applied != self.applied {
-            self.engine.put(APPLIED, &applied.to_be_bytes(), None)?;
+    fn commit(&mut self, applied: u64) -> Result<bool, StateError> {
+        let committed = self.commit_engine(applied);
+        if let Err(error) = &committed
+            && error.is_full()
+        {
+            self.engine.look_for_room();
+            if !self.is_full {
+                tracing::error!(
+                    %error,
+                    "there is no room to make the group's records durable: this replica keeps them in the group's log \
+                     until there is; make room on its disk, or start it again with a greater --capacity"
+                );
+            }
+            self.is_full = true;
+            return Ok(false);
         }
-        self.engine.commit()?;
+        committed?;
+        if std::mem::take(&mut self.is_full) {
+            tracing::info!("there is room again: the group's records are durable");
+        }
         self.applied = applied;
-        Ok(())
+        Ok(true)
     }
 
     fn view(&mut self) -> Result<Backup, StateError> {

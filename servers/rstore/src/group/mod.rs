@@ -672,7 +672,11 @@ impl Group {
         let expired = if removes { engine.expired(now).map_err(failed)? } else { Vec::new() };
         let collected = engine.collect(pmindex_rstore::Budget::default()).map_err(failed)?;
         if collected.copied > 0 {
-            engine.commit().map_err(failed)?;
+            match engine.commit() {
+                // What is staged waits for the next commit.
+                Err(error) if error.is_full() => return Ok(false),
+                other => other.map_err(failed)?,
+            }
         }
         if idle {
             self.pending.added = 0;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pmindex_core::{Mapped, Pool};
 use pmindex_replica::{Change, Message, Replica, State as _};
-use pmindex_rstore::Options;
+use pmindex_rstore::{Options, Partition};
 
 use super::entry::{push, push_clear, push_put};
 use super::machine::{Machine, is_full, is_groups, member_key};
@@ -472,4 +472,38 @@ fn a_replica_whose_engine_is_full_waits_for_room_and_the_others_go_on() {
     group.start(4);
     group.until(Group::is_even);
     assert!(group.records(4) == group.records(leader));
+}
+
+#[test]
+fn a_replica_whose_pool_is_full_catches_up_when_there_is_room() {
+    let mut group = Group::new();
+    let leader = group.leader().expect("a leader");
+    let id = 1 + leader % 3;
+    let pool = Arc::clone(&group.pools[&id]);
+    let options = Options::new().capacity(64 << 20);
+    let mut other = Partition::create(&pool, "other", &options).expect("room");
+    for length in [1 << 20, 100_000, 5_000, 2_100] {
+        let value = vec![7; length];
+        while other.put_unweighed(&other.len().to_be_bytes(), &value, None).is_ok() {}
+    }
+    let mut waited = 0;
+    for round in 0..2000 {
+        group.write(round % KEYS);
+        group.round();
+        let node = &group.nodes[&id];
+        waited += usize::from(node.is_log_full() || node.is_stuck());
+    }
+    assert!(waited > 100, "{waited}");
+    // Without a restart: what it could not make durable is in its memory and in its log.
+    drop(other);
+    assert!(Partition::destroy(&pool, "other").expect("sound"));
+    // Matched entries are applied a heartbeat later.
+    let caught_up = |group: &Group| {
+        let leader = group.leader().filter(|_| group.is_even());
+        leader.is_some_and(|leader| group.records(id) == group.records(leader))
+    };
+    group.until(caught_up);
+    group.kill(id);
+    group.start(id);
+    group.until(caught_up);
 }

@@ -72,6 +72,8 @@ pub(crate) struct Shard {
     batch: Batch,
     /// Why a commit failed.
     broken: Option<String>,
+    /// There was no room for it: it is tried again.
+    is_full: bool,
     /// It failed in this turn.
     lost: bool,
     /// The number of applied writes.
@@ -85,8 +87,20 @@ const REAP: usize = 256;
 const WALK: usize = 32;
 
 impl Shard {
+    /// Refuses all requests after a failed commit: what they would show may be lost.
+    fn usable(&self) -> Result<(), Refusal> {
+        match &self.broken {
+            Some(why) => Err(Failure::Broken(why.clone()).into()),
+            None => Ok(()),
+        }
+    }
+
     /// Runs a command and appends its reply.
     pub(crate) fn run(&mut self, spec: &'static Spec, args: Args<'_>, now: u64, out: &mut Reply) {
+        if let Err(refusal) = self.usable() {
+            out.error(&refusal.0);
+            return;
+        }
         if matches!(spec.run, Run::Clear) {
             match self.clear() {
                 Ok(()) => out.ok(),
@@ -123,6 +137,10 @@ impl Shard {
 
     /// Runs a transaction: its commands see each other's changes, and all changes become one entry.
     pub(crate) fn transact(&mut self, transaction: &Transaction, now: u64, out: &mut Reply) {
+        if let Err(refusal) = self.usable() {
+            out.error(&refusal.0);
+            return;
+        }
         let mut draft = Draft::new(self.store.records(), now);
         let mut same = true;
         for watch in &transaction.watched {
@@ -162,6 +180,10 @@ impl Shard {
     }
 
     fn memcache(&mut self, command: &memcache::Command, now: u64, out: &mut Vec<u8>) {
+        if let Err(refusal) = self.usable() {
+            memcache::refuse(&refusal, out);
+            return;
+        }
         let start = out.len();
         let mut draft = Draft::new(self.store.records(), now);
         let outcome = memcache::run(command, &mut draft, &mut self.place, out);
@@ -242,10 +264,24 @@ impl Shard {
         match &mut self.store {
             Store::Alone(engine) => engine.commit().map_err(|error| {
                 self.broken = Some(error.to_string());
-                self.lost = true;
+                (self.is_full, self.lost) = (error.is_full(), true);
                 engine::failure(&error)
             }),
             Store::Group(_) => Ok(()), // the round makes them durable
+        }
+    }
+
+    /// Tries again what there was no room for. What is staged then was not acknowledged, and nothing was added to it.
+    fn commit_again(&mut self) {
+        if let Store::Alone(engine) = &mut self.store {
+            engine.look_for_room();
+            if engine.commit().is_ok() {
+                tracing::info!(
+                    partition = self.place.number,
+                    "there is room again: requests are served"
+                );
+                (self.broken, self.is_full) = (None, false);
+            }
         }
     }
 
@@ -288,6 +324,9 @@ impl Shard {
     /// Does deferred work: removes expired records and members of dropped collections, and collects space. Does
     /// what the writes of the turn pay for, and a slice more if that is due. Returns `true` if more is left.
     pub(crate) fn upkeep(&mut self, now: u64, due: bool) -> Result<bool, Failure> {
+        if due && self.is_full {
+            self.commit_again();
+        }
         if self.broken.is_some() {
             return Ok(false);
         }

@@ -164,6 +164,7 @@ impl Shard {
             staged: false,
             batch: Batch::new(),
             broken: None,
+            is_full: false,
             lost: false,
             writes: 0,
         })

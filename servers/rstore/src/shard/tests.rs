@@ -526,6 +526,46 @@ fn what_makes_an_entry_too_long_is_refused_and_the_rest_is_agreed_on() {
     assert_eq!(line(&mut shard, &format!("SET b0 {half}")), "+OK");
 }
 
+#[test]
+fn a_commit_without_room_is_made_when_there_is_some_and_requests_are_served_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 16 << 20), false);
+    assert_eq!(line(&mut shard, "SET before v"), "+OK");
+    end_turn(&mut shard);
+    let Store::Alone(engine) = &shard.store else { panic!("alone") };
+    let pool = std::sync::Arc::clone(engine.pool());
+    let options = pmindex_rstore::Options::new().capacity(64 << 20);
+    let mut other = pmindex_rstore::Partition::create(&pool, "other", &options).expect("room");
+    for length in [500_000, 20_000, 2_100] {
+        let value = vec![7; length];
+        while other.put_unweighed(&other.len().to_be_bytes(), &value, None).is_ok() {}
+    }
+    let mut turns = 0;
+    while shard.end().is_ok() {
+        line(&mut shard, &format!("SET k{} {}", turns % 100, "v".repeat(500)));
+        turns += 1;
+        assert!(turns < 100_000, "the pool is full");
+    }
+    // What was not acknowledged is not shown, and nothing is acknowledged.
+    for words in ["GET before", "SET after v", "GET k0"] {
+        let reply = line(&mut shard, words);
+        assert!(reply.starts_with('-'), "{words}: {reply}");
+        shard.upkeep(NOW, true).expect("it waits");
+        shard.end().expect("said already");
+    }
+    drop(other);
+    assert!(pmindex_rstore::Partition::destroy(&pool, "other").expect("sound"));
+    drop(pool);
+    shard.upkeep(NOW, true).expect("room");
+    assert_eq!(line(&mut shard, "SET after v"), "+OK");
+    end_turn(&mut shard);
+    shard.close().expect("room");
+    let mut shard = open_as(&storage(dir.path(), DurabilityArg::Process, 16 << 20), false);
+    for key in ["before", "after"] {
+        assert_eq!(line(&mut shard, &format!("GET {key}")), "$1\r\nv");
+    }
+}
+
 /// Damages the only value with these bytes, wherever it is stored.
 fn damage(shard: &mut Shard, value: [u8; 8]) {
     let pool = match &shard.store {
