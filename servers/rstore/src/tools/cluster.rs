@@ -19,10 +19,14 @@ use crate::group::Member;
 
 /// The file that lists the nodes.
 const NODES: &str = "nodes";
+/// What the list says of a node that is not yet a member of the groups of all partitions.
+const JOINING: &str = "joining";
 /// The distance of the ports between nodes from those for clients.
 const PEERS_ABOVE: u32 = 1000;
 /// The maximum time until a group has a leader, or a node answers.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The time until a node answers whose process has ended because it has another one.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A command for a group of nodes on this machine.
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -301,13 +305,18 @@ impl Group {
     /// Waits until a node that was started serves clients.
     fn serves(&self, node: &Node, mut process: Child) -> Result<(), Error> {
         let started = Instant::now();
+        let mut ended = None;
         while node.client(0).is_err() {
-            let ended = process.try_wait().map_err(Error::io("a node"))?;
-            if ended.is_some() || started.elapsed() > PATIENCE {
+            if ended.is_none() && process.try_wait().map_err(Error::io("a node"))?.is_some() {
+                ended = Some(Instant::now());
+            }
+            // It ends, too, if another process of the node is just starting, of a call that was interrupted.
+            let is_over = ended.is_some_and(|at: Instant| at.elapsed() > OTHERS_PATIENCE);
+            if is_over || started.elapsed() > PATIENCE {
                 return Err(Error::Server(format!(
                     "of node {} {}: see {}",
                     node.id,
-                    if ended.is_some() { "has ended" } else { "does not serve yet" },
+                    if is_over { "has ended" } else { "does not serve yet" },
                     self.dir.join(format!("node-{}", node.id)).join("log").display()
                 )));
             }
@@ -420,15 +429,26 @@ impl Group {
         }
     }
 
+    /// Adds a node, or goes on with one that an interrupted call has begun to add.
     fn add(mut self) -> Result<(), Error> {
-        let place = places(1, self.partitions, 0)?.remove(0);
-        let id = self.nodes.iter().map(|node| node.id).max().unwrap_or(0) + 1;
-        let node = Node { id, place, is: "joined".into() };
-        self.nodes.push(node.clone());
-        self.write()?;
-        let process = self.spawn(&node)?;
-        self.serves(&node, process)?;
+        let at = match self.nodes.iter().position(|node| node.is == JOINING) {
+            Some(begun) => begun,
+            None => {
+                let place = places(1, self.partitions, 0)?.remove(0);
+                let id = self.nodes.iter().map(|node| node.id).max().unwrap_or(0) + 1;
+                self.nodes.push(Node { id, place, is: JOINING.into() });
+                self.write()?; // before its process: another call must find that
+                self.nodes.len() - 1
+            }
+        };
+        let node = self.nodes[at].clone();
+        if node.client(0).is_err() {
+            let process = self.spawn(&node)?;
+            self.serves(&node, process)?;
+        }
         (0..self.partitions).try_for_each(|partition| self.join(&node, partition))?;
+        self.nodes[at].is = "joined".into();
+        self.write()?;
         self.show()
     }
 

@@ -52,6 +52,19 @@ impl Group<'_> {
         }
     }
 
+    /// Kills the addition of a node this time after the node is in the list.
+    fn interrupt_add(&self, after: Duration) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rstore"));
+        let mut add = command.args(["cluster", "add"]).arg(self.0).spawn().expect("it runs");
+        let list = || std::fs::read_to_string(self.0.join("nodes")).expect("a list");
+        while !list().contains(" joining") {
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(after);
+        add.kill().expect("it can be killed");
+        add.wait().expect("it ended");
+    }
+
     fn kill(&self, node: u64) {
         self.signal(node, "-9");
     }
@@ -175,7 +188,8 @@ fn a_group_goes_on_without_its_leader() {
     assert_ne!(group.leader(), first);
     let text = group.done(&["start"]); // which returns when the node serves
     assert_eq!(text.matches(" runs ").count(), 3, "{text}");
-    // A node joins, by a snapshot; another one leaves.
+    // A node joins, by a snapshot, although the command is killed meanwhile; another one leaves.
+    group.interrupt_add(Duration::ZERO);
     let text = group.done(&["add"]);
     assert_eq!(text.matches(" runs ").count(), 4, "{text}");
     more(&mut client, 20);
@@ -359,6 +373,7 @@ fn leaders_of_partitions_are_spread_over_the_nodes() {
     client = Follower::of(&group);
     more(&mut client, 30);
     // A node joins the groups of all partitions, and another one leaves them.
+    group.interrupt_add(Duration::from_millis(300));
     let text = group.done(&["add"]);
     assert_eq!(text.matches(" runs ").count(), 4, "{text}");
     group.done(&["remove", "1"]);
