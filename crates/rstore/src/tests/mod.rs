@@ -1,6 +1,7 @@
 //! A partition against a map, and in the crash simulator: with the right steps and with wrong ones.
 
 mod crash;
+mod fill;
 mod fixture;
 mod full;
 mod golden;

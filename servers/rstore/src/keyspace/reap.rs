@@ -125,13 +125,11 @@ impl Reaper {
         }
         match scanned {
             Err(Failure::Damaged(what)) => {
-                match ids.last() {
-                    Some(&last) => self.at = last,
-                    None => {
-                        let most = MOST_PROBES.min(PROBES * most as u64);
-                        return self.pass_damaged(draft, place, most, &what);
-                    }
-                }
+                let Some(&last) = ids.last() else {
+                    let most = MOST_PROBES.min(PROBES * most as u64);
+                    return self.pass_damaged(draft, place, most, &what);
+                };
+                self.at = last;
                 Ok(true)
             }
             Err(failure) => Err(failure),
@@ -291,7 +289,7 @@ mod tests {
     fn the_walk_finds_what_is_dropped_behind_an_owner_whose_key_is_damaged() {
         const OWNERS: u64 = 20_000;
         // Ids that are used, and many that are not.
-        let ids = |id: &u64| id % 3 == 0 || (5_000..9_000).contains(id);
+        let ids = |id: &u64| id.is_multiple_of(3) || (5_000..9_000).contains(id);
         for (most, lost) in [(1, 9), (32, 5_100), (3_000, 9), (32, 3)] {
             let mut memory = Memory::default();
             let mut draft = Draft::new(&memory, 1);

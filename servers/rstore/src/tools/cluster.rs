@@ -431,16 +431,14 @@ impl Group {
 
     /// Adds a node, or goes on with one that an interrupted call has begun to add.
     fn add(mut self) -> Result<(), Error> {
-        let at = match self.nodes.iter().position(|node| node.is == JOINING) {
-            Some(begun) => begun,
-            None => {
-                let place = places(1, self.partitions, 0)?.remove(0);
-                let id = self.nodes.iter().map(|node| node.id).max().unwrap_or(0) + 1;
-                self.nodes.push(Node { id, place, is: JOINING.into() });
-                self.write()?; // before its process: another call must find that
-                self.nodes.len() - 1
-            }
-        };
+        let begun = self.nodes.iter().position(|node| node.is == JOINING);
+        let at = begun.unwrap_or(self.nodes.len());
+        if begun.is_none() {
+            let place = places(1, self.partitions, 0)?.remove(0);
+            let id = self.nodes.iter().map(|node| node.id).max().unwrap_or(0) + 1;
+            self.nodes.push(Node { id, place, is: JOINING.into() });
+            self.write()?; // before its process: another call must find that
+        }
         let node = self.nodes[at].clone();
         if node.client(0).is_err() {
             let process = self.spawn(&node)?;
