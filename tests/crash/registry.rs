@@ -29,7 +29,7 @@ use super::{
     skiplist::{SkipListBytes, SkipListWords},
     sptree::{SpTreeBytes, SpTreeWide, SpTreeWords},
     sptree_buffered::{SpTreeBuffered, SpTreeBufferedWide},
-    sptree_log::SpTreeLog,
+    sptree_log::{self, SpTreeLog},
     store::{Stored, Watched},
     store_paged::Second,
     trees::{
@@ -75,6 +75,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Dropped>(),
         entry::<Transactions>(),
         entry::<SpTreeLog>(),
+        entry::<SpTreeLog<{ sptree_log::PARTS }>>(),
         entry::<BlockCached>(),
         entry::<Pages<{ buffer::NONE }, 0>>(),
         entry::<Pages<{ buffer::NONE }, 4>>(),

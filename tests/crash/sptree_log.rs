@@ -34,6 +34,8 @@ const MAPS: usize = 3;
 const KEYS: usize = 4;
 /// Entries of a chain after which its buffer is flushed.
 const LIMIT: usize = 9;
+/// Words of a piece of which a checkpoint has several: more than an operation has tickets.
+pub(crate) const PARTS: usize = 4;
 
 pm_struct! {
     /// The root block: | log | reserved | words of the maps |
@@ -68,8 +70,9 @@ struct State {
 /// The entries of a chain: the keys of its map, and the births of its entries.
 type Said = (Chain, BTreeMap<usize, u64>, Vec<u64>);
 
-/// The maps.
-pub(crate) struct SpTreeLog {
+/// The maps. Pieces of checkpoints have `PIECE` words, so that they are too many for one operation; 0: as many as
+/// usual, which is one piece.
+pub(crate) struct SpTreeLog<const PIECE: usize = 0> {
     space: Space,
     open: parking_lot::RwLock<Option<Open>>,
 }
@@ -94,6 +97,8 @@ pub(crate) enum Op {
     /// Sets a key in place.
     Direct(usize, usize, u64),
     Checkpoint,
+    /// A checkpoint while the pool has room for this number of blocks.
+    Cramped(u64),
     /// Restores a buffer.
     Restore,
     Reopen,
@@ -311,9 +316,14 @@ impl Open {
         Ok(contents)
     }
 
-    fn on(pool: Arc<Pool<Traced>>, root: PPtr<Root>, how: How) -> Result<Self, PmError> {
+    fn on(
+        pool: Arc<Pool<Traced>>,
+        root: PPtr<Root>,
+        how: How,
+        piece: usize,
+    ) -> Result<Self, PmError> {
         let cell = &pool.get(root)?.log;
-        let log = if pool.pm().load(cell).is_null() {
+        let mut log = if pool.pm().load(cell).is_null() {
             Log::create(&pool, cell)? // a crash in `create` left none
         } else {
             let log = how(&pool, cell)?;
@@ -326,11 +336,14 @@ impl Open {
             }
             log
         };
+        if piece > 0 {
+            log.set_piece_words(piece);
+        }
         Ok(Self { maps: Default::default(), log, root, pool })
     }
 }
 
-impl SpTreeLog {
+impl<const PIECE: usize> SpTreeLog<PIECE> {
     fn with<R>(&self, body: impl FnOnce(&Open) -> Result<R, PmError>) -> Result<R, Fault> {
         match &*self.open.read_recursive() {
             Some(open) => Ok(body(open)?),
@@ -339,30 +352,30 @@ impl SpTreeLog {
     }
 
     fn opened(space: &Space) -> Result<Option<Open>, Fault> {
-        let Some(pool) = open_pool(space, &options())? else { return Ok(None) };
+        let Some(pool) = open_pool(space, &options(PIECE))? else { return Ok(None) };
         let Some(entry) = pool.open_index("log")? else { return Ok(None) };
-        Ok(Some(Open::on(pool, entry.root(), Log::open_serving)?))
+        Ok(Some(Open::on(pool, entry.root(), Log::open_serving, PIECE)?))
     }
 }
 
-impl CrashSubject for SpTreeLog {
+impl<const PIECE: usize> CrashSubject for SpTreeLog<PIECE> {
     type Op = Op;
     type Ret = Option<u64>;
     type Model = BTreeMap<(usize, usize), u64>;
-    const NAME: &'static str = "sptree-log";
+    const NAME: &'static str = if PIECE == 0 { "sptree-log" } else { "sptree-log-parts" };
 
     fn geometry() -> Geometry {
-        let len = options().created_size().map_or(0, |bytes| bytes as usize);
+        let len = options(PIECE).created_size().map_or(0, |bytes| bytes as usize);
         Geometry { len, capacity: len }
     }
 
     fn create(space: &Space) -> Result<Self, Fault> {
-        let pool = create_used_pool(space, &options())?;
+        let pool = create_used_pool(space, &options(PIECE))?;
         let entry = pool.create_index::<Root>("log", *b"log     ", 1, |root| {
             let words = pmindex_core::words_of(root);
             pool.pm().stream_words(words, &[0; size_of::<Root>() / 8])
         })?;
-        let open = Open::on(pool, entry.root(), Log::open_serving)?;
+        let open = Open::on(pool, entry.root(), Log::open_serving, PIECE)?;
         Ok(Self { space: space.clone(), open: parking_lot::RwLock::new(Some(open)) })
     }
 
@@ -405,6 +418,13 @@ impl CrashSubject for SpTreeLog {
                 }
                 Op::Direct(map, key, value) => some(open.direct(*map, *key, *value)?),
                 Op::Checkpoint => open.checkpoint().map(|_| None)?,
+                Op::Cramped(blocks) => {
+                    open.pool.fail_allocation_after(Some(*blocks));
+                    let made = open.checkpoint();
+                    open.pool.fail_allocation_after(None);
+                    made.map(drop).or_else(|e| if e.is_full() { Ok(()) } else { Err(e) })?;
+                    None
+                }
                 Op::Restore => open.restore_all().map(|()| None)?,
                 Op::Reopen => None,
             })
@@ -415,7 +435,7 @@ impl CrashSubject for SpTreeLog {
         self.with(|open| {
             let contents = open.contents()?;
             // Another opening finds the same now, at once and restored.
-            let other = Open::on(Arc::clone(&open.pool), open.root, Log::look)?;
+            let other = Open::on(Arc::clone(&open.pool), open.root, Log::look, PIECE)?;
             let served = other.contents()?;
             other.restore_all()?;
             if served != contents || other.contents()? != contents {
@@ -449,7 +469,7 @@ impl CrashSubject for SpTreeLog {
                 None
             }
             Op::Get(map, key) => model.get(&(*map, *key)).copied(),
-            Op::Flush(_) | Op::Checkpoint | Op::Restore | Op::Reopen => None,
+            Op::Flush(_) | Op::Checkpoint | Op::Cramped(_) | Op::Restore | Op::Reopen => None,
         }
     }
 
@@ -504,6 +524,12 @@ impl CrashSubject for SpTreeLog {
                 ],
                 tail: vec![Op::Put(2, 2, 2), Op::Checkpoint, Op::Put(0, 1, 3)],
             },
+            // A checkpoint that replaces another one, or has no room for all its pieces.
+            Plan {
+                setup: puts(6).chain([Op::Checkpoint]).collect(),
+                threads: vec![vec![Op::Put(0, 1, 5), Op::Cramped(4), Op::Checkpoint]],
+                tail: vec![Op::Put(1, 1, 6), Op::Checkpoint, Op::Get(0, 1)],
+            },
         ]
     }
 
@@ -531,9 +557,17 @@ fn ops(threads: usize) -> BoxedStrategy<Op> {
         return one.boxed();
     }
     let many = proptest::collection::vec((0..MAPS, 0..KEYS, 0..1000u64), 1..5);
-    prop_oneof![10 => one, 1 => many.prop_map(Op::PutMany), 1 => Just(Op::Reopen)].boxed()
+    prop_oneof![
+        20 => one,
+        2 => many.prop_map(Op::PutMany),
+        1 => (0..6u64).prop_map(Op::Cramped),
+        2 => Just(Op::Reopen),
+    ]
+    .boxed()
 }
 
-fn options() -> PoolOptions {
-    PoolOptions::new().size(96 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(512)
+/// With pieces, operations have four tickets.
+fn options(piece: usize) -> PoolOptions {
+    let slot_bytes = if piece == 0 { 512 } else { 256 };
+    PoolOptions::new().size(96 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(slot_bytes)
 }

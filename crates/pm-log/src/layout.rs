@@ -1,7 +1,7 @@
 //! The layout of a log in a pool.
 //!
 //! ```text
-//! root       | segments | anchor | reserved |   then the table of segments
+//! root       | segments | anchor | notes | reserved |   then the table of segments
 //! table      | block, or null | sequence | place | checksum |   for each segment
 //! segment    a line that is not used, then lines of entries
 //! entry      | checksum | tag: 48, lines: 16 | payload, zero-padded to whole lines |
@@ -27,8 +27,8 @@ pm_struct! {
     /// The root of a log; the table of segments follows it in its block.
     ///
     /// ```text
-    /// 0          8        16
-    /// | segments | anchor | reserved |
+    /// 0          8        16      40
+    /// | segments | anchor | notes | reserved |
     /// ```
     #[align(64)]
     pub struct LogRoot: size 64 {
@@ -36,8 +36,10 @@ pm_struct! {
         pub segments @ 0: PmU64,
         /// For the user, to keep its own state about the entries. At first 0.
         pub anchor @ 8: PmU64,
+        /// For the user, too: words on the line of the anchor. At first 0.
+        pub notes @ 16: [PmU64; 3],
         /// Zero.
-        pub reserved: [PmU64; 6],
+        pub reserved: [PmU64; 3],
     }
 
     /// A segment in the table. With these words opening reads no segment that has no new entries: each would

@@ -140,7 +140,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// is no log.
     ///
     /// # Cost
-    /// 2 fences, a line for every 4 buffers, 2 fences for every 4 segments that go back.
+    /// 2 fences, a line for every 4 buffers, 2 fences for every 4 segments that go back. More of them in a pool that
+    /// was created small: its blocks and operations are small, so a large checkpoint is written in parts.
     ///
     /// # Errors
     /// The pool's: full, the medium's.

@@ -147,8 +147,10 @@ impl<M: Medium> Pool<M> {
         Ok(())
     }
 
-    /// Returns the largest number of blocks that one operation can allocate and free.
-    pub(crate) fn tickets_per_op(&self) -> usize {
+    /// Returns the largest number of blocks that one operation can allocate and free. It is fixed at the pool's
+    /// creation, however far the pool grows.
+    #[must_use]
+    pub fn tickets_per_op(&self) -> usize {
         (self.heap.geometry.slot_bytes as usize / 8 - LOG_WORDS) / TICKET_WORDS
     }
 

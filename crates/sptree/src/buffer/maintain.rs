@@ -151,12 +151,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             self.log.want(); // the next operation sweeps on
         }
         if due {
-            if self.log.is_tight() {
-                self.absorb_older(leaves)?;
-            }
-            self.checkpoint(leaves)?;
+            self.make_due_checkpoint(leaves).inspect_err(|_| {
+                self.log.note_failed();
+                if swept {
+                    self.log.want();
+                }
+            })?;
         }
         Ok(due)
+    }
+
+    fn make_due_checkpoint(&self, leaves: &Leaves<K, V, M, LEAF>) -> Result<bool, PmError> {
+        if self.log.is_tight() {
+            self.absorb_older(leaves)?;
+        }
+        self.checkpoint(leaves)
     }
 
     /// Makes a checkpoint of the log now. `false`: another thread makes one.

@@ -5,7 +5,7 @@ mod preempted;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmindex_core::{Mapped, Medium, Pool};
+use pmindex_core::{Mapped, Medium, Pool, PoolOptions};
 use pmindex_record::{EncodedValue, Probe, Route};
 
 use super::table::BufferTable;
@@ -50,6 +50,39 @@ fn everything_comes_back_when_all_is_deleted_and_closed() {
     tree = Tree::open(&pool, "t").expect("intact");
     assert_eq!(tree.check().expect("sound"), 0);
     assert!(size(&tree) < empty + 1024, "{} bytes, {empty} at first", size(&tree));
+}
+
+/// Operations of a pool that was created small have few tickets, and its blocks are small, however far it grows: a
+/// checkpoint of many buffers has more pieces than an operation can allocate, and free.
+#[test]
+fn a_checkpoint_fits_a_pool_that_was_created_small() {
+    const RECORDS: u64 = 100_000;
+    let options = PoolOptions::new().size(96 << 10).zone_bytes(32 << 10).slots(4).slot_bytes(256);
+    let options = options.max_size(64 << 20).emulate_pm(true);
+    let pool = Arc::new(Pool::create_in_memory(&options, |mapped| mapped).expect("memory"));
+    pool.grow(16 << 20).expect("addresses"); // so that the log is as large as any
+    let tree = Tree::create(&pool, "t").expect("room");
+    let scattered = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut most = 0;
+    for n in 0..RECORDS {
+        let key = scattered(n);
+        assert!(tree.try_insert(&key, &n).expect("room").is_ok());
+        let log = &tree.buffers().expect("some").log;
+        if n % 10_000 == 9_999 {
+            most = most.max(log.bytes() / tree.stats().expect("sound").leaves);
+            assert!(tree.make_checkpoint().expect("room"));
+            assert!(!log.wants(), "{n}: no write makes another one");
+        }
+    }
+    assert!(most < 2000, "{most} bytes of the log for each leaf");
+    pool.audit(tree.blocks().expect("sound").into_iter()).expect("no leak");
+    let tree = reopen(&pool, tree);
+    assert_eq!(tree.check().expect("sound"), RECORDS);
+    assert!((0..RECORDS).all(|n| tree.get(&scattered(n)).expect("intact") == Some(n)));
+    tree.close().expect("room");
+    let tree = Tree::open(&pool, "t").expect("intact");
+    assert_eq!(tree.check().expect("sound"), RECORDS);
+    pool.audit(tree.blocks().expect("sound").into_iter()).expect("no leak");
 }
 
 #[test]

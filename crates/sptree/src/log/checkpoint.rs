@@ -1,12 +1,7 @@
 //! Checkpoints, and the segments that they free.
 //!
-//! ```text
-//! step  store                                                durable before
-//! P1    the pieces of the new checkpoint; tickets of these   P2
-//!       and of the old ones
-//! P2    the root's word (LIN); allocation bits               reuse of the old pieces,
-//!                                                            P1 of freeing dead segments
-//! ```
+//! A checkpoint is a list of [pieces](super::pieces), which replaces the one before it as a whole. It is durable
+//! before any segment is freed.
 //!
 //! The order in DRAM matters as much: the tails are taken before the heads. An entry before its
 //! lane's tail was appended under its chain's lock, so a head that is read under that lock after the
@@ -28,19 +23,19 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use pmindex_core::{Flushed, LINE, Medium, Owner, PPtr, PmError, PmU64, Word};
-use pmindex_log::{LINE_BYTES, LINE_WORDS, Positions, SegmentInfo, usual_lines};
+use pmindex_core::{Medium, PmError, Word};
+use pmindex_log::{LINE_BYTES, Positions, SegmentInfo, usual_lines};
 
 use super::Log;
 use super::chain::Chain;
-use super::layout::{CheckpointPiece, HEAD_WORDS, Head, Location, piece_checksum};
+use super::layout::{HEAD_WORDS, Head, Location};
 
-/// Words of a piece, unless that makes too many pieces.
-const PIECE_WORDS: usize = (128 << 10) / 8 - LINE_WORDS;
-/// About the most pieces: a ticket for each of the old and the new.
-const PIECES: usize = 40;
 /// The number of new segments after which a checkpoint is due.
 const INTERVAL: u32 = 4;
+/// No time.
+pub(super) const NEVER: u64 = u64::MAX;
+/// The number of entries without room after which a checkpoint that failed is tried again.
+const REFUSED: u32 = 64;
 /// The number of full segments that no sweep has seen at which maintenance is behind.
 const BEHIND: u32 = 64;
 
@@ -96,7 +91,8 @@ impl<M: Medium> Log<M> {
     /// Those of `visit`; [`PmError::Full`] if there is no room for it.
     ///
     /// # Cost
-    /// 2 fences, a line per 4 chains, and 2 fences for every 4 dead segments.
+    /// 2 fences, a line per 4 chains, and 2 fences for every 4 dead segments. In a pool that was created small, and
+    /// has grown: 2 fences for as many pieces as an operation has tickets, the new and the old ones.
     ///
     /// # Durability
     /// The checkpoint replaces the one before it at once and as a whole.
@@ -134,93 +130,13 @@ impl<M: Medium> Log<M> {
         let dead: Vec<SegmentInfo> = self.segments().iter().filter(dead).collect();
         let mut words: Vec<u64> = tails.lanes.iter().map(|tail| tail.into_word()).collect();
         words.extend_from_slice(&heads.words);
-        self.write_checkpoint(&words)?; // durable before: any reuse of a dead segment
+        self.replace_pieces(&words)?; // durable before: any reuse of a dead segment
         self.made.fetch_sub(tails.made, Relaxed);
         self.ended.fetch_sub(tails.ended, Relaxed);
-        let freed = self.base.free(&dead);
+        self.checkpoint_lines.store(words.len() as u64 / 8 + 4, Relaxed);
+        let freed = self.free_replaced().and_then(|()| self.base.free(&dead));
         self.note_wants();
         freed
-    }
-
-    fn write_checkpoint(&self, words: &[u64]) -> Result<(), PmError> {
-        let (pool, pm) = (&**self.pool(), self.pool().pm());
-        let root = pool.get(self.base.root())?;
-        let old = self.pieces()?;
-        let owner = |first: u64| Owner { word: &root.anchor, mask: u64::MAX, expect: first };
-        let mut op = pool.op()?;
-        // Small pieces in a small pool, where large blocks are not to be had.
-        let usual = PIECE_WORDS.min(pool.len() as usize / 512);
-        let most = pool.largest_block() as usize / 8 - LINE_WORDS;
-        let parts = words.chunks(usual.max(words.len().div_ceil(PIECES)).min(most));
-        let mut blocks = Vec::with_capacity(parts.len());
-        for part in parts.clone() {
-            let bytes = size_of::<CheckpointPiece>() + 8 * part.len();
-            blocks.push(op.reserve_bytes(bytes as u64, LINE as u64)?);
-        }
-        let offsets: Vec<u64> = blocks.iter().map(|block| block.ptr().offset()).collect();
-        let first = offsets.first().copied().unwrap_or(0);
-        // P1: the pieces, whole.
-        let (mut filled, mut left) = (Flushed::nothing(), words.len() as u64);
-        for (i, part) in parts.enumerate() {
-            let next = offsets.get(i + 1).copied().unwrap_or(0);
-            let sum = piece_checksum(next, left, part);
-            let mut image = vec![next, part.len() as u64, left, sum, 0, 0, 0, 0];
-            image.extend_from_slice(part);
-            image.resize(image.len().next_multiple_of(LINE_WORDS), 0);
-            let cells = pool.words(offsets[i], LINE_WORDS + part.len())?;
-            filled = filled.and(pm.stream_words(cells, &image[..cells.len()]));
-            left -= part.len() as u64;
-        }
-        for block in &blocks {
-            op.allocate(block, owner(first))?;
-        }
-        for &piece in &old {
-            op.free(PPtr::<PmU64>::new(piece), owner(old[0]))?;
-        }
-        op.prepare(filled)?; // durable before: P2
-        pm.store(&root.anchor, first); // P2, LIN
-        let flushed = op.seal().and(pm.flush(&root.anchor));
-        let durable = pm.fence(flushed)?; // DUR(checkpoint)
-        op.finish(durable);
-        self.checkpoint_lines.store(words.len() as u64 / 8 + 4, Relaxed);
-        Ok(())
-    }
-
-    /// Lists the blocks of the checkpoint.
-    pub(super) fn pieces(&self) -> Result<Vec<u64>, PmError> {
-        let mut pieces = Vec::new();
-        self.for_each_piece(|piece, _| {
-            pieces.push(piece);
-            Ok(())
-        })?;
-        Ok(pieces)
-    }
-
-    /// Visits the pieces of the checkpoint, with their offsets. Ends for any content of the file: the
-    /// totals descend.
-    pub(super) fn for_each_piece<'l>(
-        &'l self,
-        mut visit: impl FnMut(u64, &'l CheckpointPiece) -> Result<(), PmError>,
-    ) -> Result<(), PmError> {
-        let (pool, pm) = (&**self.pool(), self.pool().pm());
-        let mut at = PPtr::<CheckpointPiece>::new(pm.load(&pool.get(self.base.root())?.anchor));
-        let mut expected = None;
-        while !at.is_null() {
-            let piece = pool.get(at)?;
-            let (words, total) = (pm.load(&piece.words), pm.load(&piece.total));
-            let fits = expected.is_none_or(|expected| expected == total);
-            if !fits || words == 0 || words > total || total > pool.len() / 8 {
-                return Err(PmError::Corrupt { what: "a checkpoint", offset: at.offset() });
-            }
-            visit(at.offset(), piece)?;
-            expected = Some(total - words);
-            at = pm.load(&piece.next);
-        }
-        if expected.is_some_and(|left| left != 0) {
-            let offset = self.base.root().offset();
-            return Err(PmError::Corrupt { what: "a checkpoint without its end", offset });
-        }
-        Ok(())
     }
 
     /// Returns `true` if the log wants maintenance: a checkpoint is due, it is tight, or it has
@@ -279,12 +195,29 @@ impl<M: Medium> Log<M> {
         if ours { taken as u32 } else { 0 }
     }
 
-    /// Returns whether a checkpoint is due or the log is tight; [`wants`](Self::wants) returns it, too, from
-    /// now on.
+    /// Returns whether a checkpoint is due or the log is tight, and the last one did not just
+    /// [fail](Self::note_failed); [`wants`](Self::wants) returns it, too, from now on.
     pub fn note_wants(&self) -> bool {
-        let wanting = self.is_checkpoint_due() || self.is_tight();
+        let rests = self.failed.load(Relaxed) == self.segments().now();
+        let wanting = !rests && (self.is_checkpoint_due() || self.is_tight());
         self.wanting.store(wanting, Relaxed);
         wanting
+    }
+
+    /// Notes that a checkpoint failed. The next one would, too, after the work for another walk over all chains: it
+    /// waits until another segment is made, or a number of entries found no room for one.
+    pub(crate) fn note_failed(&self) {
+        self.failed.store(self.segments().now(), Relaxed);
+        self.wanting.store(false, Relaxed);
+    }
+
+    /// Notes that there was no room for an entry.
+    #[cold]
+    pub(super) fn note_refused(&self) {
+        if self.refused.fetch_add(1, Relaxed) % REFUSED == REFUSED - 1 {
+            self.failed.store(NEVER, Relaxed);
+            self.note_wants();
+        }
     }
 
     /// Returns `true` if a checkpoint is due: opening would have to scan everything since the last one, and
@@ -330,5 +263,3 @@ impl<M: Medium> Log<M> {
         self.base.renew_lanes();
     }
 }
-
-const _: () = assert!(size_of::<CheckpointPiece>() == 8 * LINE_WORDS);

@@ -57,7 +57,8 @@ impl<M: Medium> Log<M> {
     pub(super) fn find_checkpoint(&self) -> Result<Found, PmError> {
         let (pool, pm) = (&**self.pool(), self.pool().pm());
         let mut found = Found::default();
-        self.for_each_piece(|offset, piece| {
+        let first = pm.load(&pool.get(self.base.root())?.anchor);
+        self.for_each_piece(first, |offset, piece| {
             let count = pm.load(&piece.words) as usize;
             let part = Part {
                 before: found.words,

@@ -73,7 +73,8 @@ impl<M: Medium> Batch<'_, M> {
     pub fn push(&mut self, record: &Record<'_>) -> Result<Appended, PmError> {
         let log = self.log;
         let payload = [&record.link()[..], record.payload];
-        let appended = self.lane.push_then(record.tag(), payload, |used| log.note_turn(used))?;
+        let pushed = self.lane.push_then(record.tag(), payload, |used| log.note_turn(used));
+        let appended = pushed.inspect_err(|_| log.note_refused())?;
         Ok(Appended {
             location: appended.location,
             payload: appended.payload + 8 * LINK as u64,

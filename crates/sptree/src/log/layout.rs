@@ -3,7 +3,11 @@
 //! ```text
 //! entry      | checksum | id / 64: 40, kind: 8, lines: 16 | seq | next: 32 | payload |
 //! checkpoint | next | words | total | checksum | reserved |   then words; pieces linked by `next`
+//! notes      | the next checkpoint | an earlier one | 1 while the anchor changes, and the old one |
 //! ```
+//!
+//! The log's notes are 0, but while a checkpoint has more pieces than an operation has tickets: then they name the
+//! pieces that are there of the next one, those that are left of an earlier one, and the one that is being replaced.
 //!
 //! The words of a checkpoint, piece after piece: the tail of each lane (sequence of its segment and
 //! line, [`Position`](pmindex_log::Position)), then two words for each chain ([`Head`]).
@@ -17,6 +21,13 @@ pub use pmindex_log::Location;
 pub(crate) const FORMAT: u64 = 2;
 
 const _: () = assert!(pmindex_log::FORMAT == 1, "a change there is one here");
+
+/// The note that names the pieces of the next checkpoint: the last ones, as many as are there.
+pub(super) const BUILDING: usize = 0;
+/// The note that names the pieces of an earlier checkpoint that are not freed.
+pub(super) const RETIRING: usize = 1;
+/// The note that names the old checkpoint while the new one replaces it, with the lowest bit set.
+pub(super) const REPLACED: usize = 2;
 
 /// Words of a head in a checkpoint.
 pub(super) const HEAD_WORDS: usize = 2;

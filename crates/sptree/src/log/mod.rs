@@ -41,6 +41,7 @@ mod entry;
 mod found;
 mod lane;
 mod layout;
+mod pieces;
 mod recover;
 
 #[cfg(test)]
@@ -88,6 +89,12 @@ pub struct Log<M: Medium = Mapped> {
     checkpoint_lines: AtomicU64,
     /// Segments made since the last checkpoint.
     made: AtomicU32,
+    /// When a checkpoint failed last, in segments; [`NEVER`](checkpoint::NEVER) if another one is to be tried.
+    failed: AtomicU64,
+    /// Entries that there was no room for.
+    refused: AtomicU32,
+    /// Words of a piece of a checkpoint.
+    piece_words: usize,
     /// Last: another opening of the log may begin when this is dropped.
     base: pmindex_log::Log<M>,
 }
@@ -108,7 +115,7 @@ impl<M: Medium> Log<M> {
     /// # Errors
     /// [`PmError::Corrupt`].
     pub fn blocks(&self) -> Result<Vec<u64>, PmError> {
-        Ok([self.base.blocks()?, self.pieces()?].concat())
+        Ok([self.base.blocks()?, self.all_pieces()?].concat())
     }
 
     /// Returns the bytes of the pool in blocks of this log.

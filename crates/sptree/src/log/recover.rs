@@ -17,9 +17,11 @@ use pmindex_log::{LINE_BYTES, LINE_WORDS, Position, SegmentInfo};
 
 use super::Log;
 use super::chain::{Chain, IdHasher};
+use super::checkpoint::NEVER;
 use super::entry::{self, Kind};
 use super::found::Found;
 use super::layout::{Head, Location};
+use super::pieces::PIECE_WORDS;
 
 /// Lines and heads of the first step.
 const FIRST_STEP: usize = 4096;
@@ -88,6 +90,9 @@ impl<M: Medium> Log<M> {
             ended: AtomicU64::new(0),
             checkpoint_lines: AtomicU64::new(0),
             made: AtomicU32::new(0),
+            failed: AtomicU64::new(NEVER),
+            refused: AtomicU32::new(0),
+            piece_words: PIECE_WORDS,
             base,
         };
         let source = log.find_source()?;

@@ -331,6 +331,32 @@ fn a_log_that_is_more_than_the_pool_has_left_is_tight() {
     assert!(log.is_tight());
 }
 
+/// A checkpoint that failed is not tried again by each write: it would fail again.
+#[test]
+fn a_checkpoint_that_failed_waits_for_another_segment_or_for_refusals() {
+    let (_pool, _, log) = new_log(1 << 20);
+    let mut chain = Chain::default();
+    while !log.is_checkpoint_due() {
+        put(&log, 64, &mut chain, 0).expect("room");
+    }
+    assert!(log.note_wants() && log.wants());
+    log.note_failed();
+    assert!(!log.note_wants() && !log.wants());
+    let made = log.segments().used();
+    while log.segments().used() == made {
+        assert!(!log.wants());
+        put(&log, 64, &mut chain, 0).expect("room");
+    }
+    assert!(log.wants());
+    log.note_failed();
+    while put(&log, 64, &mut chain, 0).is_ok() {
+        log.note_failed();
+    }
+    assert!(!log.wants(), "there is no room for a segment");
+    let refused = (1..1000).find(|_| put(&log, 64, &mut chain, 0).is_err() && log.wants());
+    assert!(refused.is_some_and(|count| count > 10), "{refused:?}");
+}
+
 #[test]
 fn a_full_log_refuses_and_stays_usable() {
     let (pool, root, log) = new_log(1 << 20);
