@@ -40,6 +40,8 @@ pub(crate) struct Rebuild {
     low: Option<Vec<u8>>,
     /// Bnodes read.
     walked: u64,
+    /// Why the buffer of the last one was not restored: its Mnode is there, so this is no place to go on from.
+    broken: Option<PmError>,
     pub(crate) report: RecoveryReport,
 }
 
@@ -268,6 +270,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         entries: &mut Vec<(Vec<u8>, u64)>,
     ) -> Result<(), IndexError> {
         let (pool, pm, middle) = (&*self.pool, self.pm(), &self.leaves.middle);
+        if let Some(error) = &rebuild.broken {
+            return Err(error.clone().into());
+        }
         let bnode = self.leaves.bnode(rebuild.next)?;
         let offset = bnode.offset();
         rebuild.walked += 1;
@@ -309,7 +314,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         }
         rebuild.report.leaves += 1;
         let gained = match self.buffers() {
-            Some(buffers) => buffers.restore(&self.leaves, rebuild.last, &bnode)?,
+            Some(buffers) => buffers
+                .restore(&self.leaves, rebuild.last, &bnode)
+                .inspect_err(|error| rebuild.broken = Some(error.clone()))?,
             None => 0,
         };
         let records = rebuild.report.records.wrapping_add(taken.len() as u64);

@@ -24,6 +24,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
     /// After an unclean end, entries of a Bnode's chain in the log that the Bnode has not absorbed replace its
     /// records; they are lost if the Bnode or the log cannot be read.
     ///
+    /// Of a bulk load that did not end, the records are passed that it has written: the word that says so may be damaged
+    /// like any other, and opening, which discards them, is not what this is for.
+    ///
     /// Reads the list of Bnodes first, as far as it leads; then, if `foreign` can tell whether another
     /// index owns a block, all other live blocks that could be Bnodes. A Bnode counts as one if its
     /// records have the tags of their keys: half of them in the list, all of them (two at

@@ -85,6 +85,31 @@ fn a_checkpoint_fits_a_pool_that_was_created_small() {
     pool.audit(tree.blocks().expect("sound").into_iter()).expect("no leak");
 }
 
+/// Every attempt to rebuild the layers says what is wrong with the log, not what the first attempt has left.
+#[test]
+fn a_chain_that_cannot_be_restored_is_said_to_be_so_each_time() {
+    let (pool, tree) = tree();
+    for key in 0..100u64 {
+        assert!(tree.try_insert(&key, &key).expect("room").is_ok());
+    }
+    assert!(tree.make_checkpoint().expect("room"));
+    let buffers = tree.buffers().expect("some");
+    let last = buffers.unabsorbed().last().expect("one");
+    let entry = buffers.log.entry(buffers.table.chain(last).head).expect("whole");
+    pool.pm().store(&entry.payload[0], 1000);
+    drop(tree);
+    let tree = Tree::open_serving(&pool, "t").expect("served");
+    let attempt = || loop {
+        if let Err(error) = tree.step() {
+            break error.to_string();
+        }
+    };
+    let first = attempt();
+    assert!(first.contains("an entry of the log"), "{first}");
+    assert_eq!(attempt(), first);
+    assert_eq!(tree.len().map_err(|error| error.to_string()), Err(first));
+}
+
 #[test]
 fn a_buffer_is_read_at_once_and_restored() {
     let (pool, tree) = tree();
