@@ -4,7 +4,7 @@
 //! |------|-------|----------------|
 //! | P1 | the root's `bulk_load` mark | P2 |
 //! | P2 | a node with its records, behind the last one; its low key in the trie; node after node | P3 |
-//! | P3 | the mark is cleared (LIN) | return (DUR) |
+//! | P3 | the mark is cleared (LIN: the unlock of the first node, after it) | return (DUR) |
 //!
 //! While the mark stands, what the nodes have is not in the index: opening discards it, and so does a load that
 //! fails. The trie and the first node are locked throughout, so no other thread sees any of it.
@@ -221,6 +221,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Loader for Load<'_, K, V, M
 
     fn install(&mut self, loaded: u64) {
         self.tree.count(self.tree.head, loaded);
+        self.tree.behind.note_load(); // before: the unlock of the trie and the first node (LIN)
     }
 
     fn undo(&mut self) {

@@ -110,6 +110,13 @@ impl<M: Medium> Behind<M> {
         (self.made.load(Acquire) == known).then_some(known)
     }
 
+    /// Notes a bulk load, whose nodes the trie knows. To be called before it lets other threads in: one that found
+    /// an empty trie before the load, and the first node's version after it, has to walk.
+    pub(crate) fn note_load(&self) {
+        self.made.fetch_add(1, AcqRel);
+        self.known.fetch_add(1, Release);
+    }
+
     /// Returns the number of changes made.
     #[inline(always)]
     pub(crate) fn made(&self) -> u64 {

@@ -10,6 +10,7 @@ use super::bed::Simulated;
 use super::calls::{everything, perform, record, record_get_many, record_insert_many, record_scan};
 use super::ends::ends;
 use super::handles::panics_while_opening;
+use super::loads::loads;
 use super::panics::panics_at_any_access;
 use super::sample::{SampleKey, SampleValue};
 use super::sequences::scaled;
@@ -26,6 +27,9 @@ const PREEMPTED: u32 = 100;
 
 /// Programs of calls at the ends of the order.
 const ENDS: u32 = 30;
+
+/// Bulk loads beside a reader.
+const LOADS: u32 = 12;
 
 /// A short program: the records before, and the calls of each thread.
 struct Program {
@@ -226,6 +230,7 @@ fn scheduled_as<S: Types<Bed = Simulated>>(of: Maker<S>, is_ordered: bool) -> Ve
     preempted(of, scaled(PREEMPTED))?;
     if is_ordered {
         ends(of, scaled(ENDS))?;
+        loads(of, scaled(LOADS))?;
     }
     panics_at_any_access(of, 1)?;
     panics_while_opening(of)
