@@ -206,6 +206,10 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
     ///
     /// It was the least at some moment during the call; a smaller one that another thread inserts
     /// meanwhile may stay.
+    ///
+    /// A read and a removal, done again if another thread removes the record in between. Each time another
+    /// call has succeeded, but one call may do so without a bound while others remove the same records: lock-free, not
+    /// wait-free.
     fn pop_first(&self) -> Result<Option<(K, V)>, IndexError> {
         while let Some((key, _)) = self.first_key_value()? {
             if let Some(value) = self.remove(key.borrowed())? {
@@ -366,11 +370,14 @@ pub trait Index<K: Key, V: Value>: Send + Sync {
     }
 
     /// Returns the least record.
+    ///
+    /// An index without locks may read again where other threads have written meanwhile. Each time one of them has
+    /// succeeded, but while they go on there, one call has no bound: lock-free, not wait-free.
     fn first_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.range_bounds(Bound::Unbounded, Bound::Unbounded).next().transpose()
     }
 
-    /// Returns the greatest record.
+    /// Returns the greatest record; see [`first_key_value`](Self::first_key_value).
     fn last_key_value(&self) -> Result<Option<(K, V)>, IndexError> {
         self.range_bounds(Bound::Unbounded, Bound::Unbounded).next_back().transpose()
     }
