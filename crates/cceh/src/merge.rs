@@ -2,7 +2,7 @@
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
-//! | P1 | tickets: the upper segment's, and void those of pairs that P2 changes | P2 |
+//! | P1 | tickets: the upper segment's, and void those of pairs that P2 changes | P2; P3 if no pair has a block |
 //! | P2 | in the lower segment: no record in dead pairs, then the upper one's records there, dead as yet | P3 |
 //! | P3 | `next` of the lower segment: the one after the upper (commits) | P4 |
 //! | P4 | the directory, in DRAM | unlock |
@@ -119,14 +119,19 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
                 op.changes(into.other_cell(pair));
             }
         }
-        op.prepare(Flushed::nothing())?;
+        let staged = op.stage();
+        let mut stored = if has_block::<K, V>() {
+            pm.fence(staged)?; // durable before: P2
+            Flushed::nothing()
+        } else {
+            staged // no ticket names a pair: with P2, before P3
+        };
         // P2.
         for &pair in &pairs {
             let words = &image[HEADER_WORDS + 2 * pair..][..2];
             pm.store_word(into.other_cell(pair), words[1]);
             pm.store_word(into.id_cell(pair), words[0]);
         }
-        let mut stored = Flushed::nothing();
         let mut last = usize::MAX;
         for line in pairs.iter().map(|pair| pair / LINE_PAIRS) {
             if line != last {
