@@ -7,7 +7,8 @@
 //!
 //! To find a buffer takes no lock; then the buffer is locked, and its range checked again. A buffer is added under
 //! the lock of that whose range was halved. No thread waits for a lock while it holds another one: a reader that needs
-//! several buffers at one moment compares how often they were changed.
+//! several buffers at one moment compares how often they were changed. One that was disturbed too often locks all of
+//! them, one after the other, under the lock `ends`: only its holder waits for a buffer while it holds another.
 
 use std::convert::Infallible;
 use std::ops::{ControlFlow, Deref, DerefMut};
@@ -19,6 +20,9 @@ use pmindex_art::{KeyBuf, Leaves, Nodes, Root, Tree};
 use pmindex_core::{Arena, Medium, PmError};
 
 use crate::changes::{Change, Changes};
+
+/// How often a search for an end that writers disturb begins again, before it keeps them waiting.
+const TRIES: usize = 32;
 
 /// Returns the maximum number of records of a buffer: half of those of a component, as the paper has it, but 16 at
 /// least, or all of a component that has fewer.
@@ -114,6 +118,8 @@ pub(crate) struct Buffers {
     slots: Slots,
     nodes: Nodes,
     root: Arena<Root>,
+    /// Held by the thread that locks several buffers.
+    ends: Mutex<()>,
 }
 
 impl Buffers {
@@ -133,7 +139,8 @@ impl Buffers {
         let root = Arena::new(1)?;
         root.alloc()?;
         let nodes = Nodes::new(limit.max(parts as u64))?;
-        let buffers = Self { slots: Slots(boxcar::Vec::new()), nodes, root };
+        let slots = Slots(boxcar::Vec::new());
+        let buffers = Self { slots, nodes, root, ends: Mutex::new(()) };
         let records = records / parts as u64;
         let from = |first| Buffer { first, last: u64::MAX, records, ..Buffer::default() };
         let (mut buffer, mut before) = (from(0), 0);
@@ -208,18 +215,30 @@ impl Buffers {
     ///
     /// LIN: the lock of the buffer that has something, or of the last one. While it is held, all that was passed is
     /// unchanged since `look` found nothing there: a change counts itself before it can be seen, so a write that
-    /// returned before a write to the locked buffer is noticed.
+    /// returned before a write to the locked buffer is noticed. After some attempts all that was passed stays locked.
     pub(crate) fn at_an_end<R, E>(
         &self,
         pm: &impl Medium,
         up: bool,
         look: impl Fn(&Buffer) -> Result<Option<R>, E>,
     ) -> Result<Option<R>, E> {
-        loop {
+        for _ in 0..TRIES {
             match self.try_end(pm, up, &look)? {
                 ControlFlow::Break(found) => return Ok(found),
                 ControlFlow::Continue(()) => pm.spin(),
             }
+        }
+        let _alone = pm.lock(&self.ends);
+        let (mut passed, mut rank) = (Vec::new(), if up { 0 } else { u64::MAX });
+        loop {
+            let buffer = self.locked(pm, rank);
+            let found = look(&buffer)?;
+            let next = if up { buffer.last.checked_add(1) } else { buffer.first.checked_sub(1) };
+            match next {
+                Some(next) if found.is_none() => rank = next,
+                _ => return Ok(found),
+            }
+            passed.push(buffer);
         }
     }
 
@@ -285,5 +304,44 @@ impl Buffers {
     pub(crate) fn bytes(&self, records: u64) -> usize {
         let one = size_of::<Slot>() + capacity(records) * Changes::EACH;
         self.slots.0.count() * one + self.nodes.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use pmindex_core::Pool;
+
+    use super::*;
+
+    /// A writer that changes what was passed, whenever it can, keeps no search for an end from its end.
+    #[test]
+    fn a_search_for_an_end_ends_though_what_it_passed_is_changed_each_time() {
+        let pool = Pool::emulated(1 << 20).expect("memory");
+        let pm = pool.pm();
+        let buffers = Buffers::new(pm, 8, 0, 4, Vec::new()).expect("memory");
+        for rank in [3000, 2000, 1000] {
+            buffers.with(pm, 0, |buffer| buffers.halve(pm, buffer, rank));
+        }
+        for up in [true, false] {
+            let (looks, disturbed) = (Cell::new(0), Cell::new(0));
+            let look = |buffer: &Buffer| {
+                looks.set(looks.get() + 1);
+                assert!(looks.get() < 10_000, "it begins again and again");
+                // Another thread would wait for the lock.
+                let passed = buffers.find(pm, if up { 0 } else { u64::MAX }).expect("a buffer");
+                if let Some(buffer) = passed.buffer.try_lock() {
+                    Locked { slot: passed, buffer }.note_change();
+                    disturbed.set(disturbed.get() + 1);
+                }
+                Ok::<_, Infallible>(buffer.has_inside(1500).then_some(buffer.first))
+            };
+            assert_eq!(buffers.at_an_end(pm, up, look), Ok(Some(1000)));
+            assert!(disturbed.get() >= TRIES, "{}", disturbed.get());
+        }
+        let nothing = |_: &Buffer| Ok::<_, Infallible>(None::<u64>);
+        assert_eq!(buffers.at_an_end(pm, true, nothing), Ok(None));
+        assert!(buffers.slots.0.iter().all(|(_, slot)| slot.buffer.try_lock().is_some()));
     }
 }
