@@ -59,7 +59,7 @@ pub(crate) struct Redo<M: Medium> {
     pending: Pending,
     interrupted: Mutex<Vec<Recorded>>,
     last: u64,
-    /// The last session whose numbers can be used, since later openings have greater ones.
+    /// The greatest session that was entered: later openings have greater numbers than it has.
     pub(crate) session: AtomicU64,
     /// Nothing was committed before.
     is_new: bool,
