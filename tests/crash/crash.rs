@@ -17,6 +17,7 @@ mod buffer;
 mod buffer_warm;
 mod cceh;
 mod dropped;
+mod drops;
 mod expiring;
 mod fastfair;
 mod files;

@@ -18,10 +18,13 @@ use proptest::prelude::*;
 use super::fastfair::FastFairBytes;
 use super::hart::HartBytes;
 use super::nvtree::NvTreeBytes;
+use super::pactree::PacTreeBytes;
+use super::skiplist::SkipListBytes;
 use super::sptree::SpTreeBytes;
 use super::sptree_buffered::SpTreeBuffered;
 use super::trees::{BzTreeBytes, FpTreeBytes, FpTreeWords};
 use super::wbtree::WbTreeBytes;
+use super::woart::{ArtCowBytes, WoartBytes};
 
 const DOOMED: &str = "doomed";
 const OTHER: &str = "other";
@@ -95,7 +98,7 @@ where
 }
 
 /// Every kind, as other subjects have it.
-const KINDS: [Make; 8] = [
+const KINDS: [Make; 12] = [
     make::<BzTreeBytes>,
     make::<FastFairBytes>,
     make::<FpTreeBytes>,
@@ -104,6 +107,10 @@ const KINDS: [Make; 8] = [
     make::<SpTreeBuffered>,
     make::<SpTreeBytes>,
     make::<WbTreeBytes>,
+    make::<WoartBytes>,
+    make::<ArtCowBytes>,
+    make::<PacTreeBytes>,
+    make::<SkipListBytes>,
 ];
 
 /// Opens an index, whatever its kind.

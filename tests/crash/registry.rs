@@ -12,6 +12,7 @@ use super::btree::Tree as PagedTree;
 use super::buffer::{self, Pages};
 use super::buffer_warm::Warm;
 use super::dropped::Dropped;
+use super::drops::Comes;
 use super::files::Files;
 use super::pmwcas::{blocks::Blocks, list::Linked, words::Words};
 use super::{
@@ -30,7 +31,7 @@ use super::{
     sptree::{SpTreeBytes, SpTreeWide, SpTreeWords},
     sptree_buffered::{SpTreeBuffered, SpTreeBufferedWide},
     sptree_log::{self, SpTreeLog},
-    store::{Stored, Watched},
+    store::{Small, Stored, Watched},
     store_paged::Second,
     trees::{
         BzTreeBytes, BzTreeValues, BzTreeWords, FpTreeBytes, FpTreeValues, FpTreeWide, FpTreeWords,
@@ -91,6 +92,7 @@ pub(crate) fn registry() -> Vec<Entry> {
         entry::<Stored>(),
         entry::<Stored<Watched>>(),
         entry::<Stored<Second>>(),
+        entry::<Comes<Small>>(),
         entry::<Expires>(),
         entry::<Words>(),
         entry::<Blocks>(),
