@@ -106,15 +106,23 @@ impl<K: Key, V: Value> Pair<K, V> {
     /// [`PmError::Corrupt`].
     #[inline(always)]
     pub fn value_in<M: Medium>(pool: &Pool<M>, offset: u64) -> Result<V, PmError> {
+        Self::value_of(pool.pm(), &RecordBlock::at(pool, offset)?, offset)
+    }
+
+    /// Copies the value from a block, which is at `offset`. Racing: validate.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`].
+    #[inline(always)]
+    pub fn value_of<M: Medium>(pm: &M, block: &RecordBlock<'_>, offset: u64) -> Result<V, PmError> {
         let damaged = PmError::Corrupt { what: "the encoding of a value", offset };
-        let block = RecordBlock::at(pool, offset)?;
         match V::SHAPE {
             Shape::Inline(n) => {
                 let mut words = Words::default();
-                let is_whole = block.value_words(pool.pm(), &mut words[..n]);
+                let is_whole = block.value_words(pm, &mut words[..n]);
                 if is_whole { Ok(V::from_words(&words[..n])) } else { Err(damaged) }
             }
-            Shape::Bytes => V::from_vec(block.value(pool.pm())).ok_or(damaged),
+            Shape::Bytes => V::from_vec(block.value(pm)).ok_or(damaged),
         }
     }
 

@@ -129,7 +129,8 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
     /// Returns the value of `key`. No flush, no fence.
     #[inline]
     pub fn get(&self, key: &K::Ref) -> Result<Option<V>, IndexError> {
-        let found = self.tree.look_up(&key_bytes::<K>(key)?, Pair::<K, V>::value_in);
+        let read = |leaf: &RecordBlock<'_>, at| Pair::<K, V>::value_of(self.pool.pm(), leaf, at);
+        let found = self.tree.look_up(&key_bytes::<K>(key)?, read);
         found.map_err(IndexError::from).noted(&self.pool)
     }
 
@@ -137,7 +138,7 @@ impl<K: Key, V: Value, M: Medium, const COW: bool> Woart<K, V, M, COW> {
     /// [`Index::get_into`](pmindex_index::Index::get_into).
     #[inline]
     pub fn get_into(&self, key: &K::Ref, value: &mut V) -> Result<bool, IndexError> {
-        let read = |pool: &Pool<M>, leaf| Pair::<K, V>::value_into(pool, leaf, value);
+        let read = |_: &RecordBlock<'_>, at| Pair::<K, V>::value_into(&self.pool, at, value);
         let found = self.tree.look_up(&key_bytes::<K>(key)?, read);
         Ok(found.map_err(IndexError::from).noted(&self.pool)?.is_some())
     }

@@ -10,7 +10,7 @@
 //! for all of them while the node's lock has the version at which it was entered.
 
 use pmindex_core::sync::{VersionGuard, VersionLock};
-use pmindex_core::{LINE, Medium, PPtr, PmError, PmU64, Pool};
+use pmindex_core::{LINE, Medium, PPtr, PmError, PmU64};
 use pmindex_record::RecordBlock;
 
 use crate::layout::{Child, Digit, Kind};
@@ -128,18 +128,24 @@ impl<M: Medium> Tree<M> {
         from: &At<'t>,
     ) -> Result<Option<(Node<'t>, At<'t>)>, PmError> {
         self.prefetch_rest(child);
-        let count = self.locks.index_of(child.offset());
-        let lock = &self.locks.all()[count];
-        let at = At { lock: Some(lock), version: lock.begin_read(self.pm()), count };
-        if !from.validate(self.pm()) {
-            return Ok(None);
+        match self.enter_to_read(child, from) {
+            Some(at) => Ok(Some((Node::at(&self.pool, child)?, at))),
+            None => Ok(None),
         }
-        Ok(Some((Node::at(&self.pool, child)?, at)))
+    }
+
+    /// Does the same as [`enter`](Self::enter), without a look at the node's words.
+    #[inline(always)]
+    pub(crate) fn enter_to_read<'t>(&'t self, child: Child, from: &At<'t>) -> Option<At<'t>> {
+        let pm = self.pm();
+        let lock = self.locks.of(child.offset());
+        let (version, count) = (lock.begin_read(pm), self.locks.index_of(child.offset()));
+        from.validate(pm).then_some(At { lock: Some(lock), version, count })
     }
 
     /// Prefetches the children of a node of 16, which are behind the line with its bytes. A hint.
     #[inline(always)]
-    fn prefetch_rest(&self, child: Child) {
+    pub(crate) fn prefetch_rest(&self, child: Child) {
         if child.kind() == Some(Kind::N16) {
             for line in 1..Kind::N16.words() * 8 / LINE {
                 self.pool.prefetch(PPtr::<PmU64>::new(child.offset() + (line * LINE) as u64));
@@ -152,7 +158,7 @@ impl<M: Medium> Tree<M> {
     pub(crate) fn look_up<T>(
         &self,
         key: &[u8],
-        mut read: impl FnMut(&Pool<M>, u64) -> Result<T, PmError>,
+        mut read: impl FnMut(&RecordBlock<'_>, u64) -> Result<T, PmError>,
     ) -> Result<Option<T>, PmError> {
         let pm = self.pm();
         'again: loop {
@@ -165,20 +171,18 @@ impl<M: Medium> Tree<M> {
                     }
                     continue 'again;
                 }
-                let Some((node, next)) = self.enter(child, &at)? else { continue 'again };
-                let cell = node.find(pm, key);
-                let below = cell.map(|cell| Child(pm.load_word(cell)));
-                if !next.validate(pm) {
-                    continue 'again;
-                }
-                if node.depth < least {
+                self.prefetch_rest(child);
+                let Some(next) = self.enter_to_read(child, &at) else { continue 'again };
+                // From here on the word was the node's parent's.
+                if child.depth() < least {
                     return Err(deep(child.offset()));
                 }
-                let Some(below) = below else { return Ok(None) };
-                (child, at, least) = (below, next, node.depth + 1);
+                // What is read here is validated when the node below is entered, or the leaf has been read.
+                let below = Node::child_at(&self.pool, child, key)?;
+                (child, at, least) = (below.unwrap_or_default(), next, child.depth() + 1);
             }
             let found = RecordBlock::at(&self.pool, child.offset()).and_then(|leaf| {
-                leaf.key_is(pm, key).then(|| read(&self.pool, child.offset())).transpose()
+                leaf.key_is(pm, key).then(|| read(&leaf, child.offset())).transpose()
             });
             if at.validate(pm) {
                 return found;
@@ -258,6 +262,16 @@ pub(crate) fn near_of(pm: &impl Medium, leaf: &RecordBlock<'_>, key: &[u8]) -> N
     leaf.near(pm, key)
 }
 
+/// Returns eight bytes of a key as a number, zeros behind its end.
+#[inline(always)]
+fn word_at(key: &[u8], at: usize) -> u64 {
+    let rest = key.get(at..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => rest.iter().rev().fold(0, |word, &byte| word >> 8 | u64::from(byte) << 56),
+    }
+}
+
 /// Compares a key with that of a leaf.
 trait Compare {
     /// Returns the first difference. Racing: validate.
@@ -268,11 +282,8 @@ impl Compare for RecordBlock<'_> {
     fn near(&self, pm: &impl Medium, key: &[u8]) -> Near {
         let (own, shorter) = (self.key_len(), self.key_len().min(key.len()));
         for at in (0..shorter).step_by(8) {
-            let rest = &key[at..key.len().min(at + 8)];
-            let mut bytes = [0; 8];
-            bytes[..rest.len()].copy_from_slice(rest);
             let word = self.key_word(pm, at / 8);
-            let differ = word ^ u64::from_be_bytes(bytes);
+            let differ = word ^ word_at(key, at);
             let depth = at + differ.leading_zeros() as usize / 8;
             if differ != 0 && depth < shorter {
                 let digit = Some((word >> (56 - 8 * (depth - at))) as u8);
@@ -300,6 +311,8 @@ pub(crate) fn lonely(offset: u64) -> PmError {
 
 #[cfg(test)]
 mod tests {
+    use pmindex_core::Pool;
+
     use super::*;
     use crate::layout::digit;
 
