@@ -112,18 +112,20 @@ impl<M: Medium> Trie<M> {
         }
         // `sure`: the nodes on the path distinguish every byte, so all keys below agree with the key.
         let (mut sure, mut least) = (true, 0);
+        let mut above = None;
         while !child.is_leaf() {
-            let Some((node, next)) = tree.enter(child, &at)? else { return Ok(None) };
-            let below = node.find(pm, key).map(|cell| Child(pm.load_word(cell)));
-            if !next.validate(pm) {
-                return Ok(None);
+            tree.prefetch_rest(child);
+            let Some(next) = tree.enter_to_read(child, &at) else { return Ok(None) };
+            if child.depth() < least {
+                return Err(deep(child.offset()));
             }
-            if node.depth < least {
-                return Err(deep(node.offset));
-            }
-            sure &= node.depth == least;
-            let Some(below) = below else { return self.beside(key, &node, next, sure, take) };
-            (child, at, least) = (below, next, node.depth + 1);
+            sure &= child.depth() == least;
+            // Validated when the node below is entered, or the leaf or what is beside has been read.
+            let Some(below) = Node::child_at(&tree.pool, child, key)? else {
+                return self.beside(key, (child, next), above, sure, take);
+            };
+            above = Some((child, next));
+            (child, at, least) = (below, next, child.depth() + 1);
         }
         let near = match RecordBlock::at(&tree.pool, child.offset()) {
             Ok(leaf) => match near_of(pm, &leaf, key) {
@@ -142,29 +144,37 @@ impl<M: Medium> Trie<M> {
         if !at.validate(pm) {
             return Ok(None);
         }
-        self.aside(key, near.0, near.1 < digit(key, near.0), take)
+        let less = near.1 < digit(key, near.0);
+        match above.filter(|_| sure && !less) {
+            Some(above) => self.before(key, above, near.0, take),
+            None => self.aside(key, near.0, less, take),
+        }
     }
 
-    /// Returns the floor of a key whose path ends in a node without a child at its digit. `sure`: all keys
-    /// below the node have the key's bytes before its depth.
+    /// Returns the floor of a key whose path ends in a node without a child at its digit; `above` is the node
+    /// before. `sure`: all keys below the node have the key's bytes before its depth.
     #[inline(always)]
-    fn beside<T>(
-        &self,
+    fn beside<'t, T>(
+        &'t self,
         key: &[u8],
-        node: &Node<'_>,
-        at: At<'_>,
+        (node, at): (Child, At<'t>),
+        above: Option<(Child, At<'t>)>,
         sure: bool,
         take: &mut impl FnMut(u64) -> T,
     ) -> Tried<T> {
         let (tree, pm) = (&self.tree, self.tree.pm());
+        let node = Node::at(&tree.pool, node)?;
         let lesser = node.lesser(pm, digit(key, node.depth));
         let any = lesser.or_else(|| if sure { None } else { node.any_child(pm) });
         if !at.validate(pm) {
             return Ok(None);
         }
         if sure {
-            return match lesser {
-                Some(child) => self.take_greatest(child, at, node.depth + 1, take),
+            if let Some(child) = lesser {
+                return self.take_greatest(child, at, node.depth + 1, take);
+            }
+            return match above {
+                Some(above) => self.before(key, above, node.depth, take),
                 None => self.aside(key, node.depth, false, take),
             };
         }
@@ -184,6 +194,29 @@ impl<M: Medium> Trie<M> {
         match found? {
             Ok(taken) => Ok(Some(Some(taken))),
             Err((depth, less)) => self.aside(key, depth, less, take),
+        }
+    }
+
+    /// Returns the floor of a key, if all keys at or below the child of `above` at its digit agree with it before
+    /// `depth` and are greater, and all keys below `above` agree with it before that node's depth. Mostly that
+    /// node has a lesser child, and no second descent is needed.
+    #[inline(always)]
+    fn before<'t, T>(
+        &'t self,
+        key: &[u8],
+        (above, at): (Child, At<'t>),
+        depth: usize,
+        take: &mut impl FnMut(u64) -> T,
+    ) -> Tried<T> {
+        let (tree, pm) = (&self.tree, self.tree.pm());
+        let above = Node::at(&tree.pool, above)?;
+        let lesser = above.lesser(pm, digit(key, above.depth));
+        if !at.validate(pm) {
+            return Ok(None);
+        }
+        match lesser {
+            Some(child) => self.take_greatest(child, at, above.depth + 1, take),
+            None => self.aside(key, depth, false, take),
         }
     }
 
