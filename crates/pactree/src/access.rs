@@ -126,10 +126,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         self.locate(route.encoded::<K>(&mut room), false)
     }
 
-    /// Returns the node of a probe's key.
+    /// Returns the node of a probe's key, and fetches the line of the slot that the key prefers.
     #[inline(always)]
     pub(crate) fn locate_probe(&self, probe: &Probe<'_, K>) -> Result<At<'_>, PmError> {
-        self.locate_route(&Route::to(probe))
+        let at = self.locate_route(&Route::to(probe))?;
+        let preferred = Geometry::<K, V, LEAF>::preferred_slot(probe);
+        let line = Geometry::<K, V, LEAF>::line_of_slot(preferred);
+        self.pool.prefetch(NodePtr::new(at.node + line));
+        Ok(at)
     }
 
     /// Returns the value of `key`. No flush, no fence.

@@ -19,7 +19,7 @@ use pmindex_record::{
 };
 
 use crate::layout::{Geometry, NodePtr, Slot};
-use crate::node::{Incoming, Low, Node};
+use crate::node::{Incoming, Low, Node, more_than_slots};
 use crate::tree::PacTree;
 
 /// A load in progress.
@@ -156,8 +156,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Load<'_, K, V, M, LEAF> {
         let filled_low = low.put::<K, M>(&tree.pool, &mut op, words, owner)?;
         image[2] = self.last;
         if !Slot::<K, V>::HAS_BLOCK {
-            for (i, (key, value)) in part.iter().enumerate() {
+            for (key, value) in part {
                 let (probe, datum) = (Probe::of_stored(key), EncodedValue::new(value.borrowed())?);
+                let i = Node::<K, V, LEAF>::free_slot_for(image[0], &probe);
+                let i = i.ok_or_else(|| more_than_slots(self.last))?;
                 let slot = Geometry::<K, V, LEAF>::SLOTS + i * Slot::<K, V>::WORDS;
                 let slot = &mut image[slot..slot + Slot::<K, V>::WORDS];
                 Slot::<K, V>::encode(slot, &probe, &datum);
@@ -200,10 +202,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Loader for Load<'_, K, V, M
         self.last = self.add_node(part, &low)?;
         if Slot::<K, V>::HAS_BLOCK {
             let node = tree.node(self.last)?;
-            for (slot, (key, value)) in part.iter().enumerate() {
+            for (key, value) in part {
                 let (probe, datum) = (Probe::of_stored(key), EncodedValue::new(value.borrowed())?);
                 let record = Incoming { probe: &probe, datum: &datum };
-                node.insert(&tree.pool, node.bitmap(pm), slot, &record)?;
+                let bitmap = node.bitmap(pm);
+                let slot = Node::<K, V, LEAF>::free_slot_for(bitmap, &probe);
+                let slot = slot.ok_or_else(|| more_than_slots(self.last))?;
+                node.insert(&tree.pool, bitmap, slot, &record)?;
             }
         }
         tree.trie.insert(&low.bytes, self.last, true)?;

@@ -19,6 +19,8 @@
 //!   offset of a block with the key. The range ends where the next node's begins. The first node's has no
 //!   meaning.
 //! * `fingerprints`: a byte of each key's hash.
+//! * A record is in any slot: a lookup finds it by its fingerprint. It is put near the one that its key prefers
+//!   where that is free, because a lookup fetches that one's line together with the header.
 //! * A slot of a byte-string key begins with the key's first 8 bytes as a number ([`PrefixedSlot`]).
 //!
 //! # Trie
@@ -42,7 +44,7 @@ use std::marker::PhantomData;
 use pmindex_core::{LINE, PPtr, PmPtr, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Shape, Value};
 use pmindex_log::LogRoot;
-use pmindex_record::{PrefixedSlot, hash_bytes};
+use pmindex_record::{PrefixedSlot, Probe, hash_bytes};
 
 /// The type of an index in the pool's directory.
 pub(crate) const KIND: [u8; 8] = *b"pactree\0";
@@ -142,6 +144,29 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     pub(crate) const ALL: u64 = u64::MAX >> (MAX_LEAF - LEAF);
     /// Neighbours that together have no more records than this become one node.
     pub(crate) const MERGED: usize = LEAF * 3 / 4;
+
+    /// Returns the slot that a record with the probe's key takes if it is free.
+    #[inline(always)]
+    pub(crate) fn preferred_slot(probe: &Probe<'_, K>) -> usize {
+        match K::SHAPE {
+            Shape::Inline(_) => probe.preferred_slot(LEAF),
+            Shape::Bytes => Self::slot_of_fingerprint(probe.fingerprint()),
+        }
+    }
+
+    /// Returns the preferred slot of byte-string keys: it follows from what a node has of a key, so that a split
+    /// need not read the key.
+    #[inline(always)]
+    pub(crate) fn slot_of_fingerprint(fingerprint: u8) -> usize {
+        (usize::from(fingerprint) * LEAF) >> 8
+    }
+
+    /// Returns the offset in a node of the (first) line of a slot.
+    #[inline(always)]
+    pub(crate) fn line_of_slot(slot: usize) -> u64 {
+        let word = Self::SLOTS + slot * Slot::<K, V>::WORDS;
+        (8 * word / LINE * LINE) as u64
+    }
 
     const VALID: () = assert!(
         LEAF >= 2 && LEAF <= MAX_LEAF && Self::LOW + Self::LOW_WORDS <= LINE / 8,

@@ -14,7 +14,7 @@ use pmindex_record::{Probe, bits};
 
 use crate::follow::What;
 use crate::layout::{Geometry, Next, Slot};
-use crate::node::Node;
+use crate::node::{Node, more_than_slots};
 use crate::tree::PacTree;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
@@ -88,8 +88,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         let (mut written, mut copies) = (Vec::new(), 0);
         for slot in bits(moved & Geometry::<K, V, LEAF>::ALL) {
             let Some(to) = Node::<K, V, LEAF>::free_slot(bitmap) else {
-                let what = "more records than slots";
-                return Err(PmError::Corrupt { what, offset: from.offset() });
+                return Err(more_than_slots(from.offset()));
             };
             pm.read_words(from.slot(slot), words);
             pm.write_words(into.slot(to), words);

@@ -19,7 +19,7 @@ use std::marker::PhantomData;
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, rank_sort, words_of};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{EncodedValue, Probe, RecordBlock, bits, link};
+use pmindex_record::{EncodedValue, Probe, RecordBlock, bits, link, slot_near};
 
 use crate::layout::{Geometry, MAX_LEAF, Next, NodePtr, Slot};
 
@@ -194,11 +194,36 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Node<'p, K, V, LEAF> {
         Ok(None)
     }
 
-    /// Returns a free slot.
+    /// Returns a free slot: the first one.
     #[inline(always)]
     pub(crate) fn free_slot(bitmap: u64) -> Option<usize> {
-        let free = !bitmap & Geometry::<K, V, LEAF>::ALL;
-        (free != 0).then(|| free.trailing_zeros() as usize)
+        Self::free_slot_near(bitmap, 0)
+    }
+
+    /// Returns a free slot for the probe's key.
+    #[inline(always)]
+    pub(crate) fn free_slot_for(bitmap: u64, probe: &Probe<'_, K>) -> Option<usize> {
+        Self::free_slot_near(bitmap, Geometry::<K, V, LEAF>::preferred_slot(probe))
+    }
+
+    /// Returns a free slot for a record that prefers one.
+    #[inline(always)]
+    pub(crate) fn free_slot_near(bitmap: u64, preferred: usize) -> Option<usize> {
+        slot_near(!bitmap & Geometry::<K, V, LEAF>::ALL, preferred, Slot::<K, V>::GROUP)
+    }
+
+    /// Returns the slot that the record in slot `i` prefers in any node.
+    pub(crate) fn home<M: Medium>(&self, pool: &Pool<M>, i: usize) -> Result<usize, PmError> {
+        Ok(match K::SHAPE {
+            Shape::Inline(_) => {
+                let key = Slot::<K, V>::key(pool, self.slot(i))?;
+                Geometry::<K, V, LEAF>::preferred_slot(&Probe::of_stored(&key))
+            }
+            Shape::Bytes => {
+                let fingerprint = self.fingerprint(pool.pm(), i);
+                Geometry::<K, V, LEAF>::slot_of_fingerprint(fingerprint)
+            }
+        })
     }
 
     /// Returns the first word of the key in slot `i`: orders keys, ties excepted.
@@ -313,7 +338,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Node<'p, K, V, LEAF> {
         i: usize,
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, PmError> {
-        let pm = pool.pm();
+        let (pm, probe) = (pool.pm(), record.probe);
         if V::SHAPE.is_bytes() {
             self.swing_block(pool, i, record)?;
         } else if Slot::<K, V>::ONE_WORD_UPDATE {
@@ -323,7 +348,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Node<'p, K, V, LEAF> {
             let stored = pm.flush_words(words_of(cell));
             pm.fence(stored)?; // DUR
         } else {
-            let Some(free) = Self::free_slot(bitmap) else { return Ok(false) };
+            let Some(free) = Self::free_slot_for(bitmap, probe) else { return Ok(false) };
             if Slot::<K, V>::HAS_BLOCK {
                 // The block of the key stays; slot and owner change.
                 pool.settle(self.bitmap_cell())?;
@@ -425,4 +450,9 @@ impl Low {
         words[0] = block.ptr().offset();
         RecordBlock::write(pool, block.ptr(), &self.bytes, &[])
     }
+}
+
+#[cold]
+pub(crate) fn more_than_slots(offset: u64) -> PmError {
+    PmError::Corrupt { what: "more records than slots", offset }
 }

@@ -14,7 +14,7 @@ use pmindex_record::{Probe, low_between, ordered_bytes};
 
 use crate::follow::What;
 use crate::layout::{Geometry, Next, Slot};
-use crate::node::{Low, Node};
+use crate::node::{Low, Node, more_than_slots};
 use crate::tree::PacTree;
 use crate::write::Held;
 
@@ -72,7 +72,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         let low_words = &mut image[Geometry::<K, V, LEAF>::LOW..];
         let low_words = &mut low_words[..Geometry::<K, V, LEAF>::LOW_WORDS];
         let filled_low = low.put::<K, M>(pool, &mut op, low_words, owner)?;
-        self.fill_right(left, &slots[keep..], &mut image);
+        self.fill_right(left, &slots[keep..], &mut image)?;
         image[1] = next.into_word();
         image[2] = left.offset();
         let filled = pm.stream_words(self.node(offset)?.words(), &image);
@@ -92,17 +92,27 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         changing.done()
     }
 
-    /// Puts the moved records into the image of the new node.
-    fn fill_right(&self, left: &Node<'_, K, V, LEAF>, moved: &[u8], image: &mut [u64]) {
+    /// Puts the moved records into the image of the new node, each in the slot that it prefers or near it.
+    fn fill_right(
+        &self,
+        left: &Node<'_, K, V, LEAF>,
+        moved: &[u8],
+        image: &mut [u64],
+    ) -> Result<(), PmError> {
         let pm = self.pm();
         let words = Slot::<K, V>::WORDS;
-        for (to, &from) in moved.iter().enumerate() {
+        for &from in moved {
+            let home = left.home(&self.pool, from.into())?;
+            let Some(to) = Node::<K, V, LEAF>::free_slot_near(image[0], home) else {
+                return Err(more_than_slots(left.offset()));
+            };
+            image[0] |= 1 << to;
             let slot = Geometry::<K, V, LEAF>::SLOTS + to * words;
             pm.read_words(left.slot(from.into()), &mut image[slot..slot + words]);
             image[Geometry::<K, V, LEAF>::FINGERPRINTS + to / 8] |=
                 u64::from(left.fingerprint(pm, from.into())) << (8 * (to % 8));
         }
-        image[0] = u64::MAX >> (64 - moved.len());
+        Ok(())
     }
 
     /// Returns the low key of a node between these two slots: the right one's key if keys are inline, else the

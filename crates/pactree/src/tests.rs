@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use pmindex_core::Pool;
+use pmindex_core::{Mapped, Pool};
+use pmindex_index::{Key, Value};
+use pmindex_record::bits;
 
 use crate::PacTree;
 use crate::follow::What;
+use crate::layout::Geometry;
 
 type Tree = PacTree<u64, u64, pmindex_core::Mapped, 8>;
 
@@ -30,6 +33,43 @@ fn agrees(tree: &Tree, keys: &[u64]) {
     assert_eq!(up, sorted);
     assert_eq!(down, sorted);
     assert_eq!(tree.check().expect("sound"), keys.len() as u64);
+}
+
+/// Returns the share, of a hundred, of records in the line that a lookup fetches with the header.
+fn share_at_home<K: Key, V: Value>(tree: &PacTree<K, V, Mapped>) -> usize {
+    let (mut records, mut at_home) = (0, 0);
+    let visit = |node: &crate::node::Node<'_, K, V, 64>| {
+        for slot in bits(node.bitmap(tree.pm())) {
+            let home = node.home(&tree.pool, slot)?;
+            let line = Geometry::<K, V, 64>::line_of_slot;
+            records += 1;
+            at_home += usize::from(line(slot) == line(home));
+        }
+        Ok(())
+    };
+    tree.walk(visit).expect("sound");
+    100 * at_home / records
+}
+
+/// Records that were inserted one by one, those that a split moved and those of a bulk load are where lookups
+/// expect them.
+#[test]
+fn most_records_are_in_the_line_that_their_key_prefers() {
+    let pool = Arc::new(Pool::emulated(16 << 20).expect("memory"));
+    let numbers = PacTree::<u64, u64>::create(&pool, "numbers").expect("room");
+    let names = PacTree::<Vec<u8>, u64>::create(&pool, "names").expect("room");
+    for n in 0..20_000 {
+        numbers.try_insert(&scattered(n), &n).expect("room").expect("new");
+        let name = scattered(n).to_string().into_bytes();
+        names.try_insert(&name, &n).expect("room").expect("new");
+    }
+    assert!(share_at_home(&numbers) > 80, "{}", share_at_home(&numbers));
+    assert!(share_at_home(&names) > 50, "{}", share_at_home(&names));
+    let loaded = PacTree::<u64, u64>::create(&pool, "loaded").expect("room");
+    loaded.bulk_load(&mut (0..20_000).map(|n| (n, !n))).expect("room");
+    // Its nodes are full: many records have to take the slot that another one prefers. By chance it is 6.
+    assert!(share_at_home(&loaded) > 25, "{}", share_at_home(&loaded));
+    assert_eq!(loaded.check().expect("sound"), 20_000);
 }
 
 /// The trie knows nothing of the list, or no more than its beginning: everything is found all the same, and

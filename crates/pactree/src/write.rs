@@ -203,7 +203,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         held: Held<'_, K, V, M, LEAF>,
         record: &Incoming<'_, K, V>,
     ) -> Result<bool, IndexError> {
-        let Some(slot) = Node::<K, V, LEAF>::free_slot(held.bitmap) else {
+        let Some(slot) = Node::<K, V, LEAF>::free_slot_for(held.bitmap, record.probe) else {
             self.split(held, Some(record.probe))?;
             return Ok(false);
         };

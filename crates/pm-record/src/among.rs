@@ -20,6 +20,29 @@ pub fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Returns one of the slots of the mask `free`: `preferred`; or one of its `group`, slots of one line, which a
+/// lookup fetches together with what it reads first; or the next one, round the end.
+#[inline(always)]
+#[must_use]
+pub const fn slot_near(free: u64, preferred: usize, group: usize) -> Option<usize> {
+    if free == 0 {
+        return None;
+    }
+    if free >> preferred & 1 == 1 {
+        return Some(preferred);
+    }
+    let start = preferred / group * group;
+    let near = free >> start & ((1 << group) - 1);
+    let after = free >> preferred;
+    Some(if near != 0 {
+        start + near.trailing_zeros() as usize
+    } else if after != 0 {
+        preferred + after.trailing_zeros() as usize
+    } else {
+        free.trailing_zeros() as usize
+    })
+}
+
 impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
     /// Returns the slot of the probe's key among `candidates`, a mask of slots with its fingerprint; those from
     /// `len` on are no slots. `slot` returns the words of a slot, and `is_whole` whether a record is stored

@@ -41,7 +41,7 @@ mod slot;
 mod sort;
 mod tally;
 
-pub use among::bits;
+pub use among::{bits, slot_near};
 pub use block::{RecordBlock, read_into};
 pub use bulk::{Loader, bulk_load, in_parts};
 pub use commit::{link, remove, replace, reserve, set};

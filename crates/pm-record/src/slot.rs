@@ -44,6 +44,8 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         if K::SHAPE.is_bytes() { Self::HAS_PREFIX as usize } else { Self::KEY_WORDS };
     /// `true` if no slot of an array that begins at a line crosses the end of a line.
     pub const IN_LINE: bool = (LINE / 8).is_multiple_of(Self::WORDS);
+    /// The number of slots that share a line; 1 where slots straddle lines.
+    pub const GROUP: usize = if Self::IN_LINE { LINE / 8 / Self::WORDS } else { 1 };
     /// `true` if a value is replaced by one 8-byte store: the value itself, or the pointer to the
     /// block.
     pub const ONE_WORD_UPDATE: bool = V::SHAPE.is_bytes() || V::SHAPE.words() == 1;

@@ -29,7 +29,7 @@
 
 use pmindex_core::{LINE, PPtr, PmPtr, PmU64, Word, pm_struct};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{PrefixedSlot, Probe, hash_bytes};
+use pmindex_record::{PrefixedSlot, Probe, hash_bytes, slot_near};
 
 /// The type of an index in the pool's directory.
 pub(super) const KIND: [u8; 8] = *b"fptree\0\0";
@@ -158,23 +158,7 @@ impl LeafState {
         group: usize,
         leaf: usize,
     ) -> Option<usize> {
-        let free = !self.0 & ((1 << leaf) - 1);
-        if free == 0 {
-            return None;
-        }
-        if free >> preferred & 1 == 1 {
-            return Some(preferred);
-        }
-        let start = preferred / group * group;
-        let near = free >> start & ((1 << group) - 1);
-        let after = free >> preferred;
-        Some(if near != 0 {
-            start + near.trailing_zeros() as usize
-        } else if after != 0 {
-            preferred + after.trailing_zeros() as usize
-        } else {
-            free.trailing_zeros() as usize
-        })
+        slot_near(!self.0 & ((1 << leaf) - 1), preferred, group)
     }
 }
 
@@ -199,13 +183,6 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     /// Two neighbours with at most this many records together become one. Few enough that the leaf
     /// is not split soon; enough that leaves are more than three eighths full on average.
     pub(super) const MERGED: usize = LEAF * 3 / 4;
-    /// Slots that share a line; 1 where slots straddle lines.
-    const GROUP: usize = if (LINE / 8).is_multiple_of(Slot::<K, V>::WORDS) {
-        LINE / 8 / Slot::<K, V>::WORDS
-    } else {
-        1
-    };
-
     /// Returns the slot that a record with the probe's key takes if it is free.
     #[inline(always)]
     pub(super) fn preferred_slot(probe: &Probe<'_, K>) -> usize {
@@ -232,7 +209,7 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     /// fetches together with the header; or any.
     #[inline(always)]
     pub(super) fn free_slot(state: LeafState, preferred: usize) -> Option<usize> {
-        state.free_slot(preferred, Self::GROUP, LEAF)
+        state.free_slot(preferred, Slot::<K, V>::GROUP, LEAF)
     }
 
     const VALID: () = assert!(
@@ -287,7 +264,7 @@ mod tests {
         assert_eq!(state.with(2).free_slot(1, 4, 12), Some(4), "the line is full");
         assert_eq!(state.with(2).with(4).free_slot(7, 4, 8), None);
         assert_eq!(LeafState::of_slots(0b11_0000).free_slot(5, 4, 6), Some(0), "round the end");
-        assert_eq!(Geometry::<u64, u64, 54>::GROUP, 4);
-        assert_eq!(Geometry::<u64, (u64, u64), 54>::GROUP, 1);
+        assert_eq!(Slot::<u64, u64>::GROUP, 4);
+        assert_eq!(Slot::<u64, (u64, u64)>::GROUP, 1);
     }
 }
