@@ -1,6 +1,6 @@
 //! Reads the records of an index that may be too damaged to open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use pmindex_core::{Medium, PmError, Pool};
@@ -9,7 +9,7 @@ use pmindex_record::RecordBlock;
 
 use crate::index::Cceh;
 use crate::layout::{
-    BASE, Geometry, HEADER_WORDS, MAX_DEPTH, NEXT, Root, Sought, has_block, position,
+    BASE, Cover, Geometry, HEADER_WORDS, MAX_DEPTH, NEXT, Root, Sought, has_block, position,
 };
 use crate::segment::{Segment, key_of, value_of};
 
@@ -23,7 +23,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     /// the damage. Nothing is opened, recovered or written, so this works where [`open`](Self::open) fails.
     ///
     /// First reads the segments along the list, as far as it leads; then, if `foreign` can tell whether
-    /// another index owns a block, all other live blocks with the header of a segment. Each segment covers
+    /// another index owns a block, all other live blocks with the header of a segment that no record found
+    /// points to. Each segment covers
     /// the positions up to the next one found, so that records that a split moved are passed once. A record
     /// in a pair has no checksum: an altered record in a valid form is passed as it is.
     ///
@@ -85,6 +86,10 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         segments
     }
 
+    /// Adds segments that the list does not lead to.
+    ///
+    /// A long value may look like a segment. A block is none if a record that is found points to it; nor if
+    /// it does not fit: a lost segment covers the positions up to the base of the one that its `next` names.
     fn anywhere(
         pool: &Pool<M>,
         foreign: &dyn Fn(u64) -> bool,
@@ -96,18 +101,69 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             damage.push(error);
             Vec::new()
         });
-        for (offset, _) in
-            blocks.into_iter().filter(|(_, size)| (bytes..bytes * 5 / 4).contains(size))
-        {
-            let Ok(segment) = Segment::<LINES, PROBE>::at(pool, offset) else { continue };
-            let base = segment.base(pool.pm());
-            let known = segments.contains_key(&base);
-            if known || foreign(offset) || !looks_like_one(&segment.image(pool.pm())) {
-                continue;
-            }
-            damage.push(PmError::Corrupt { what: "the list does not lead to a segment", offset });
-            segments.insert(base, offset);
+        let listed: HashSet<u64> = segments.values().copied().collect();
+        let mut others: Vec<Segment<'_, LINES, PROBE>> = blocks
+            .into_iter()
+            .filter(|(offset, size)| (bytes..bytes * 5 / 4).contains(size) && !foreign(*offset))
+            .filter(|(offset, _)| !listed.contains(offset))
+            .filter_map(|(offset, _)| Self::recognized(pool, offset))
+            .collect();
+        if others.is_empty() {
+            return;
         }
+        let mut records = HashSet::new();
+        for &offset in &listed {
+            if let Ok(segment) = Segment::at(pool, offset) {
+                Self::add_blocks(pool, &segment, &mut records);
+            }
+        }
+        for segment in &others {
+            Self::add_blocks(pool, segment, &mut records);
+        }
+        others.retain(|segment| !records.contains(&segment.offset()));
+        for segment in others {
+            let (base, offset) = (segment.base(pool.pm()), segment.offset());
+            if !segments.contains_key(&base) && Self::fits(pool, &segment, segments) {
+                damage
+                    .push(PmError::Corrupt { what: "the list does not lead to a segment", offset });
+                segments.insert(base, offset);
+            }
+        }
+    }
+
+    /// Returns the segment at `offset` if its header may be that of one.
+    fn recognized(pool: &Pool<M>, offset: u64) -> Option<Segment<'_, LINES, PROBE>> {
+        let segment = Segment::at(pool, offset).ok()?;
+        looks_like_one(&segment.image(pool.pm())).then_some(segment)
+    }
+
+    /// Adds the blocks of the records in a segment, and of whole ones that were moved from it.
+    fn add_blocks(pool: &Pool<M>, segment: &Segment<'_, LINES, PROBE>, records: &mut HashSet<u64>) {
+        if !has_block::<K, V>() {
+            return;
+        }
+        let base = segment.base(pool.pm());
+        for (pair, words) in pairs(&segment.image(pool.pm())) {
+            if position(words[0]) >= base && Self::salvage_record(pool, pair, words).is_ok() {
+                records.insert(words[1]);
+            }
+        }
+    }
+
+    /// Returns `true` if the positions of a segment that was found end where the next one's begin; if that
+    /// is damaged, where the list has a gap.
+    fn fits(pool: &Pool<M>, segment: &Segment<'_, LINES, PROBE>, segments: &Segments) -> bool {
+        let base = segment.base(pool.pm());
+        let next = match segment.next(pool.pm()) {
+            0 => Some(0),
+            next => Self::recognized(pool, next).map(|next| next.base(pool.pm())),
+        };
+        if let Some(next) = next {
+            return Cover::between(base, next).is_some();
+        }
+        let before = segments.range(..base).next_back();
+        let after = segments.range(base..).next().map_or(0, |(&base, _)| base);
+        before.is_none_or(|(&before, _)| Cover::between(before, after).is_none())
     }
 
     /// Returns `false` when `each` does.
@@ -120,8 +176,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     ) -> bool {
         let Ok(segment) = Segment::<LINES, PROBE>::at(pool, offset) else { return true };
         let image = segment.image(pool.pm());
-        for pair in 0..Segment::<LINES, PROBE>::PAIRS {
-            let words = [image[HEADER_WORDS + 2 * pair], image[HEADER_WORDS + 2 * pair + 1]];
+        for (pair, words) in pairs(&image) {
             if !positions.contains(&position(words[0])) {
                 continue;
             }
@@ -151,6 +206,11 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         let value = value_of::<K, V, M>(pool, words[1])?;
         Ok((key, value))
     }
+}
+
+/// Returns the pairs among the words of a segment.
+fn pairs(image: &[u64]) -> impl Iterator<Item = (usize, [u64; 2])> {
+    image[HEADER_WORDS..].as_chunks().0.iter().copied().enumerate()
 }
 
 /// Returns `true` if these may be the words of a segment, by its header.

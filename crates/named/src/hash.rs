@@ -44,6 +44,8 @@ pub trait Records {
     fn types(&self) -> Types;
     /// Adds records with few fences; of equal keys the first stays.
     fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError>;
+    /// Passes all records to `each`, until it returns `false`: of an ordered index in its order.
+    fn for_each(&self, each: Each<'_>) -> Result<(), IndexError>;
     /// Copies all records to an empty index of the same types; returns how many.
     fn copy_to(&self, other: &dyn Records) -> Result<u64, IndexError>;
     /// Fills the index, which is empty, with records in ascending order of keys; returns how many.
@@ -73,6 +75,15 @@ impl Records for Ordered {
     }
     fn add(&self, records: Vec<(Raw, Raw)>) -> Result<(), IndexError> {
         self.0.add(records)
+    }
+    fn for_each(&self, each: Each<'_>) -> Result<(), IndexError> {
+        for record in self.0.records() {
+            let (key, value) = record?;
+            if !each(key, value) {
+                break;
+            }
+        }
+        Ok(())
     }
     fn copy_to(&self, other: &dyn Records) -> Result<u64, IndexError> {
         let mut failed = None;
@@ -118,6 +129,9 @@ impl<K: Key + OfRaw, V: Value + OfRaw> Records for ByHash<K, V> {
         let typed = |(key, value)| Some((K::from_raw(key)?, V::from_raw(value)?));
         let records: Vec<(K, V)> = records.into_iter().filter_map(typed).collect();
         self.index.try_insert_many(&records).stopped.map_or(Ok(()), Err)
+    }
+    fn for_each(&self, each: Each<'_>) -> Result<(), IndexError> {
+        self.index.for_each(&mut |key, value| each(key.into_raw(), value.into_raw()))
     }
     fn copy_to(&self, other: &dyn Records) -> Result<u64, IndexError> {
         let (mut some, mut copied, mut done) = (Vec::new(), 0, Ok(()));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pmindex::core::{IndexEntry, PmError, Pool};
 use pmindex::{Gap, IndexError, Store, StoreError};
-use pmindex_named::{NamedError, Raw, Sort, Type};
+use pmindex_named::{Handle, NamedError, Raw, Records, Sort, Type};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -95,6 +95,16 @@ fn blocks_of_whole(pool: &Arc<Pool>, entry: &IndexEntry) -> Option<HashSet<u64>>
     Some(index.blocks().ok()?.into_iter().collect())
 }
 
+/// An index to read the records of.
+enum Source {
+    Ordered(Box<dyn Handle>),
+    /// A whole one, and the number of its records.
+    ByHash {
+        index: Box<dyn Records>,
+        records: u64,
+    },
+}
+
 /// The pool that failed.
 enum Fault {
     Source(CliError),
@@ -112,12 +122,14 @@ fn save(
     let (types, opened) = match sort {
         Sort::Ordered(_) => {
             let (types, opened) = pmindex_named::identify(pool, entry).map_err(unknown)?;
-            (types, opened.map(Some))
+            (types, opened.map(Source::Ordered))
         }
-        // Its records have no order to read them in: they are read segment by segment below.
+        // Its records have no order that shows what is missing: they are read only if it is whole, else
+        // segment by segment below.
         Sort::ByHash => {
             let (types, opened) = pmindex_named::identify_by_hash(pool, entry).map_err(unknown)?;
-            (types, opened.and_then(|index| index.check().map(|_| None)))
+            let checked = opened.and_then(|index| Ok((index.check()?, index)));
+            (types, checked.map(|(records, index)| Source::ByHash { index, records }))
         }
     };
     let changes = store.map(|store| pmindex_named::interrupted(store, &entry.name, types));
@@ -146,15 +158,18 @@ fn save(
         unfinished,
     };
     match opened {
-        Ok(None) => {}
-        Ok(Some(index)) => {
+        Ok(Source::ByHash { index, records }) => {
+            rescue.damage = index.for_each(&mut each).err();
+            rescue.claimed = Some(records);
+        }
+        Ok(Source::Ordered(index)) => {
             let salvage = index.salvage(&mut each);
             rescue.damage = salvage.damage;
             (rescue.claimed, rescue.gaps) = (salvage.claimed, salvage.gaps);
         }
         Err(error) => rescue.damage = Some(error),
     }
-    if rescue.damage.is_some() || sort == Sort::ByHash {
+    if rescue.damage.is_some() {
         let foreign = others.map(|others| move |offset| others.contains(&offset));
         let foreign = foreign.as_ref().map(|foreign| foreign as &dyn Fn(u64) -> bool);
         let types = (sort, types);
