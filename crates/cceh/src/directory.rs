@@ -21,7 +21,8 @@ use crate::layout::{Cover, MAX_DEPTH};
 /// The bits of a position that select a region.
 const REGION_BITS: u32 = 6;
 const REGIONS: usize = 1 << REGION_BITS;
-/// The number of sizes of a region's array.
+/// The number of sizes of a region's array. What is in a pool does not choose the largest one alone:
+/// [`Geometry::max_depth`](crate::layout::Geometry::max_depth).
 const LEVELS: usize = (MAX_DEPTH - REGION_BITS) as usize + 1;
 
 /// The offset of a segment, a multiple of 64, and its depth, below 64.

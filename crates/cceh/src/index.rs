@@ -88,13 +88,14 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     /// Visits the segments in the order of their positions; of a quiescent index, or before it is handed out.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] unless they cover each position once.
+    /// [`PmError::Corrupt`] unless they cover each position once, and none has fewer positions than the pool allows.
     pub(crate) fn walk(
         pool: &Pool<M>,
         root: &Root,
         mut visit: impl FnMut(&Segment<'_, LINES, PROBE>, Cover) -> Result<(), PmError>,
     ) -> Result<(), PmError> {
         let pm = pool.pm();
+        let max_depth = Geometry::<K, V, LINES, PROBE>::max_depth(pool.len());
         let mut at = Segment::at(pool, pm.load(&root.head).offset())?;
         let mut base = 0;
         loop {
@@ -110,6 +111,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
             // The next base must be greater, so the loop ends.
             base = next.as_ref().map_or(0, |next| next.base(pm));
             match Cover::between(at.base(pm), base) {
+                Some(cover) if cover.depth > max_depth => return corrupt("the depth of a segment"),
                 Some(cover) if (base == 0) == next.is_none() => visit(&at, cover)?,
                 _ => return corrupt("the positions of a segment"),
             }

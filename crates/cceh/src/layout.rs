@@ -14,7 +14,8 @@
 //!   segment. A position is a hash of the record's id. Written once, when the segment is made.
 //! * `next` is the segment that follows in the order of bases, or null. The first segment's base is 0;
 //!   one segment has the base 2^63; so no segment has more than half of the positions. From base to base
-//!   it is a power of two, of which the base is a multiple: 2^(64 - depth), the depth being at most 32.
+//!   it is a power of two, of which the base is a multiple: 2^(64 - depth), the depth being at most 32, and
+//!   at most 12 more than the logarithm of the number of segments for which the pool would have room.
 //! * The **id** of a record is its key where that is one word, else the hash of the key. A pair whose id
 //!   has a position outside its segment is *dead*: its slot is empty. A removal stores an
 //!   id from the other half of all positions there, which no split and no merge ever brings back.
@@ -54,6 +55,8 @@ pub(crate) const BASE: usize = 0;
 pub(crate) const NEXT: usize = 1;
 /// How many bits of a position tell segments apart at most; the others choose a line.
 pub(crate) const MAX_DEPTH: u32 = 32;
+/// How much deeper a segment may be than if all of a pool were segments of one depth.
+const SPARE_DEPTH: u32 = 12;
 /// An id whose position is in the lower half.
 const LOW: u64 = 2;
 /// An id whose position is in the upper half.
@@ -168,6 +171,13 @@ pub(crate) struct Geometry<K, V, const LINES: usize, const PROBE: usize>(
 impl<K: Key, V: Value, const LINES: usize, const PROBE: usize> Geometry<K, V, LINES, PROBE> {
     /// Bytes of a segment.
     pub(crate) const BYTES: u64 = (LINE * (LINES + 1)) as u64;
+    /// Returns the greatest depth of a segment in a pool of this length. The directory of a region is an array with
+    /// an entry for each segment of its greatest depth, so this keeps the arrays in proportion to the pool. Segments
+    /// of random keys are a few bits deeper than the logarithm of their number, keys that were made alike any number.
+    pub(crate) fn max_depth(pool: u64) -> u32 {
+        MAX_DEPTH.min((pool / Self::BYTES).max(1).ilog2() + SPARE_DEPTH)
+    }
+
     /// Pairs of a segment.
     pub(crate) const PAIRS: usize = LINE_PAIRS * LINES;
 

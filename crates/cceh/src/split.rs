@@ -15,7 +15,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::link;
 
 use crate::index::Cceh;
-use crate::layout::{BASE, Cover, Geometry, HEADER_WORDS, MAX_DEPTH, position};
+use crate::layout::{BASE, Cover, Geometry, HEADER_WORDS, position};
 use crate::segment::Segment;
 use crate::write::Change;
 
@@ -36,7 +36,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         change: Change<'_, K, V, M, LINES, PROBE>,
     ) -> Result<(), IndexError> {
         let (pool, pm) = (&*self.pool, self.pm());
-        if cover.depth == MAX_DEPTH {
+        if cover.depth >= Geometry::<K, V, LINES, PROBE>::max_depth(pool.len()) {
             change.done();
             return Err(IndexError::TooManyAlike { keys: 4 * PROBE as u64 });
         }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use pmindex_core::trace::{Event, EventKind, Space};
 use pmindex_core::{Mapped, Medium, Pool, PoolOptions, Traced};
+use pmindex_index::IndexError;
 
 use crate::index::Cceh;
-use crate::layout::{LINE_WORDS, position};
+use crate::layout::{BASE, LINE_WORDS, position};
 use crate::segment::Segment;
 
 const LINES: usize = 15;
@@ -144,4 +145,62 @@ fn a_value_that_looks_like_a_segment_hides_no_records() {
         assert!((600 - its..600).contains(&found) && damage > 0, "{found}");
         header.iter().zip(whole).for_each(|(word, old)| pool.pm().store_word(word, old));
     }
+}
+
+/// The directory in DRAM has an array as long as the deepest segment needs: a file must not choose its length.
+#[test]
+fn a_segment_deeper_than_a_pool_can_have_is_corrupt() {
+    let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+    let (index, _) = texts(&pool);
+    for n in 600..2000 {
+        index.put(&n, "").expect("room");
+    }
+    let mut segments = Vec::new();
+    Texts::walk(&pool, index.root().expect("a root"), |segment, _| {
+        segments.push(segment.offset());
+        Ok(())
+    })
+    .expect("a list");
+    // Each covers half of what the one after it covers.
+    for deepest in [23, 24, 25, 32] {
+        let bases = (1..=deepest).rev().map(|depth| 1u64 << (64 - depth));
+        let mut next = 0;
+        let list: Vec<u64> = [0].into_iter().chain(bases).collect();
+        assert!(list.is_sorted() && list.len() <= segments.len());
+        for (&base, &offset) in list.iter().zip(&segments).rev() {
+            let segment = index.segment(offset).expect("in bounds");
+            pool.pm().store_word(&segment.words()[BASE], base);
+            pool.pm().store_word(segment.next_cell(), next);
+            next = offset;
+        }
+        let walked = Texts::walk(&pool, index.root().expect("a root"), |_, _| Ok(()));
+        assert_eq!(walked.is_ok(), deepest <= 24, "{deepest}: {walked:?}");
+    }
+    drop(index);
+    assert!(Texts::open(&pool, "index").is_err());
+}
+
+/// Keys that were made alike, as someone may who knows the hash: the index refuses them before its directory grows
+/// out of proportion.
+#[test]
+fn keys_made_alike_are_refused_while_the_directory_is_small() {
+    type Tiny = Cceh<u64, u64, Mapped, 3, 2>;
+    let pool = Arc::new(Pool::emulated(64 << 10).expect("memory"));
+    let index = Tiny::create(&pool, "index").expect("room");
+    let first = |key: &u64| Segment::<3, 2>::home(position(*key)) == 0;
+    let alike: Vec<u64> =
+        (0..).filter(|&key| position(key) >> 44 == 0x5_1234).filter(first).take(9).collect();
+    for key in &alike[..8] {
+        index.insert(key, &!key).expect("room in two lines");
+    }
+    let refused = index.insert(&alike[8], &0);
+    assert!(matches!(refused, Err(IndexError::TooManyAlike { keys: 8 })), "{refused:?}");
+    for key in &alike[..8] {
+        assert_eq!(index.get(key), Ok(Some(!key)));
+    }
+    assert_eq!(index.check(), Ok(8));
+    let dram = index.stats().expect("whole").dram_bytes;
+    assert!(dram < 64 << 16, "{dram} bytes for a pool of 64 KiB");
+    drop(index);
+    assert_eq!(Tiny::open(&pool, "index").expect("whole").check(), Ok(8));
 }
