@@ -231,7 +231,7 @@ impl ExpiringMap {
     }
 
     fn __iter__(&self) -> Records {
-        Records::of_live(self.view.clone(), Span::ALL, What::Keys)
+        Records::of_live(self.view.clone(), &self.shared, Span::ALL, What::Keys)
     }
 
     /// Iterates over the records that are not expired: see `Map.keys`.
@@ -244,7 +244,7 @@ impl ExpiringMap {
         reverse: bool,
     ) -> PyResult<Records> {
         let span = span(&self.view.slot.types.key, start, stop, prefix, reverse)?;
-        Ok(Records::of_live(self.view.clone(), span, What::Items))
+        Ok(Records::of_live(self.view.clone(), &self.shared, span, What::Items))
     }
 
     /// Removes expired records; returns their number. Call it from time to time: no thread does it for you.

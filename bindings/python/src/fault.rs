@@ -64,6 +64,19 @@ impl Class {
     }
 }
 
+impl Class {
+    /// Returns `true` if a Python object is an exception of this class.
+    pub(crate) fn is_of(self, object: &Bound<'_, PyAny>) -> bool {
+        type_of(object.py(), self).and_then(|class| object.is_instance(&class)).unwrap_or(false)
+    }
+}
+
+/// Returns the class in Python.
+fn type_of(py: Python<'_>, class: Class) -> PyResult<Bound<'_, PyType>> {
+    let found = py.import("pmindex._errors")?.getattr(class.name())?;
+    Ok(found.cast_into::<PyType>()?)
+}
+
 /// A failure of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
@@ -86,12 +99,9 @@ impl Fault {
 
 /// Returns an exception of a class, or the error that prevented it.
 fn exception(class: Class, message: String) -> PyErr {
-    Python::attach(|py| {
-        let found = py.import("pmindex._errors").and_then(|errors| errors.getattr(class.name()));
-        match found.and_then(|found| Ok(found.cast_into::<PyType>()?)) {
-            Ok(class) => PyErr::from_type(class, (message,)),
-            Err(error) => error,
-        }
+    Python::attach(|py| match type_of(py, class) {
+        Ok(class) => PyErr::from_type(class, (message,)),
+        Err(error) => error,
     })
 }
 

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use facade::core::PmError;
 use facade::{Savepoint, Snapshot, Transaction};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pyo3::prelude::*;
 
 use crate::catalog::{Book, Named};
@@ -16,20 +17,44 @@ use crate::types::Type;
 pub(crate) type Opened = pmindex_store::Store<Named>;
 
 /// An object that exists until it is closed.
+///
+/// In a forked child it is the parent's: it can neither be used nor closed there. A thread of the parent may have
+/// held a lock when the process was forked, of this or of what is inside; it does not exist in the child, so a wait
+/// for it would have no end.
 pub(crate) struct Held<T> {
     inside: RwLock<Option<T>>,
     /// The message of an error after it was closed.
     gone: &'static str,
+    /// The process that made it.
+    process: u32,
 }
 
 impl<T> Held<T> {
     pub(crate) fn new(inside: T, gone: &'static str) -> Self {
-        Self { inside: RwLock::new(Some(inside)), gone }
+        Self { inside: RwLock::new(Some(inside)), gone, process: std::process::id() }
+    }
+
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    fn refuse_child(&self) -> Result<(), Fault> {
+        if self.is_forked() { Err(PmError::Forked.into()) } else { Ok(()) }
+    }
+
+    fn read(&self) -> Result<RwLockReadGuard<'_, Option<T>>, Fault> {
+        self.refuse_child()?;
+        Ok(self.inside.read())
+    }
+
+    fn write(&self) -> Result<RwLockWriteGuard<'_, Option<T>>, Fault> {
+        self.refuse_child()?;
+        Ok(self.inside.write())
     }
 
     /// Calls `work` with the object.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&T) -> Result<R, Fault>) -> Result<R, Fault> {
-        work(self.inside.read().as_ref().ok_or_else(|| Fault::closed(self.gone))?)
+        work(self.read()?.as_ref().ok_or_else(|| Fault::closed(self.gone))?)
     }
 
     /// Calls `work` with the object, exclusively.
@@ -37,20 +62,29 @@ impl<T> Held<T> {
         &self,
         work: impl FnOnce(&mut T) -> Result<R, Fault>,
     ) -> Result<R, Fault> {
-        work(self.inside.write().as_mut().ok_or_else(|| Fault::closed(self.gone))?)
+        work(self.write()?.as_mut().ok_or_else(|| Fault::closed(self.gone))?)
     }
 
     /// Removes the object after all current users have finished.
     pub(crate) fn take(&self) -> Result<T, Fault> {
-        self.inside.write().take().ok_or_else(|| Fault::closed(self.gone))
+        self.write()?.take().ok_or_else(|| Fault::closed(self.gone))
     }
 
     pub(crate) fn put_back(&self, inside: T) {
         *self.inside.write() = Some(inside);
     }
 
+    /// Returns `true` until it is closed; in a forked child, always.
     pub(crate) fn is_open(&self) -> bool {
-        self.inside.read().is_some()
+        self.read().map_or(true, |inside| inside.is_some())
+    }
+}
+
+impl<T> Drop for Held<T> {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            std::mem::forget(self.inside.get_mut().take());
+        }
     }
 }
 
@@ -146,14 +180,14 @@ pub(crate) struct View {
 }
 
 impl View {
-    fn lock(&self) -> Locked<'_> {
-        let map = self.slot.map.inside.read();
+    fn lock(&self) -> Result<Locked<'_>, Fault> {
+        let map = self.slot.map.read()?;
         let at = match &self.at {
             At::Now => LockedAt::Now,
-            At::Snapshot(view) => LockedAt::Snapshot(view.inside.read(), view.gone),
-            At::Transaction(begun) => LockedAt::Transaction(begun.inside.write(), begun.gone),
+            At::Snapshot(view) => LockedAt::Snapshot(view.read()?, view.gone),
+            At::Transaction(begun) => LockedAt::Transaction(begun.write()?, begun.gone),
         };
-        Locked { map, gone: self.slot.map.gone, at }
+        Ok(Locked { map, gone: self.slot.map.gone, at })
     }
 
     fn try_lock(&self) -> Option<Locked<'_>> {
@@ -184,7 +218,7 @@ impl View {
         py: Python<'_>,
         work: impl FnOnce(&dyn DynMap, &mut Moment<'_>) -> Result<R, Fault> + Send,
     ) -> PyResult<R> {
-        Ok(py.detach(|| self.lock().run(work))?)
+        Ok(py.detach(|| self.lock()?.run(work))?)
     }
 
     /// Calls `work`, which changes a record; outside a transaction it waits for the medium.
@@ -220,7 +254,7 @@ impl View {
 pub(crate) struct Shared {
     pub(crate) store: Held<Opened>,
     /// The maps that are open, by name.
-    pub(crate) maps: Mutex<HashMap<String, Arc<Slot>>>,
+    maps: Mutex<HashMap<String, Arc<Slot>>>,
     pub(crate) book: Book,
     /// The maximum number of attempts of a transaction that conflicts with others.
     pub(crate) tries: u32,
@@ -238,12 +272,23 @@ impl Shared {
         }
     }
 
-    /// Holds an object that ends with the store.
-    pub(crate) fn hold<T: Send + Sync + 'static>(
+    /// Locks the list of maps.
+    pub(crate) fn maps(&self) -> Result<MutexGuard<'_, HashMap<String, Arc<Slot>>>, Fault> {
+        self.store.refuse_child()?;
+        Ok(self.maps.lock())
+    }
+
+    /// Begins something that ends with the store, while the store is open.
+    pub(crate) fn begin<T: Send + Sync + 'static>(
         &self,
-        thing: T,
+        begin: impl FnOnce(&Opened) -> Result<T, Fault>,
         gone: &'static str,
-    ) -> Arc<Held<T>> {
+    ) -> Result<Arc<Held<T>>, Fault> {
+        // Under the store's lock until it is in the list: a store that is being closed ends all that are in it.
+        self.store.with(|store| Ok(self.hold(begin(store)?, gone)))
+    }
+
+    fn hold<T: Send + Sync + 'static>(&self, thing: T, gone: &'static str) -> Arc<Held<T>> {
         let held = Arc::new(Held::new(thing, gone));
         let mut ends = self.ends.lock();
         if ends.len() == ends.capacity() {
@@ -255,8 +300,11 @@ impl Shared {
     }
 
     /// Ends all open objects, then closes the store and its pool.
+    ///
+    /// # Errors
+    /// [`Class::Forked`] in a forked child, where everything stays as it is; errors of the store and of the pool.
     pub(crate) fn close(&self) -> Result<(), Fault> {
-        let mut maps = self.maps.lock(); // so that nobody opens one meanwhile
+        let mut maps = self.maps()?; // so that nobody opens one meanwhile
         let Ok(store) = self.store.take() else { return Ok(()) };
         for end in self.ends.lock().drain(..) {
             if let Some(end) = end.upgrade() {
@@ -274,6 +322,11 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        drop(self.close()); // as good as it goes: the next opening recovers
+        // As good as it goes: the next opening recovers. It waits, and writes, so other threads of Python go on.
+        let this = &*self;
+        let closed = Python::try_attach(|py| py.detach(|| drop(this.close())));
+        if closed.is_none() {
+            drop(this.close()); // Python has ended
+        }
     }
 }

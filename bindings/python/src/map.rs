@@ -116,7 +116,7 @@ impl Map {
     }
 
     fn iterate(&self, what: What, span: Span) -> Records {
-        Records::new(self.view.clone(), span, what)
+        Records::new(self.view.clone(), &self.shared, span, what)
     }
 
     fn span(

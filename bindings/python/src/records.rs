@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Bound as End;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -11,7 +12,7 @@ use pyo3::types::PyTuple;
 use crate::convert::{bounds_of_prefix, decode, encode};
 use crate::dyn_map::{Record, Span};
 use crate::expiring::{end_of, now};
-use crate::held::View;
+use crate::held::{Shared, View};
 use crate::types::Type;
 
 /// The number of records read at once: few at first, since a program may want only the first one.
@@ -63,6 +64,8 @@ pub(crate) fn span(
 #[pyclass(frozen, module = "pmindex")]
 pub(crate) struct Records {
     view: View,
+    /// Keeps the store open.
+    _shared: Arc<Shared>,
     what: What,
     /// `true` if records are pairs of a time and a value, and expired ones are left out.
     expire: bool,
@@ -71,14 +74,15 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub(crate) fn new(view: View, span: Span, what: What) -> Self {
+    pub(crate) fn new(view: View, shared: &Arc<Shared>, span: Span, what: What) -> Self {
         let left = Scan { span, read: VecDeque::new(), is_read: false, next: FIRST };
-        Self { view, what, expire: false, scan: Mutex::new(Some(left)) }
+        let (shared, scan) = (Arc::clone(shared), Mutex::new(Some(left)));
+        Self { view, _shared: shared, what, expire: false, scan }
     }
 
     /// Makes an iterator over an expiring map.
-    pub(crate) fn of_live(view: View, span: Span, what: What) -> Self {
-        Self { expire: true, ..Self::new(view, span, what) }
+    pub(crate) fn of_live(view: View, shared: &Arc<Shared>, span: Span, what: What) -> Self {
+        Self { expire: true, ..Self::new(view, shared, span, what) }
     }
 
     /// Returns the next record.

@@ -18,8 +18,7 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn begin(shared: &Arc<Shared>) -> Result<Self, crate::fault::Fault> {
-        let view = shared.store.with(|store| Ok(store.snapshot()?))?;
-        let view = shared.hold(view, "the snapshot has ended");
+        let view = shared.begin(|store| Ok(store.snapshot()?), "the snapshot has ended")?;
         Ok(Self { view, shared: Arc::clone(shared) })
     }
 

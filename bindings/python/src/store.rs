@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use facade::core::{Durability, Pool, PoolOptions};
 use facade::{Catalog, Key, Kind, StoreOptions};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -48,6 +48,9 @@ use crate::watch::Watch;
 pub(crate) struct Store {
     shared: Arc<Shared>,
 }
+
+/// The number of exceptions, each raised while the next was handled, among which `SnapshotEnded` is looked for.
+const MOST_CONTEXTS: usize = 100;
 
 /// The opening of a map; with `Some(kind)`, it is created of that kind if there is none.
 struct Open<'s> {
@@ -104,7 +107,7 @@ fn slot(
     types: Option<Types>,
     kind: Option<Kind>,
 ) -> Result<Arc<Slot>, Fault> {
-    let mut maps = shared.maps.lock();
+    let mut maps = shared.maps()?;
     if let Some(there) = maps.get(name) {
         return match types {
             Some(types) if types != there.types => {
@@ -200,7 +203,8 @@ impl Store {
             Ok(result) => result,
             Err(error) => {
                 let was_ended = py.detach(|| own.abandon());
-                return if was_ended { Ok(None) } else { Err(error) };
+                // Not if it is an error of the body's own, or an interruption.
+                return if was_ended && is_of_ended(py, &error) { Ok(None) } else { Err(error) };
             }
         };
         match py.detach(|| own.finish()) {
@@ -435,6 +439,23 @@ impl Store {
     }
 }
 
+/// Returns `true` if an error of a body is `SnapshotEnded`, or an exception that was raised while that was handled.
+fn is_of_ended(py: Python<'_>, error: &PyErr) -> bool {
+    if !error.is_instance_of::<PyException>(py) {
+        return false;
+    }
+    let mut next = Some(error.value(py).clone().into_any());
+    // A program can make a circle of contexts.
+    for _ in 0..MOST_CONTEXTS {
+        let Some(value) = next.filter(|value| !value.is_none()) else { return false };
+        if Class::SnapshotEnded.is_of(&value) {
+            return true;
+        }
+        next = value.getattr("__context__").ok();
+    }
+    false
+}
+
 /// Parses the types of a map; `None` if there are none.
 fn types_of(
     name: &Bound<'_, PyString>,
@@ -458,7 +479,7 @@ fn drop_map(shared: &Shared, name: &str) -> Result<bool, Fault> {
         Err(fault) if fault.class == Class::NoSuchMap => return Ok(false),
         slot => slot?,
     };
-    let mut maps = shared.maps.lock();
+    let mut maps = shared.maps()?;
     let types = &slot.types;
     drop(slot.map.take()?);
     let dropped = shared.store.with(|store| {

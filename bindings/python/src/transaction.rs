@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use crate::fault::{Class, Fault};
-use crate::held::{At, Begun, Held, Shared};
+use crate::held::{At, Begun, Held, Opened, Shared};
 
 /// A transaction: all of its changes happen, or none.
 ///
@@ -20,9 +20,8 @@ pub(crate) struct Transaction {
 
 impl Transaction {
     pub(crate) fn begin(shared: &Arc<Shared>) -> Result<Self, Fault> {
-        let transaction = shared.store.with(|store| Ok(store.begin()?))?;
-        let begun = Begun { transaction, is_ended: false };
-        let begun = shared.hold(begun, "the transaction has ended");
+        let begin = |store: &Opened| Ok(Begun { transaction: store.begin()?, is_ended: false });
+        let begun = shared.begin(begin, "the transaction has ended")?;
         Ok(Self { begun, shared: Arc::clone(shared) })
     }
 
@@ -66,7 +65,8 @@ impl Transaction {
     /// Makes a savepoint.
     fn savepoint(&self, py: Python<'_>) -> PyResult<Savepoint> {
         let point = py.detach(|| self.begun.with_mut(|begun| Ok(begun.savepoint())))?;
-        Ok(Savepoint { begun: Arc::clone(&self.begun), point })
+        let (begun, shared) = (Arc::clone(&self.begun), Arc::clone(&self.shared));
+        Ok(Savepoint { begun, point, _shared: shared })
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -101,6 +101,8 @@ impl Transaction {
 pub(crate) struct Savepoint {
     begun: Arc<Held<Begun>>,
     point: facade::Savepoint,
+    /// Keeps the store open.
+    _shared: Arc<Shared>,
 }
 
 #[pymethods]

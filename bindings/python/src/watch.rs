@@ -10,7 +10,7 @@ use pyo3::types::{PyList, PyTuple};
 
 use crate::convert::decode;
 use crate::fault::Fault;
-use crate::held::{Held, Shared};
+use crate::held::{Held, Opened, Shared};
 use crate::map::Map;
 
 /// The longest wait before Python can end it (Ctrl-C).
@@ -25,13 +25,13 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn begin(shared: &Arc<Shared>, after: Option<u64>) -> Result<Self, Fault> {
-        let watch = shared.store.with(|store| {
+        let begin = |store: &Opened| {
             Ok(match after {
                 Some(after) => store.watch_from(WatchPosition::from_u64(after))?,
                 None => store.watch()?,
             })
-        })?;
-        let watch = shared.hold(watch, "the watch is closed");
+        };
+        let watch = shared.begin(begin, "the watch is closed")?;
         Ok(Self { watch, shared: Arc::clone(shared) })
     }
 }

@@ -79,6 +79,51 @@ def test_what_is_let_go_of_is_closed(path):
         assert store.map("users")[1] == "Ada"
 
 
+def test_an_iterator_and_a_savepoint_keep_their_store_open(path):
+    with pmindex.Store(path, size=8 << 20) as store:
+        store.map("users", key=int, value=str).update((n, str(n)) for n in range(1000))
+        store.expiring_map("tokens", key=int, value=str).put(1, "one", ttl=1000)
+    users = pmindex.Store(path).map("users", key=int, value=str).items()
+    with pytest.raises(pmindex.InUse, match="in use"):
+        pmindex.Store(path)
+    assert [key for key, _ in users] == list(range(1000))
+    del users
+    assert list(pmindex.Store(path).map("users").keys()) == list(range(1000))
+    tokens = pmindex.Store(path).expiring_map("tokens", key=int, value=str)
+    assert list(tokens.items()) == [(1, "one")]
+    del tokens
+    point = pmindex.Store(path).transaction().savepoint()
+    point.rollback()
+    del point
+    pmindex.Store(path).close()
+
+
+def test_what_begins_while_a_store_is_closed_ends_with_it(path):
+    """An object that is not closed would keep the file locked."""
+    for _ in range(100):
+        store = pmindex.Store(path, size=8 << 20)
+        begun, ready = [], threading.Barrier(4)
+
+        def begin(what):
+            ready.wait()
+            try:
+                while True:
+                    begun.append(what())
+            except pmindex.Closed:
+                pass
+
+        whats = [store.transaction, store.snapshot, store.watch]
+        threads = [threading.Thread(target=begin, args=(what,)) for what in whats]
+        for thread in threads:
+            thread.start()
+        ready.wait()
+        time.sleep(0.001)
+        store.close()
+        for thread in threads:
+            thread.join()
+        pmindex.Store(path).close()
+
+
 def test_files_that_are_no_stores(path, folder):
     with pytest.raises(pmindex.NoSuchFile, match="no such file") as error:
         pmindex.Store(path, create=False)
@@ -265,6 +310,52 @@ def test_a_forked_child_is_refused(store):
     assert "forked" in answers.get(timeout=600)
     child.join()
     assert dict(users) == {1: "Ada"}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("way", ["with", "close", "drop", "watch"])
+def test_a_forked_child_waits_for_no_thread_of_the_parent(path, way):
+    """The thread, which holds a lock at the fork, does not exist in the child."""
+    store = pmindex.Store(path, size=8 << 20)
+    users = store.map("users", key=int, value=str)
+    watch = store.watch()
+    got = []
+    waits = threading.Thread(target=lambda: got.append(next(watch)))
+    waits.start()
+    time.sleep(0.2)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if way == "with":
+                with store:
+                    pass
+            elif way == "close":
+                store.close()
+            elif way == "watch":
+                watch.close()
+                users[1]
+            else:
+                del users, watch, waits, store
+                code = 0
+        except pmindex.Forked:
+            code = 0
+        finally:
+            os._exit(code)
+    code = None
+    for _ in range(2000):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    users[1] = "Ada"  # the parent goes on
+    waits.join()
+    store.close()
+    assert code == 0 and len(got) == 1
 
 
 def run_all(threads):

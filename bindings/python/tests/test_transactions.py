@@ -167,6 +167,47 @@ def test_a_snapshot_of_too_much_ends(path):
         assert store.report().ended_readers == 2
 
 
+@pytest.mark.parametrize("own", [KeyboardInterrupt, SystemExit, LookupError])
+def test_transact_runs_no_body_again_that_raised_its_own(path, own):
+    with pmindex.Store(path, size=8 << 20, past_bytes=4096) as store:
+        texts = store.map("texts", key=int, value=str)
+        texts.update((n, "x" * 100) for n in range(200))
+
+        def ended(tx):
+            texts.at(tx)[0]
+            texts.update((n, "y" * 100) for n in range(200))
+            texts.at(tx)[1]
+
+        runs = []
+
+        def body(tx):
+            runs.append(1)
+            try:
+                ended(tx)
+            except pmindex.SnapshotEnded:
+                pass
+            raise own
+
+        with pytest.raises(own):
+            store.transact(body)
+        assert len(runs) == 1
+
+        def wraps(tx):
+            runs.append(1)
+            try:
+                if len(runs) == 2:
+                    ended(tx)
+            except pmindex.SnapshotEnded as error:
+                raise own from error
+
+        if issubclass(own, Exception):
+            store.transact(wraps)
+        else:
+            with pytest.raises(own):
+                store.transact(wraps)
+        assert len(runs) == (3 if issubclass(own, Exception) else 2)
+
+
 def test_maps_and_moments_of_other_stores(store, bank, folder):
     with pmindex.Store(folder + "/other.pool", size=8 << 20) as other:
         with other.transaction() as tx, pytest.raises(ValueError, match="another store"):
