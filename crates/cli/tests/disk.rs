@@ -268,6 +268,21 @@ fn compact_rewrites_a_pool_into_a_small_file() {
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing is left behind");
 }
 
+/// The other name would lead to the old pool, which takes writes as before: two pools instead of one.
+#[test]
+fn a_pool_of_two_names_is_not_rewritten() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (path, other) = (dir.path().join("a.pm"), dir.path().join("other.pm"));
+    let pool = Pool::create(&path, &PoolOptions::new().size(16 << 20)).expect("a pool");
+    pool.close().expect("closed");
+    fs::hard_link(&path, &other).expect("linked");
+    let error = fails(1, "compact", &path, &["--rewrite"]);
+    assert!(error.contains("another name"), "{error}");
+    works("compact", &path, &[]);
+    fs::remove_file(&other).expect("there");
+    works("compact", &path, &["--rewrite"]);
+}
+
 /// A killed rewrite leaves the pool as it was, or the new one. When what is left of the attempt is removed, the
 /// command works again.
 #[test]

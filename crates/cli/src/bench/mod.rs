@@ -13,9 +13,10 @@ mod target;
 pub(crate) mod victim;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use pmindex::core::NewFile;
 use pmindex_pibench::{BATCH, Report, SCAN_LENGTH, SCHEMA, page};
 
 use crate::error::CliError;
@@ -188,7 +189,13 @@ fn write(report: &Report, dir: &Path) -> Result<(), CliError> {
     let json = serde_json::to_string(report)? + "\n";
     for (name, text) in [("report.json", json), ("index.html", page(report))] {
         let path = dir.join(name);
-        std::fs::write(&path, text).map_err(failed(&path))?;
+        // Whole, or as it was: the measurements may be the ones that were read from there.
+        let written = NewFile::create(&path, 0o644).and_then(|file| {
+            let mut out = file.file();
+            out.write_all(text.as_bytes())?;
+            file.finish(true)
+        });
+        written.map_err(failed(&path))?;
     }
     Ok(())
 }

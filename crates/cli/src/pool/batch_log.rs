@@ -43,6 +43,11 @@ pub(crate) fn refuse_name(name: &str) -> Result<(), CliError> {
     if name.ends_with(BATCH_LOG) { Err(reserved(name)) } else { Ok(()) }
 }
 
+/// Removes the log of a dropped index, which a crash may have left: a new index of that name would get its batches.
+pub(crate) fn remove_of_dropped(pool: &Arc<Pool>, name: &str) -> Result<(), IndexError> {
+    OfAnyTypes::destroy_log(pool, name).map(drop)
+}
+
 fn reserved(name: &str) -> CliError {
     IndexError::ReservedName { name: name.into(), ending: BATCH_LOG }.into()
 }

@@ -32,8 +32,10 @@ use super::store_log;
     and types of the indexes, the maps of a store, another identity, and room for the same values and as\n\
     many writers; a watch of a store cannot continue in it. The file has the same permissions, and the\n\
     same owner and group where the system allows it, which a message says otherwise. Pools with types of a program's own, files of an\n\
-    environment, a journal, a twin, or transactions that a crash has interrupted are refused. A kill\n\
-    leaves POOL.partial behind: remove it, and run the command again."
+    environment, a journal, another name (a hard link), or transactions that a crash has interrupted are\n\
+    refused; so is a pool with a twin in /var/tmp, where --durability periodic has it. No other twin is\n\
+    known to the command: remove it with the old pool, which it belongs to. A kill leaves POOL.partial\n\
+    behind: remove it, and run the command again."
 )]
 pub(crate) struct Args {
     /// The pool's file
@@ -140,8 +142,14 @@ fn give(new: &Path, old: &Metadata) -> io::Result<bool> {
     Ok(group && owner)
 }
 
-/// Refuses pools whose files are several: they would have to be replaced in one step.
+/// Refuses pools whose files or names are several: they would have to be replaced in one step.
 fn refuse_companions(pool: &Pool, path: &Path) -> Result<(), CliError> {
+    let file = |error| CliError::File { path: path.to_path_buf(), error };
+    if std::fs::metadata(path).map_err(file)?.nlink() > 1 {
+        let what = "--rewrite: the pool has another name (a hard link), which would lead to the old pool; \
+                    remove one of them";
+        return Err(CliError::Option { what: what.into() });
+    }
     let mut journal = path.as_os_str().to_owned();
     journal.push(".journal");
     let companion = if pool.journal().is_some() || Path::new(&journal).exists() {

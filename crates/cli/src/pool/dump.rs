@@ -19,8 +19,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use pmindex::Kind;
 use pmindex::core::NewFile;
+use pmindex::{BackupError, Kind};
 use pmindex_named::{Handle, Scan, Sort, Type, Types};
 use serde_json::{Value, json};
 
@@ -122,6 +122,8 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
         Some(path) if path.exists() && !args.replace => {
             Err(CliError::Exists { path: path.clone() })
         }
+        // It would be replaced by its own text, which has not all of it.
+        Some(path) if pool.is_at(path) => Err(BackupError::Itself { path: path.clone() }.into()),
         Some(path) => to_file(path, args.replace, |out| write_all(&indexes, out)),
     }
 }
@@ -139,7 +141,10 @@ fn to_file(
     // Readable only by the owner, like the pool.
     let file = NewFile::create(path, 0o600).map_err(failed)?;
     let mut out = BufWriter::new(file.file());
-    write(&mut out)?;
+    write(&mut out).map_err(|error| match error {
+        CliError::Output(error) => failed(error),
+        error => error,
+    })?;
     out.flush().map_err(failed)?;
     drop(out);
     file.finish(replace).map_err(failed)
@@ -333,5 +338,22 @@ fn read_index(
             return Err(lines.wrong(format!("{twice} keys of index {name:?} occur more than once")));
         }
         return Ok(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_file_names_the_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.jsonl");
+        let full = |_: &mut BufWriter<&File>| {
+            Err(CliError::Output(io::Error::from(io::ErrorKind::StorageFull)))
+        };
+        let error = to_file(&path, false, full).expect_err("the disk is full");
+        assert!(matches!(&error, CliError::File { path: of, .. } if *of == path), "{error}");
+        assert!(!path.exists());
     }
 }

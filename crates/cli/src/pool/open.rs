@@ -86,6 +86,7 @@ pub(crate) fn index_to_write(
         (Err(CliError::NoIndex { .. }), Some(kind)) => {
             let name = name.unwrap_or(DEFAULT_INDEX);
             batch_log::refuse_name(name)?;
+            batch_log::remove_of_dropped(&pool, name)?;
             pmindex_named::create(&pool, name, kind)?
         }
         (found, _) => {
