@@ -69,6 +69,12 @@ pub(crate) enum CliError {
     /// Acknowledged writes were lost, or unwritten records appeared.
     #[error("after the kill, the pool does not hold exactly the acknowledged writes")]
     Lost,
+    /// No process was killed, so nothing is shown.
+    #[error("{of}: no process was killed in this time, so nothing is shown")]
+    NoKill {
+        /// The kind of index, or the store.
+        of: &'static str,
+    },
     /// Keys are missing.
     #[error("the index has no key {}", keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(", "))]
     NoKey {
@@ -132,6 +138,14 @@ pub(crate) enum CliError {
     Damaged {
         /// The number of damaged indexes.
         indexes: usize,
+    },
+    /// Some indexes of the pool to back up are damaged, and there is an earlier backup.
+    #[error("{} damaged; {} is unchanged", indexes_are(*indexes), path.display())]
+    NotReplaced {
+        /// The number of damaged indexes.
+        indexes: usize,
+        /// The earlier backup.
+        path: PathBuf,
     },
     /// Some indexes are damaged; their readable records are in a new pool.
     #[error("{} damaged; what could be saved is in {}", indexes_are(*indexes), path.display())]
@@ -296,6 +310,11 @@ impl CliError {
                  `pmindex check POOL --repair NEW`"
                     .into(),
             ),
+            Self::NotReplaced { .. } => Some(
+                "restore that backup, or save what is left with `pmindex check POOL --repair NEW`; to copy \
+                 the damaged pool too, name another file"
+                    .into(),
+            ),
             Self::Repaired { .. } => {
                 Some("look for the missing records in a backup; keep the damaged pool until you have them".into())
             }
@@ -308,6 +327,7 @@ impl CliError {
                  with the seed (--json prints it)"
                     .into(),
             ),
+            Self::NoKill { .. } => Some("give it more time: --seconds".into()),
             Self::NoFolder { .. } => Some("create it first, or name another folder with --dir".into()),
             _ => None,
         }

@@ -329,6 +329,14 @@ fn bench_mixes_byte_strings_threads_and_distributions() {
     let (measured, into) = (measured.to_str().expect("text"), again.to_str().expect("text"));
     let printed = works(["report", measured, "--out", into]);
     assert_eq!(std::fs::read_to_string(printed.trim_end()).expect("a page"), page);
+    // A file is replaced in one step, when the new one is complete.
+    let (old, kept) = (again.join("index.html"), dir.path().join("kept.html"));
+    std::fs::write(&old, "an old page")
+        .and_then(|()| std::fs::hard_link(&old, &kept))
+        .expect("new");
+    works(["report", measured, "--out", into]);
+    assert_eq!(std::fs::read_to_string(&old).expect("a page"), page);
+    assert_eq!(std::fs::read_to_string(&kept).expect("a page"), "an old page");
 
     let rows = works([&quick[..], &["--csv"]].concat());
     let lines: Vec<&str> = rows.lines().collect();

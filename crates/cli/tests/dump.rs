@@ -308,6 +308,71 @@ fn an_index_by_hash_is_checked_and_saved_segment_by_segment() {
     assert!((2000..4000).contains(&count), "{count}");
 }
 
+/// The block of a record with 16 KiB of zeros looks like a segment.
+#[test]
+fn repairing_a_whole_index_by_hash_loses_no_record_beside_a_value_like_a_segment() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (path, saved) = (dir.path().join("a.pm"), dir.path().join("saved.pm"));
+    let pool = Arc::new(Pool::create(&path, &options()).expect("a pool"));
+    let index = Cceh::<u64, Vec<u8>>::create(&pool, "pages").expect("created");
+    for key in 0..1000 {
+        let value = if key == 500 { vec![0; 16 << 10] } else { vec![7; 9] };
+        index.insert(&key, &value).expect("room");
+    }
+    index.close().expect("closed");
+    drop(pool);
+    let line = [OsStr::new("check"), path.as_os_str(), OsStr::new("--repair"), saved.as_os_str()];
+    let said = works(line);
+    assert!(said.contains("pages: whole"), "{said}");
+    let pool = Pool::open(&saved, &PoolOptions::new().read_only(true)).expect("a pool");
+    let index = Cceh::<u64, Vec<u8>>::open(&Arc::new(pool), "pages").expect("an index");
+    assert_eq!(index.check(), Ok(1000));
+    assert_eq!(index.get(&500), Ok(Some(vec![0; 16 << 10])));
+}
+
+/// Also where the name of the text leads to the pool by a link.
+#[test]
+fn a_dump_never_replaces_the_pool_it_reads() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (path, hard) = (dir.path().join("a.pm"), dir.path().join("hard.pm"));
+    sample(&path);
+    std::fs::hard_link(&path, &hard).expect("linked");
+    std::os::unix::fs::symlink(dir.path(), dir.path().join("folder")).expect("linked");
+    let before = std::fs::read(&path).expect("readable");
+    for output in [path.clone(), hard, dir.path().join("folder").join("a.pm")] {
+        let line = [OsStr::new("dump"), path.as_os_str(), OsStr::new("--output")];
+        let error = fails(line.into_iter().chain([output.as_os_str(), OsStr::new("--replace")]));
+        assert!(error.contains("this is the pool itself"), "{error}");
+        assert!(std::fs::read(&path).expect("readable") == before, "{}", output.display());
+    }
+}
+
+/// A backup that was good is not given up for one of a pool that is damaged.
+#[test]
+fn a_backup_replaces_no_other_one_if_the_pool_is_damaged() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (pool, copy) = (dir.path().join("a.pm"), dir.path().join("copy.pm"));
+    let backup = |rest: &[&str]| {
+        let line = [OsStr::new("backup"), pool.as_os_str(), copy.as_os_str()];
+        line.into_iter().chain(rest.iter().map(OsStr::new)).map(OsStr::to_owned).collect::<Vec<_>>()
+    };
+    words(&pool, Kind::FastFair, 4000);
+    works(backup(&[]));
+    let good = std::fs::read(&copy).expect("readable");
+    let mut image = std::fs::read(&pool).expect("readable");
+    let place = *places(&image, !1000u64).first().expect("the value is somewhere");
+    image[place / 512 * 512..][..512].fill(0xa5);
+    std::fs::write(&pool, &image).expect("written");
+    let error = fails(backup(&["--replace"]));
+    assert!(error.contains("1 index is damaged") && error.contains("unchanged"), "{error}");
+    assert!(std::fs::read(&copy).expect("readable") == good, "the good backup is gone");
+    // A first copy is kept all the same: there is no better one.
+    std::fs::remove_file(&copy).expect("it is there");
+    let error = fails(backup(&["--replace"]));
+    assert!(error.contains("1 index is damaged"), "{error}");
+    assert!(copy.exists());
+}
+
 /// What `--json` prints is what `restore` reads, so that nothing is lost and no two records look alike.
 #[test]
 fn json_shows_keys_and_values_as_a_dump_has_them() {

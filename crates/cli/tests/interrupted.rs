@@ -104,6 +104,9 @@ fn an_unfinished_transaction_is_in_the_way_of_every_command_and_is_saved() {
     assert_eq!((&report["unfinished_transactions"], &report["whole"]), (&1.into(), &true.into()));
     assert_eq!(report["indexes"].as_array().map(Vec::len), Some(2));
     assert!(works("check", &path, &[]).contains("1 transaction of a store"));
+    let copy = dir.path().join("copy.pm");
+    let said = works("backup", &path, &[copy.to_str().expect("text")]);
+    assert!(said.contains("1 transaction of a store"), "{said}");
     assert!(!works("info", &path, &[]).contains("store.redo"));
     for (command, rest) in COMMANDS {
         let error = refused(command, &path, rest);
@@ -160,6 +163,11 @@ fn a_damaged_log_of_a_store_is_reported_by_every_command() {
     fs::write(&path, image).expect("written");
     let check = pmindex("check", &path, &[]);
     assert!(text(&check.stdout).contains("log of the store"), "{}", text(&check.stdout));
+    let copy = dir.path().join("copy.pm");
+    let backup = pmindex("backup", &path, &[copy.to_str().expect("text")]);
+    let error = text(&backup.stderr);
+    assert_eq!(backup.status.code(), Some(1), "a backup without the log's transactions: {error}");
+    assert!(text(&backup.stdout).contains("log of the store"), "{}", text(&backup.stdout));
     for (command, rest) in COMMANDS {
         let error = refused(command, &path, rest);
         assert!(error.contains("--repair"), "{command}: {error}");
@@ -253,6 +261,22 @@ fn an_interrupted_batch_is_in_the_way_of_commands_on_its_index() {
     assert_eq!(works("put", &path, &[&["k", "mine"], of].concat()), "replaced k\n");
     let pool = Arc::new(Pool::open(&path, &fixed()).expect("a pool"));
     assert_eq!(orders(&pool).get(b"k"), Ok(Some(b"mine".to_vec())), "nothing undoes it");
+}
+
+/// The log of an index that was dropped may outlive it by a crash.
+#[test]
+fn a_new_index_has_no_batches_of_a_dropped_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("a.pm");
+    with_a_batch(&path);
+    let pool = Arc::new(Pool::open(&path, &fixed()).expect("a pool"));
+    AnyIndex::<Vec<u8>, Vec<u8>>::destroy(&pool, "orders").expect("dropped");
+    drop(pool);
+    works("put", &path, &["mine", "1", "--index", "orders"]);
+    assert_eq!(works("scan", &path, &["--index", "orders"]), "mine\t1\n");
+    let pool = Arc::new(Pool::open(&path, &fixed()).expect("a pool"));
+    let index = orders(&pool);
+    assert_eq!((index.get(b"mine"), index.get(b"k")), (Ok(Some(b"1".to_vec())), Ok(None)));
 }
 
 #[test]

@@ -36,3 +36,21 @@ fn a_few_kills_and_every_fault_lose_nothing() {
     let left = std::fs::read_dir(dir.path()).expect("readable").count();
     assert_eq!(left, 0, "every pool is removed");
 }
+
+/// In too short a time nothing is shown, and nothing lost.
+#[test]
+fn no_kill_is_no_loss() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for index in ["fptree", "store"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_pmindex"))
+            .args(["torture", "--index", index, "--seconds", "0", "--durability", "process"])
+            .arg("--dir")
+            .arg(dir.path())
+            .output()
+            .expect("it starts");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{index}: {error}");
+        assert!(error.contains("no process was killed"), "{index}: {error}");
+        assert!(!error.contains("lost") && !error.contains("bug"), "{index}: {error}");
+    }
+}

@@ -3,12 +3,14 @@
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pmindex::core::{NewFile, OpenError, Peek, Pool, without_journal};
-use pmindex::{Backup, BackupError, Kind};
+use pmindex::core::{NewFile, OpenError, Peek, Pool, PoolOptions, without_journal};
+use pmindex::{Backup, BackupError, Kind, StoreError};
 use pmindex_named::NamedError;
 use serde_json::json;
 
@@ -26,12 +28,13 @@ const CHUNK: usize = 1 << 20;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex backup my.pool my.backup\n  \
     pmindex backup live.pool my.backup --pause\n\n\
-    The copy gets its name when it is complete, and every index of it is verified as `check` does. It is\n\
-    a pool like any other: to restore it, copy it back. Other readers may have the pool open.\n\n\
+    The copy gets its name when it is complete, and every index of it is verified as `check` does. An\n\
+    existing file is replaced (--replace) only if the pool is whole. The copy is a pool like any other: to\n\
+    restore it, copy it back. Other readers may have the pool open.\n\n\
     If a program is writing to the pool, use --pause. Most of the pool is copied while the program\n\
     runs; then the program is stopped (SIGSTOP), the rest is copied, and the program continues\n\
     (SIGCONT), even if the backup fails or is killed. The pause is about as long as reading the pool\n\
-    from memory twice. The copy is the pool as a kill at that moment would leave it. You need the right\n\
+    from memory four times. The copy is the pool as a kill at that moment would leave it. You need the right\n\
     to signal the program. A shell reports a foreground program as stopped, and has it in the background\n\
     afterwards. A program can back up its own pool without a pause: `pmindex::Backup`.")]
 pub(crate) struct Args {
@@ -61,47 +64,100 @@ struct Copied {
     pause: Option<Duration>,
 }
 
+/// What `check` finds in a pool.
+#[derive(Default)]
+struct Found {
+    indexes: usize,
+    records: u64,
+    /// Damaged indexes, and 1 for a damaged log of a store.
+    damaged: usize,
+    /// Indexes of types that this program does not know.
+    unknown: usize,
+    /// Transactions of a store that a crash interrupted.
+    unfinished: u64,
+    /// The damage of the log of a store.
+    log: Option<StoreError>,
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let copied = copy(args)?;
-    let copy = open::read_only(&args.file)?;
-    let (mut records, mut damaged, mut unknown) = (0, 0, 0);
-    let entries = store_log::indexes(&copy)?;
-    for entry in &entries {
-        match pmindex_named::open_sort(&copy, entry) {
-            Ok(handle) => match handle.check() {
-                Ok(found) => records += found,
-                Err(_) => damaged += 1,
-            },
-            Err(NamedError::UnknownTypes { .. }) => unknown += 1,
-            Err(_) => damaged += 1,
-        }
-    }
+    let found = verify(&open::read_only(&args.file)?)?;
     if args.json {
         output::print_json(&json!({
             "pool": args.pool,
             "file": args.file,
             "bytes": copied.bytes,
             "pause_ms": copied.pause.map(|pause| pause.as_secs_f64() * 1e3),
-            "indexes": entries.len(),
-            "records": records,
-            "damaged": damaged,
-            "unknown": unknown,
+            "indexes": found.indexes,
+            "records": found.records,
+            "damaged": found.damaged,
+            "unknown": found.unknown,
+            "unfinished_transactions": found.unfinished,
         }))?;
     } else {
-        let indexes = counted(entries.len() as u64, "index", "indexes");
-        let records = counted(records, "record", "records");
-        let mut text = format!("copied {}: {indexes}, {records}\n", bytes(copied.bytes));
-        if let Some(pause) = copied.pause {
-            let _ = writeln!(text, "its writer was stopped for {}", millis(pause));
-        }
-        if unknown > 0 {
-            let unknown = counted(unknown, "index", "indexes");
-            let _ = writeln!(text, "{unknown} not verified: this program does not know the types");
-        }
-        output::print(&text)?;
+        output::print(&text(&copied, &found))?;
     }
-    if damaged == 0 { Ok(()) } else { Err(CliError::Damaged { indexes: damaged }) }
+    if found.damaged == 0 { Ok(()) } else { Err(CliError::Damaged { indexes: found.damaged }) }
+}
+
+fn text(copied: &Copied, found: &Found) -> String {
+    let indexes = counted(found.indexes as u64, "index", "indexes");
+    let records = counted(found.records, "record", "records");
+    let mut text = format!("copied {}: {indexes}, {records}\n", bytes(copied.bytes));
+    if let Some(pause) = copied.pause {
+        let _ = writeln!(text, "its writer was stopped for {}", millis(pause));
+    }
+    if found.unknown > 0 {
+        let unknown = counted(found.unknown as u64, "index", "indexes");
+        let _ = writeln!(text, "{unknown} not verified: this program does not know the types");
+    }
+    if found.unfinished > 0 {
+        let unfinished = counted(found.unfinished, "transaction", "transactions");
+        let _ = writeln!(
+            text,
+            "{unfinished} of a store: its program will finish them when it opens the store"
+        );
+    }
+    if let Some(error) = &found.log {
+        let _ = writeln!(text, "{} damaged: {error}", store_log::TITLE);
+    }
+    text
+}
+
+/// Verifies every index of a pool, and the log of a store.
+fn verify(pool: &Arc<Pool>) -> Result<Found, CliError> {
+    let entries = store_log::indexes(pool)?;
+    let mut found = Found { indexes: entries.len(), ..Found::default() };
+    for entry in &entries {
+        match pmindex_named::open_sort(pool, entry) {
+            Ok(handle) => match handle.check() {
+                Ok(records) => found.records += records,
+                Err(_) => found.damaged += 1,
+            },
+            Err(NamedError::UnknownTypes { .. }) => found.unknown += 1,
+            Err(_) => found.damaged += 1,
+        }
+    }
+    match store_log::check(pool) {
+        Ok(unfinished) => found.unfinished = unfinished,
+        Err(error) => {
+            found.damaged += 1;
+            found.log = Some(error);
+        }
+    }
+    Ok(found)
+}
+
+/// Refuses to replace an earlier backup by a copy of this pool, if that is damaged.
+fn refuse_damaged(pool: &Arc<Pool>, args: &Args) -> Result<(), CliError> {
+    if !args.file.exists() {
+        return Ok(());
+    }
+    match verify(pool)?.damaged {
+        0 => Ok(()),
+        indexes => Err(CliError::NotReplaced { indexes, path: args.file.clone() }),
+    }
 }
 
 fn copy(args: &Args) -> Result<Copied, CliError> {
@@ -118,7 +174,11 @@ fn copy(args: &Args) -> Result<Copied, CliError> {
     if exists() {
         return Err(CliError::Exists { path: args.file.clone() });
     }
-    // The pool is locked, so no process writes to it.
+    if pool.is_at(&args.file) {
+        return Err(BackupError::Itself { path: args.file.clone() }.into());
+    }
+    // The pool is locked, so no process writes to it: the copy will be as whole as the pool is now.
+    refuse_damaged(&pool, args)?;
     let finished = Backup::begin(&pool, &args.file)?.replace(args.replace).finish(());
     let report = finished.map_err(|error| match error {
         BackupError::Io { path, source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
@@ -140,14 +200,34 @@ fn copy_in_use(args: &Args) -> Result<Copied, CliError> {
     // The second round copies only what changed during the first.
     copy.catch_up(peek(pool)?.len)?;
     copy.catch_up(peek(pool)?.len)?;
-    let stopped = Stopped::stop(pool)?;
+    let stopped = Stopped::stop(pool, &copy.pool)?;
     let begun = Instant::now();
-    let caught_up = peek(pool).and_then(|peek| copy.catch_up(peek.len).map(|()| peek.len));
+    let caught_up = copy_rest(pool, &stopped, &mut copy);
     drop(stopped);
     let pause = begun.elapsed();
     let bytes = caught_up?;
-    copy.finish(bytes, args.replace)?;
+    copy.cut(bytes)?;
+    if file.exists() {
+        // Nothing of it has to be durable yet.
+        let options = PoolOptions::new().write_back(false);
+        refuse_damaged(&open::read_only_with(&copy.unnamed(), options)?, args)?;
+    }
+    copy.finish(args.replace)?;
     Ok(Copied { bytes, pause: Some(pause) })
+}
+
+/// Copies the rest of a pool whose writer is stopped; returns the pool's length. Another process may let the writer
+/// go on meanwhile, which is an error: the parts of the copy would be of several moments.
+fn copy_rest(pool: &Path, stopped: &Stopped, copy: &mut LiveCopy) -> Result<u64, CliError> {
+    let len = peek(pool)?.len;
+    copy.catch_up(len)?;
+    let late = copy.catch_up(len)?;
+    stopped.confirm()?;
+    if late > 0 || peek(pool)?.len != len {
+        let what = "it changed while its writer was stopped; try again".into();
+        return Err(CliError::WriterBusy { path: pool.to_path_buf(), what });
+    }
+    Ok(len)
 }
 
 /// Looks into a pool; refuses one with files beside it, which the copy would lack.
@@ -181,9 +261,9 @@ impl LiveCopy {
         Ok(Self { pool, copy, path: path.to_path_buf(), here, there })
     }
 
-    /// Makes the first `len` bytes of the copy equal to those of the pool now.
-    fn catch_up(&mut self, len: u64) -> Result<(), CliError> {
-        let mut at = 0;
+    /// Makes the first `len` bytes of the copy equal to those of the pool now; returns the number of bytes copied.
+    fn catch_up(&mut self, len: u64) -> Result<u64, CliError> {
+        let (mut at, mut copied) = (0, 0);
         while at < len {
             let bytes = (len - at).min(CHUNK as u64) as usize;
             let (here, there) = (&mut self.here[..bytes], &mut self.there[..bytes]);
@@ -195,19 +275,33 @@ impl LiveCopy {
                 // A part that the copy lacks counts as different.
                 let copy = self.copy.file();
                 let same = copy.read_exact_at(there, at).is_ok() && here == there;
-                if same { Ok(()) } else { copy.write_all_at(here, at) }
+                if !same {
+                    copied += bytes as u64;
+                    copy.write_all_at(here, at)?;
+                }
+                Ok(())
             })();
             done.map_err(|error: io::Error| CliError::File { path: self.path.clone(), error })?;
             at += bytes as u64;
         }
-        Ok(())
+        Ok(copied)
+    }
+
+    /// Cuts off what the pool no longer has.
+    fn cut(&self, len: u64) -> Result<(), CliError> {
+        let failed = |error| CliError::File { path: self.path.clone(), error };
+        self.copy.file().set_len(len).map_err(failed)
+    }
+
+    /// Returns a path that leads to the copy before it has its name.
+    fn unnamed(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.copy.file().as_raw_fd()).into()
     }
 
     /// Makes the copy durable, and gives it its name.
-    fn finish(self, len: u64, replace: bool) -> Result<(), CliError> {
+    fn finish(self, replace: bool) -> Result<(), CliError> {
         let Self { copy, path, .. } = self;
-        let named = copy.file().set_len(len).and_then(|()| copy.finish(replace));
-        named.map_err(|error| match error.kind() {
+        copy.finish(replace).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => CliError::Exists { path },
             _ => CliError::File { path, error },
         })
@@ -227,7 +321,8 @@ mod tests {
             let mut copy = LiveCopy::new(&pool, &target).expect("a file");
             copy.catch_up(16).expect("copied");
             fs::write(&target, "of another process").expect("written");
-            let finished = copy.finish(10, replace);
+            copy.cut(10).expect("shorter");
+            let finished = copy.finish(replace);
             assert_eq!(finished.is_ok(), replace, "{finished:?}");
             assert!(replace || matches!(finished, Err(CliError::Exists { .. })));
             let there: &[u8] = if replace { b"as long as" } else { b"of another process" };

@@ -5,10 +5,10 @@
 //! every index recovers from that.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,10 @@ impl fmt::Display for Writer {
 /// Returns the process that holds the writer's lock on the pool, if the kernel shows it; it hides processes
 /// of another namespace or user.
 pub(crate) fn of(pool: &Path) -> Option<Writer> {
-    let file = fs::metadata(pool).ok()?;
+    of_file(&fs::metadata(pool).ok()?)
+}
+
+fn of_file(file: &Metadata) -> Option<Writer> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let inode = format!(":{}", file.ino());
     let holders = locks.lines().filter_map(|line| {
@@ -62,14 +65,23 @@ pub(crate) fn of(pool: &Path) -> Option<Writer> {
 
 /// A process that is stopped until this is dropped.
 pub(crate) struct Stopped {
+    writer: Writer,
+    pool: PathBuf,
+    /// The pool's file.
+    file: Metadata,
     process: OwnedFd,
     /// Continues the process if this program is killed meanwhile.
     continuer: Child,
 }
 
 impl Stopped {
-    /// Stops the writer of a pool, and waits until each of its threads has stopped.
-    pub(crate) fn stop(pool: &Path) -> Result<Self, CliError> {
+    /// Stops the writer of a pool, which is in this file, and waits until each of its threads has stopped.
+    pub(crate) fn stop(pool: &Path, file: &File) -> Result<Self, CliError> {
+        Self::stop_with(pool, file, || ())
+    }
+
+    /// Does the same, and calls `between` before the signal.
+    fn stop_with(pool: &Path, file: &File, between: impl FnOnce()) -> Result<Self, CliError> {
         let fault = |what: String| CliError::WriterBusy { path: pool.to_path_buf(), what };
         let unseen = || {
             fault(
@@ -77,13 +89,14 @@ impl Stopped {
                     .into(),
             )
         };
-        let writer = of(pool).ok_or_else(unseen)?;
+        let file = file.metadata();
+        let file = file.map_err(|error| CliError::File { path: pool.to_path_buf(), error })?;
+        let writer = of_file(&file).ok_or_else(unseen)?;
         let number = i32::try_from(writer.process).ok().and_then(Pid::from_raw);
-        let refused = |e| fault(format!("{writer} cannot be stopped: {e}"));
         // A handle: if the process ends now, its number may be given to another one.
-        let process =
-            pidfd_open(number.ok_or_else(unseen)?, PidfdFlags::empty()).map_err(refused)?;
-        if of(pool).as_ref() != Some(&writer) {
+        let process = pidfd_open(number.ok_or_else(unseen)?, PidfdFlags::empty())
+            .map_err(|e| fault(format!("{writer} cannot be stopped: {e}")))?;
+        if of_file(&file).as_ref() != Some(&writer) {
             return Err(fault(format!("{writer} has just ended; try again")));
         }
         if is_stopped(writer.process) {
@@ -96,16 +109,39 @@ impl Stopped {
         continuer.args([CONTINUER, &writer.process.to_string()]).process_group(0);
         continuer.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let continuer = continuer.spawn().map_err(CliError::Child)?;
-        let stopped = Self { process, continuer };
-        pidfd_send_signal(&stopped.process, Signal::STOP).map_err(refused)?;
+        let number = writer.process;
+        let stopped = Self { writer, pool: pool.to_path_buf(), file, process, continuer };
+        between();
+        pidfd_send_signal(&stopped.process, Signal::STOP)
+            .map_err(|e| fault(format!("{} cannot be stopped: {e}", stopped.writer)))?;
         let begun = Instant::now();
-        while !is_stopped(writer.process) {
+        while !is_stopped(number) {
             if begun.elapsed() > PATIENCE {
-                return Err(fault(format!("{writer} did not stop in time")));
+                return Err(fault(format!("{} did not stop in time", stopped.writer)));
             }
             std::thread::sleep(Duration::from_micros(200));
         }
+        // It may have closed the pool before the signal, and another process have opened it.
+        stopped.confirm()?;
         Ok(stopped)
+    }
+
+    /// Returns an error unless the process is still stopped, and still the writer of the file, which is still the
+    /// pool.
+    pub(crate) fn confirm(&self) -> Result<(), CliError> {
+        let Self { writer, pool, file, .. } = self;
+        let fault = |what: String| Err(CliError::WriterBusy { path: pool.clone(), what });
+        let named = fs::metadata(pool);
+        if !named.is_ok_and(|named| (named.dev(), named.ino()) == (file.dev(), file.ino())) {
+            return fault("it was replaced meanwhile; try again".into());
+        }
+        if of_file(file).as_ref() != Some(writer) {
+            return fault(format!("{writer} has just closed it; try again"));
+        }
+        if !is_stopped(writer.process) {
+            return fault(format!("another process let {writer} go on; try again"));
+        }
+        Ok(())
     }
 }
 
@@ -144,4 +180,113 @@ pub(crate) fn continue_later(args: &ContinuerArgs) -> Result<(), CliError> {
         let _ = kill_process(process, Signal::CONT);
     }
     ended.map(drop).map_err(CliError::Pipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::process::{ChildStdin, ChildStdout};
+
+    use rustix::fs::{FlockOperation, flock};
+
+    use super::*;
+
+    /// The variable with the file for [`in_a_child`].
+    const FILE: &str = "PMINDEX_TEST_HOLDER";
+
+    /// What the child of the tests below does: it locks a file, and unlocks it when it is told to.
+    #[test]
+    fn in_a_child() {
+        let Some(path) = std::env::var_os(FILE) else { return };
+        let file = File::options().write(true).open(path).expect("a file");
+        let mut lines = std::io::stdin().lines();
+        for how in [FlockOperation::LockExclusive, FlockOperation::Unlock] {
+            flock(&file, how).expect("free");
+            println!("done");
+            lines.next();
+        }
+    }
+
+    struct Holder {
+        child: Child,
+        told: ChildStdin,
+        says: BufReader<ChildStdout>,
+    }
+
+    impl Holder {
+        fn new(path: &Path) -> Self {
+            let mut child = Command::new(std::env::current_exe().expect("this program"))
+                .args(["pool::writer::tests::in_a_child", "--exact", "--nocapture"])
+                .env(FILE, path)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("it starts");
+            let told = child.stdin.take().expect("a pipe");
+            let says = BufReader::new(child.stdout.take().expect("a pipe"));
+            let mut holder = Self { child, told, says };
+            holder.wait();
+            holder
+        }
+
+        fn wait(&mut self) {
+            let mut lines = self.says.by_ref().lines();
+            assert!(lines.any(|line| line.is_ok_and(|line| line.ends_with("done"))), "it ended");
+        }
+
+        /// Lets it unlock the file. It lives on.
+        fn let_go(&mut self) {
+            self.told.write_all(b"\n").expect("it reads");
+            self.wait();
+        }
+    }
+
+    impl Drop for Holder {
+        fn drop(&mut self) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    fn busy(result: Result<impl Sized, CliError>, why: &str) {
+        match result.map(drop) {
+            Err(CliError::WriterBusy { what, .. }) => assert!(what.contains(why), "{what}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_writer_that_hands_the_pool_over_before_it_stops_is_noticed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("a.pm");
+        let file = File::create(&path).expect("a file");
+        let mut first = Holder::new(&path);
+        Stopped::stop(&path, &file).expect("it holds the pool").confirm().expect("still");
+        let mut second = None;
+        let handed_over = Stopped::stop_with(&path, &file, || {
+            first.let_go();
+            second = Some(Holder::new(&path));
+        });
+        busy(handed_over, "has just closed it");
+        drop(first);
+        assert!(Stopped::stop(&path, &file).is_ok());
+    }
+
+    #[test]
+    fn a_writer_that_another_process_continues_is_noticed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (path, new) = (dir.path().join("a.pm"), dir.path().join("new.pm"));
+        let file = File::create(&path).expect("a file");
+        let _writer = Holder::new(&path);
+        let first = Stopped::stop(&path, &file).expect("it stops");
+        busy(Stopped::stop(&path, &file), "is stopped already");
+        first.confirm().expect("stopped");
+        pidfd_send_signal(&first.process, Signal::CONT).expect("it lives");
+        busy(first.confirm(), "go on");
+        drop(first);
+
+        let stopped = Stopped::stop(&path, &file).expect("it stops");
+        fs::write(&new, "written anew").and_then(|()| fs::rename(&new, &path)).expect("renamed");
+        busy(stopped.confirm(), "was replaced");
+    }
 }

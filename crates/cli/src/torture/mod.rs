@@ -126,6 +126,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             seed,
         };
         let results = campaign.run(&bar)?;
+        if results.tally.kills == 0 && results.tally.verdict.holds() {
+            return Err(CliError::NoKill { of: kind.name() });
+        }
         bar.set_message(format!("{kind}: faults"));
         let faults = faults::all(kind, args.medium, args.dir.as_deref())?;
         bar.finish_and_clear();
@@ -138,6 +141,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     }
     let holds = reports.iter().all(KindReport::holds);
     let bank = (args.selection.bank && holds).then(|| torture_bank(args, seed)).transpose()?;
+    if bank.as_ref().is_some_and(|bank| bank.kills == 0 && bank.wrong.is_none()) {
+        return Err(CliError::NoKill { of: bank::NAME });
+    }
     if args.json {
         output::print_json(&show::json(&reports, bank.as_ref(), seed))?;
     } else {
