@@ -48,7 +48,8 @@ impl FoyerFront {
         self.front.get_or_fetch(&key, below).await.map(|entry| Arc::clone(entry.value()))
     }
 
-    /// Removes a block here and from the pool.
+    /// Removes a block here and from the pool. The caller ensures that it is not being loaded: a load that began
+    /// before would put what it read into DRAM when it ends, and that would be served from then on.
     ///
     /// # Errors
     /// Those of [`BlockCache::remove`].

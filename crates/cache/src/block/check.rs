@@ -100,14 +100,14 @@ impl<M: Medium> BlockCache<M> {
     }
 
     /// Returns the offsets of all blocks of this cache, for the allocator's audit. No insert may be in
-    /// progress.
+    /// progress. The segment of a damaged place is not among them: the offset there may be another index's.
     ///
     /// # Errors
     /// [`PmError::Corrupt`].
     pub fn blocks(&self) -> Result<Vec<u64>, PmError> {
         let mut blocks = vec![self.root.offset(), self.table];
         for place in 0..self.places.len() as u16 {
-            let block = self.pool.pm().load(&self.cell(place)?.block);
+            let block = self.place(place).offset.load(Acquire);
             if block != 0 {
                 blocks.push(block);
             }

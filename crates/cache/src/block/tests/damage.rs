@@ -96,6 +96,55 @@ fn flipped_bits_give_misses_only() {
     assert!(opened > 100 && hits > 1000 && corrupt > 1000);
 }
 
+/// A place whose block is damaged is not used; what its word names may be another index's.
+#[test]
+fn destroying_a_damaged_cache_frees_no_block_of_another_index() {
+    for damaged in [0, 1] {
+        let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
+        let (first, other) = (cache(&pool, 4), "other");
+        let second = BlockCache::create(&pool, other, &options(4)).unwrap();
+        for n in 0..40 {
+            put(&first, n, 150);
+            put(&second, n, 150);
+        }
+        let its: Vec<u64> = second.blocks().unwrap();
+        let to = *its.last().unwrap();
+        let cell = first.cell(damaged).unwrap();
+        let lost = pool.pm().load(&cell.block);
+        assert!(lost != 0 && lost != to);
+        pool.pm().store(&cell.block, to);
+        drop((first, second));
+        assert!(BlockCache::destroy(&pool, "cache").unwrap());
+        let second = BlockCache::open(&pool, other, &options(0)).unwrap().unwrap();
+        // Only the segment that the place had is left over.
+        pool.audit(second.blocks().unwrap().into_iter()).unwrap_err();
+        pool.audit(second.blocks().unwrap().into_iter().chain([lost])).unwrap();
+        assert!((0..40).any(|n| has(&second, n, 150)));
+    }
+}
+
+/// Its checksum has no secret, so a file may have a summary of any contents.
+#[test]
+fn a_summary_with_lines_beyond_its_segment_is_damaged() {
+    for (line, len) in [(70_000, 10), (u32::MAX, 10), (60, 4000), (5, u32::MAX)] {
+        let pool = pool();
+        let cache = cache(&pool, 8);
+        (0..200).for_each(|n| assert_eq!(put(&cache, n, 150), Inserted::Stored));
+        for place in 0..4 {
+            let seed = cache.seed(cache.generation_of(place));
+            let words = summary::encode(seed, &[summary::Record { key: key(1), line, len }]);
+            let segment = cache.segment(place).unwrap();
+            let cells = &segment[segment.len() - words.len()..];
+            cells.iter().zip(words).for_each(|(cell, word)| pool.pm().store(cell, word));
+        }
+        drop(cache);
+        let cache = open(&pool);
+        cache.check().unwrap();
+        (0..200).for_each(|n| _ = has(&cache, n, 150));
+        assert_eq!(put(&cache, 500, 150), Inserted::Stored);
+    }
+}
+
 /// One damaged entry does not hide others, except in the segment that was not sealed, which is read up to the
 /// first entry that is not intact.
 #[test]
