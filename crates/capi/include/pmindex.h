@@ -102,7 +102,8 @@ typedef enum {
   PMINDEX_STATUS_INTERNAL = -16,
   // The index is already open in this process: share its handle between threads.
   PMINDEX_STATUS_ALREADY_OPEN = -17,
-  // Another commit changed what the transaction has read. Nothing was changed: begin a new transaction.
+  // Another commit changed what the transaction has read. Nothing was changed: begin a new transaction. Or a
+  // call that closes a handle has closed it, and the other writers had all slots for seconds.
   PMINDEX_STATUS_CONFLICT = -18,
   // The snapshot or transaction has ended: the values that writers have replaced since it began take
   // more memory than the store may keep.
@@ -693,7 +694,7 @@ pmindex_status pmindex_transaction_begin(const pmindex_store *store,
 
 // Commits a transaction: makes all of its changes or none, durably when it returns; serializable. Closes
 // the handle, except when it returns PMINDEX_STATUS_BUSY. PMINDEX_STATUS_CONFLICT: another commit
-// changed what this transaction has read: begin again. PMINDEX_STATUS_TOO_LONG: the changes are too
+// changed what this transaction has read, or the other writers had all slots for seconds: begin again. PMINDEX_STATUS_TOO_LONG: the changes are too
 // large for the store's log. After an error nothing is changed, except after PMINDEX_STATUS_UNFINISHED.
 pmindex_status pmindex_transaction_commit(pmindex_transaction *transaction);
 
@@ -888,7 +889,7 @@ pmindex_status pmindex_transaction_expiring_put(const pmindex_transaction *trans
 // Examines up to records records, from where the last call ended, and removes the expired ones; sets
 // removed (may be null) to their number. Returns PMINDEX_STATUS_END at the end of the map; the next
 // call begins at its start. Call it regularly: nothing else frees the space of expired records. A record
-// that is written meanwhile stays.
+// that is written meanwhile stays. records is at least 1: no records lead to no end.
 pmindex_status pmindex_expiring_sweep(const pmindex_expiring *map,
                                       size_t records,
                                       uint64_t *removed);

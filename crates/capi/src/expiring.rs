@@ -314,7 +314,7 @@ pub extern "C" fn pmindex_transaction_expiring_put(
 /// Examines up to `records` records, from where the last call ended, and removes the expired ones; sets
 /// `removed` (may be null) to their number. Returns `PMINDEX_STATUS_END` at the end of the map; the next
 /// call begins at its start. Call it regularly: nothing else frees the space of expired records. A record
-/// that is written meanwhile stays.
+/// that is written meanwhile stays. `records` is at least 1: no records lead to no end.
 #[unsafe(no_mangle)]
 pub extern "C" fn pmindex_expiring_sweep(
     map: *const Expiring,
@@ -322,6 +322,9 @@ pub extern "C" fn pmindex_expiring_sweep(
     removed: Option<&mut MaybeUninit<u64>>,
 ) -> Status {
     run(|| {
+        if records == 0 {
+            return Err(Fault::new(Status::InvalidArgument, "a sweep of no records has no end"));
+        }
         let (count, at_end) = with(map, |map| map.sweep(records))?;
         removed.map(|removed| removed.write(count));
         Ok(if at_end { Status::End } else { Status::Ok })

@@ -207,7 +207,7 @@ pub extern "C" fn pmindex_pool_close(pool: *mut Pool) -> Status {
             ))
         })?;
         if let Some(pool) = Arc::into_inner(*POOLS.close(pool)?) {
-            pool.close()?;
+            pool.close().map_err(|error| Fault::from(error).behind_close())?;
         }
         Ok(Status::Ok)
     })

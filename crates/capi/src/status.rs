@@ -61,7 +61,8 @@ pub enum Status {
     Internal = -16,
     /// The index is already open in this process: share its handle between threads.
     AlreadyOpen = -17,
-    /// Another commit changed what the transaction has read. Nothing was changed: begin a new transaction.
+    /// Another commit changed what the transaction has read. Nothing was changed: begin a new transaction. Or a
+    /// call that closes a handle has closed it, and the other writers had all slots for seconds.
     Conflict = -18,
     /// The snapshot or transaction has ended: the values that writers have replaced since it began take
     /// more memory than the store may keep.
@@ -141,6 +142,14 @@ impl Fault {
 
     pub(crate) fn status(&self) -> Status {
         self.status
+    }
+
+    /// Returns the same failure of a call that has closed a handle: `Busy` would mean that it is open.
+    pub(crate) fn behind_close(mut self) -> Self {
+        if self.status == Status::Busy {
+            self.status = Status::Conflict;
+        }
+        self
     }
 }
 

@@ -149,9 +149,9 @@ pub extern "C" fn pmindex_store_close(store: *mut Store) -> Status {
         let Some(Stored { store, own_pool }) = Arc::into_inner(*STORES.close(store)?) else {
             return Ok(Status::Ok);
         };
-        store.close()?;
+        store.close().map_err(|error| Fault::from(error).behind_close())?;
         if let Some(pool) = own_pool.and_then(Arc::into_inner) {
-            pool.close()?;
+            pool.close().map_err(|error| Fault::from(error).behind_close())?;
         }
         Ok(Status::Ok)
     })

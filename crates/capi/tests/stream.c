@@ -163,6 +163,7 @@ static void expiry(pmindex_store *store) {
 
     /* What is over takes space until a sweep. */
     OK(pmindex_store_check(store, &records));
+    IS(pmindex_expiring_sweep(map, 0, &removed), INVALID_ARGUMENT);
     EXPECT(pmindex_expiring_sweep(map, 1, &removed) == PMINDEX_STATUS_OK && removed == 0);
     IS(pmindex_expiring_sweep(map, 100, &removed), END);
     EXPECT(removed == 1);
