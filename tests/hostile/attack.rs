@@ -90,22 +90,7 @@ impl Target {
 
     /// Damages a copy and uses it. Returns `true` if it opened.
     pub fn attack(&self, damages: &[Damage], forge: bool) -> bool {
-        let mut image = self.image.clone();
-        let place = |number: u32| self.used[number as usize % self.used.len()];
-        for damage in damages {
-            let at = place(damage.at);
-            image[at] = match damage.how {
-                How::Flip(bit) => image[at] ^ 1 << (bit % 64),
-                How::Set(word) => word,
-                How::CopyOf(other) => image[place(other)],
-                How::PointTo(other) => 8 * place(other) as u64,
-                How::Add(difference) => image[at].wrapping_add_signed(i64::from(difference)),
-            };
-        }
-        if forge {
-            forge_checksums(&mut image);
-        }
-        let bytes = bytes_of(&image);
+        let bytes = bytes_of(&damaged(&self.image, &self.used, damages, forge));
         let Ok(pool) = Pool::open_copy(&bytes, &options().grow(false)) else { return false };
         let pool = Arc::new(pool);
         let (by_name, _) = (pool.find_index("target"), pool.indexes());
@@ -134,6 +119,26 @@ impl Target {
         };
         records == Ok(RECORDS) && self.kind.name().len() > 1
     }
+}
+
+/// Returns a damaged copy of an image, of which these words are in use; with `forge`, its checksums are right.
+pub(crate) fn damaged(image: &[u64], used: &[usize], damages: &[Damage], forge: bool) -> Vec<u64> {
+    let mut image = image.to_vec();
+    let place = |number: u32| used[number as usize % used.len()];
+    for damage in damages {
+        let at = place(damage.at);
+        image[at] = match damage.how {
+            How::Flip(bit) => image[at] ^ 1 << (bit % 64),
+            How::Set(word) => word,
+            How::CopyOf(other) => image[place(other)],
+            How::PointTo(other) => 8 * place(other) as u64,
+            How::Add(difference) => image[at].wrapping_add_signed(i64::from(difference)),
+        };
+    }
+    if forge {
+        forge_checksums(&mut image);
+    }
+    image
 }
 
 /// Uses the index, if it opens; returns `true` if it did.

@@ -4,6 +4,8 @@
 mod agree;
 mod attack;
 mod blot;
+#[cfg(test)]
+mod by_hash;
 mod corpus;
 mod damage;
 mod going_on;

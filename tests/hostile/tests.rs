@@ -23,7 +23,7 @@ fn how() -> impl Strategy<Value = How> {
     ]
 }
 
-fn damages() -> impl Strategy<Value = Vec<Damage>> {
+pub(crate) fn damages() -> impl Strategy<Value = Vec<Damage>> {
     let damage = (any::<u32>(), how()).prop_map(|(at, how)| Damage { at, how });
     prop::collection::vec(damage, 1..6)
 }
@@ -122,7 +122,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 /// What `PMINDEX_LONG` says.
-fn times() -> usize {
+pub(crate) fn times() -> usize {
     std::env::var("PMINDEX_LONG").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
