@@ -325,33 +325,3 @@ pub extern "C" fn pmindex_snapshot_cursor(
 pub extern "C" fn pmindex_snapshot_end(snapshot: *mut Snapshot) -> Status {
     run(|| SNAPSHOTS.close(snapshot).map(|_| Status::Ok))
 }
-
-#[cfg(test)]
-mod tests {
-    use facade::{Pool, PoolOptions, StoreOptions};
-
-    use super::*;
-    use crate::stored::Stored;
-
-    /// `PMINDEX_STATUS_BUSY` would mean that the transaction can be committed again.
-    #[test]
-    fn a_transaction_that_was_closed_is_not_called_busy() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let options = PoolOptions::new().size(1 << 20).slots(4).write_back(false);
-        let path = dir.path().join("a.pm");
-        let pool = Arc::new(Pool::create(&path, &options).expect("a pool"));
-        let store = facade::Store::in_pool(&pool, &StoreOptions::new()).expect("a store");
-        let map = store.map::<u64, u64>("map").expect("a map");
-        let mut transaction = store.begin().expect("open");
-        transaction.put(&map, &1, &1).expect("room");
-        let stored = Arc::new(Stored { store, own_pool: None });
-        let running = Arc::new(Running::new(transaction, stored));
-        let handle = TRANSACTIONS.open::<Transaction>(running).expect("room");
-        let slots: Vec<_> = (0..4).map(|_| pool.op().expect("a slot")).collect();
-        let status = pmindex_transaction_commit(handle);
-        assert_eq!(status, Status::Conflict, "all {} slots are in use", slots.len());
-        drop(slots);
-        assert_eq!(map.get(&1), Ok(None), "nothing was changed");
-        assert_eq!(pmindex_transaction_commit(handle), Status::BadHandle);
-    }
-}

@@ -323,6 +323,15 @@ mod tests {
         });
     }
 
+    /// A pool whose slots are all in use is busy, and the handle of a call that closes it closed.
+    #[test]
+    fn behind_a_close_no_fault_is_called_busy() {
+        let busy = Fault::from(PmError::Busy { slots: 4 });
+        assert_eq!(busy.status(), Status::Busy);
+        assert_eq!(busy.behind_close().status(), Status::Conflict);
+        assert_eq!(Fault::from(PmError::ReadOnly).behind_close().status(), Status::ReadOnly);
+    }
+
     #[test]
     fn every_code_has_a_name_of_its_own() {
         let mut names: Vec<&CStr> = Status::ALL.iter().map(|(_, name)| *name).collect();
