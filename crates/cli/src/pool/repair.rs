@@ -159,8 +159,7 @@ fn save(
     };
     match opened {
         Ok(Source::ByHash { index, records }) => {
-            rescue.damage = index.for_each(&mut each).err();
-            rescue.claimed = Some(records);
+            (rescue.claimed, rescue.damage) = (Some(records), index.for_each(&mut each).err());
         }
         Ok(Source::Ordered(index)) => {
             let salvage = index.salvage(&mut each);
