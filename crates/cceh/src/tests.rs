@@ -139,11 +139,15 @@ fn a_value_that_looks_like_a_segment_hides_no_records() {
         let lost = Segment::<LINES, 4>::at(&pool, segments[lost]).expect("in bounds");
         let header = &lost.words()[..LINE_WORDS];
         let whole: Vec<u64> = header.iter().map(|word| pool.pm().load_word(word)).collect();
-        header.iter().for_each(|word| pool.pm().store_word(word, 0xa5a5));
+        for word in header {
+            pool.pm().store_word(word, 0xa5a5);
+        }
         let (found, damage) = salvaged(&pool, Some(&|_| false));
         let its = 4 * LINES;
         assert!((600 - its..600).contains(&found) && damage > 0, "{found}");
-        header.iter().zip(whole).for_each(|(word, old)| pool.pm().store_word(word, old));
+        for (word, old) in header.iter().zip(whole) {
+            pool.pm().store_word(word, old);
+        }
     }
 }
 
