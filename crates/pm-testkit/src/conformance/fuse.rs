@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::panic::panic_any;
 
 use pmindex_index::{Key, Shape, Storable, Words};
 use proptest::prelude::*;
@@ -11,74 +12,96 @@ use super::sample::{SampleKey, SampleValue};
 
 thread_local! {
     static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+    /// How often a fuse has burnt.
+    static TIMES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A number whose conversions can be made to panic on this thread ([`Fuse::burn_after`]).
+/// What the panic carries.
+pub(crate) const BURNT: &str = "the fuse has burnt";
+
+/// A number, or another type, whose conversions can be made to panic on this thread ([`Fuse::burn_after`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Fuse(u64);
+pub struct Fuse<T = u64>(T);
 
 impl Fuse {
-    /// Makes the conversion after `left` more panic, on this thread; `None` ends that.
+    /// Makes the conversion after `left` more panic, of any type and on this thread; `None` ends that.
     pub fn burn_after(left: Option<u64>) {
         LEFT.set(left);
     }
 
-    fn step() {
-        if let Some(left) = LEFT.get() {
-            assert!(left > 0, "the fuse has burnt");
-            LEFT.set(Some(left - 1));
-        }
+    /// Returns how often this thread has panicked so.
+    pub(crate) fn times() -> u64 {
+        TIMES.get()
     }
 }
 
-impl Storable for Fuse {
+/// Counts a conversion.
+fn step() {
+    if let Some(left) = LEFT.get() {
+        if left == 0 {
+            TIMES.set(TIMES.get() + 1);
+            panic_any(BURNT);
+        }
+        LEFT.set(Some(left - 1));
+    }
+}
+
+impl<T: Storable> Storable for Fuse<T> {
     type Ref = Self;
-    const SHAPE: Shape = Shape::Inline(1);
+    const SHAPE: Shape = T::SHAPE;
 
     fn type_name() -> String {
-        "fuse".into()
+        format!("fuse of {}", T::type_name())
     }
     fn borrowed(&self) -> &Self {
         self
     }
     fn to_words(value: &Self) -> Words {
-        Self::step();
-        [value.0, 0, 0, 0]
+        step();
+        T::to_words(value.0.borrowed())
     }
     fn from_words(words: &[u64]) -> Self {
-        Self::step();
-        Self(words[0])
+        step();
+        Self(T::from_words(words))
     }
-    fn to_bytes(_: &Self) -> Cow<'_, [u8]> {
-        unreachable!("an inline type")
+    fn to_bytes(value: &Self) -> Cow<'_, [u8]> {
+        step();
+        T::to_bytes(value.0.borrowed())
     }
-    fn from_bytes(_: &[u8]) -> Option<Self> {
-        unreachable!("an inline type")
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        step();
+        T::from_bytes(bytes).map(Self)
     }
 }
 
-impl Key for Fuse {}
+impl<T: Key> Key for Fuse<T> {}
 
-impl SampleKey for Fuse {
+impl<T: SampleKey> SampleKey for Fuse<T> {
     fn nth(i: u64) -> Self {
-        Self(u64::nth(i))
+        Self(T::nth(i))
     }
     fn edges() -> Vec<Self> {
-        <u64 as SampleKey>::edges().into_iter().map(Self).collect()
+        T::edges().into_iter().map(Self).collect()
+    }
+    fn too_long() -> Option<Self> {
+        T::too_long().map(Self)
     }
     fn any() -> BoxedStrategy<Self> {
-        <u64 as SampleKey>::any().prop_map(Self).boxed()
+        T::any().prop_map(Self).boxed()
     }
 }
 
-impl SampleValue for Fuse {
+impl<T: SampleValue> SampleValue for Fuse<T> {
     fn tagged(tag: u64) -> Self {
-        Self(tag)
+        Self(T::tagged(tag))
     }
     fn tag(&self) -> Option<u64> {
-        Some(self.0)
+        self.0.tag()
     }
     fn edges() -> Vec<Self> {
-        <u64 as SampleValue>::edges().into_iter().map(Self).collect()
+        T::edges().into_iter().map(Self).collect()
+    }
+    fn too_long() -> Option<Self> {
+        T::too_long().map(Self)
     }
 }

@@ -20,6 +20,7 @@
 //! | `loads` | a bulk load beside a reader: seen as a whole | [`Simulated`] |
 //! | `crashes` | crash states of one thread, judged by the model; the allocator audited | [`Simulated`] |
 //! | `concurrent_crashes` | crash states of several threads | [`Simulated`] |
+//! | `panics_and_crashes` | crash states after conversions that panicked in operations, batches, loads and openings | [`Simulated`], keys and values [`Fuse`] |
 //!
 //! Each property is also a function here that takes the [`Maker`] of a [`Subject`]'s indexes (crash
 //! exploration: the subject itself) and returns a [`Verdict`]: the suite's own tests run them on a correct
@@ -41,6 +42,7 @@ mod fickle;
 mod full;
 mod fuse;
 mod handles;
+mod interrupted;
 mod loads;
 mod naming;
 mod operation;
@@ -68,6 +70,7 @@ pub use full::{
 };
 pub use fuse::Fuse;
 pub use handles::{one_handle, panics_while_opening};
+pub use interrupted::{Burning, Interrupted, crashes_after_panics};
 pub use loads::loads;
 pub use naming::{neighbours, opened_often, refused_names};
 pub use operation::{Model, Operation, operation};
@@ -199,6 +202,11 @@ macro_rules! conformance {
     (@group concurrent_crashes) => {
         $crate::conformance!(@explored {
             concurrent_crashes($crate::conformance::scaled(4000));
+        });
+    };
+    (@group panics_and_crashes) => {
+        $crate::conformance!(@explored {
+            crashes_after_panics($crate::conformance::scaled(20_000));
         });
     };
 

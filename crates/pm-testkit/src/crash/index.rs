@@ -115,6 +115,8 @@ pub enum IndexOp {
     Scan(u64, usize),
     /// Closes the index and the pool, and opens them again. One thread only.
     Reopen,
+    /// Drops the index without closing it, and opens it again, in the same pool unless that is gone. One thread only.
+    OpenAgain,
     /// A step of background work.
     Background,
     /// From here on the thread's operations take the slot of this number: what those in another slot leave unsettled,
@@ -188,6 +190,25 @@ impl<C: CrashIndex> IndexSubject<C> {
     }
 }
 
+impl<C: CrashIndex> IndexSubject<C> {
+    /// Returns `true` unless a panic ended an opening or a closing.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.read_recursive().is_some()
+    }
+
+    fn open_again(&self) -> Result<(), Fault> {
+        let mut open = self.open.write();
+        let Some(Open { index, pool, beside }) = open.take() else {
+            *open = Self::opened(&self.space)?;
+            return Ok(());
+        };
+        drop(index);
+        let index = C::Index::open(&pool, INDEX)?;
+        *open = Some(Open { index, pool, beside });
+        Ok(())
+    }
+}
+
 fn all_of<C: CrashIndex>(records: &[(u64, u64)]) -> Vec<(C::Key, C::Value)> {
     records.iter().map(|&(k, v)| (C::key(k), C::value(v))).collect()
 }
@@ -237,6 +258,10 @@ impl<C: CrashIndex> CrashSubject for IndexSubject<C> {
             self.reopen()?;
             return Ok(IndexRet::Did(true));
         }
+        if matches!(op, IndexOp::OpenAgain) {
+            self.open_again()?;
+            return Ok(IndexRet::Did(true));
+        }
         self.with(|open| {
             let index = &open.index;
             Ok(match op {
@@ -280,7 +305,7 @@ impl<C: CrashIndex> CrashSubject for IndexSubject<C> {
                     open.pool.use_slot(*number);
                     IndexRet::Did(true)
                 }
-                IndexOp::Reopen => IndexRet::Did(true),
+                IndexOp::Reopen | IndexOp::OpenAgain => IndexRet::Did(true),
             })
         })
     }
@@ -304,6 +329,9 @@ impl<C: CrashIndex> CrashSubject for IndexSubject<C> {
             let (scanned, len) = (records.len() as u64, index.len()?);
             if count != scanned || len != scanned {
                 return Err(Fault::new(format!("check {count}, len {len}, scan {scanned}")));
+            }
+            if let Some(damage) = open.pool.damage() {
+                return Err(Fault::new(format!("the pool takes no more writes: {damage}")));
             }
             Ok(records)
         })
@@ -353,7 +381,9 @@ impl<C: CrashIndex> CrashSubject for IndexSubject<C> {
                 let records = model.range(C::key(*from)..).take(*limit);
                 IndexRet::Records(records.map(|(k, v)| (k.clone(), v.clone())).collect())
             }
-            IndexOp::Reopen | IndexOp::Background | IndexOp::Slot(_) => IndexRet::Did(true),
+            IndexOp::Reopen | IndexOp::OpenAgain | IndexOp::Background | IndexOp::Slot(_) => {
+                IndexRet::Did(true)
+            }
         }
     }
 
