@@ -196,7 +196,9 @@ impl<'m, M: Medium> Session<'m, M> {
         self.local.decided.push(Decided { slot: number, seq, owns, outcome });
         self.local.entries = take(&mut prepared.entries);
         if mwcas.durable_horizon() != horizon || self.local.free.len() * 2 < self.per_partition() {
-            DurabilityLost::after_the_write(self.reclaim())?;
+            // The operation is over. What cannot be given back now waits in `decided`: the next operation
+            // that needs a descriptor meets the error again, before it begins.
+            let _ = self.reclaim();
         }
         Ok(stamp.is_some())
     }

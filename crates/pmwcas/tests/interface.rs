@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmindex_core::{Mapped, Medium, PPtr, PmPtr, PmU64, Pool};
+use pmindex_core::{Mapped, Medium, PPtr, PmPtr, PmU64, Pool, PoolOptions};
 use pmindex_pmwcas::{Config, MAX_VALUE, Mwcas, MwcasError, Policy};
 
 const WORDS: usize = 64;
@@ -246,4 +246,37 @@ fn a_volatile_pool_has_the_same_interface() {
     change.reserve_entry(bed.pointer(40), PPtr::NULL, Policy::FreeOne).expect("room");
     change.allocate(bed.pointer(40), |block| bed.fill(block)).expect("room");
     assert!(change.execute().expect("volatile"));
+}
+
+#[test]
+fn what_has_committed_succeeds_though_tidying_up_afterwards_cannot() {
+    let options = PoolOptions::new().size(4 << 20).slots(1).grow(false).emulate_pm(true);
+    let pool = Pool::create_in_memory(&options, |mapped| mapped).expect("memory");
+    let bed = Bed::on(pool, CONFIG);
+    let mut session = bed.mwcas.session().expect("free");
+    for _ in 0..3 {
+        let old = bed.mwcas.read(bed.pointer(0)).expect("intact");
+        let mut change = session.descriptor();
+        change.reserve_entry(bed.pointer(0), old, Policy::FreeOne).expect("room");
+        change.allocate(bed.pointer(0), |block| bed.fill(block)).expect("room");
+        assert!(change.execute().expect("emulated"));
+    }
+    // Descriptors that own blocks cannot be tidied up without a slot of the allocator.
+    let op = bed.mwcas.pool().op().expect("the only slot");
+    let mut value = 0;
+    for _ in 0..16 {
+        let began = std::time::Instant::now();
+        let mut change = session.descriptor();
+        change.add_word(bed.word(1), value, value + 1).expect("room");
+        if change.execute().expect("needs no slot") {
+            value += 1;
+        }
+        assert_eq!(bed.read(1), value);
+        if began.elapsed().as_secs() > 0 {
+            break; // it waited for the slot: no need to do so many times
+        }
+    }
+    drop(op);
+    drop(session);
+    bed.audit();
 }
