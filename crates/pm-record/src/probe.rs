@@ -56,6 +56,13 @@ impl<'k, K: Key> Probe<'k, K> {
         }
     }
 
+    /// Keeps the encoding, without the key.
+    #[must_use]
+    pub fn into_owned(self) -> Probe<'static, K> {
+        let Self { words, bytes, hash, key } = self;
+        Probe { words, bytes: Cow::Owned(bytes.into_owned()), hash, key }
+    }
+
     /// Returns the first word in key order: the first word of an inline key, or the first 8 bytes of a byte
     /// string (most significant first, padded with zeros). Orders keys, except for ties.
     #[inline(always)]
@@ -152,6 +159,13 @@ impl<'v, V: Value> EncodedValue<'v, V> {
                 Ok(Self { words: [0; 4], bytes, value: PhantomData })
             }
         }
+    }
+
+    /// Keeps the encoding, without the value.
+    #[must_use]
+    pub fn into_owned(self) -> EncodedValue<'static, V> {
+        let Self { words, bytes, value } = self;
+        EncodedValue { words, bytes: Cow::Owned(bytes.into_owned()), value }
     }
 
     /// Returns the words of an inline value.

@@ -13,4 +13,6 @@ pmindex_testkit::conformance! {
     nvtree_of_bytes: NvTree<Vec<u8>, Fickle, Mapped, 4, 3>, keys Vec<u8>, values Fickle, groups [fickle];
     wbtree: SharedWbTree<u64, Fickle, Mapped, 4, 3>, keys u64, values Fickle, groups [fickle];
     wbtree_of_bytes: SharedWbTree<Vec<u8>, Fickle, Mapped, 4, 3>, keys Vec<u8>, values Fickle, groups [fickle];
+    /// Leaves of production size: more records out of line than one operation takes.
+    bztree_full: BzTree<u64, Fickle>, keys u64, values Fickle, groups [fickle];
 }

@@ -11,6 +11,7 @@ use super::contents::same_contents;
 use super::operation::Model;
 use super::sample::{SampleKey, SampleValue};
 use super::subject::{Maker, Rig, Types};
+use super::threads::Watchdog;
 use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 
 /// Tags from here on have every other encoding longer than a value may be.
@@ -65,12 +66,14 @@ impl Storable for Fickle {
     }
     fn to_bytes(value: &Self) -> Cow<'_, [u8]> {
         // The first one is short for half of the tags.
-        let turn = value.turn.fetch_add(1, Relaxed) + value.tag % 2;
+        let turn = value.turn.fetch_add(1, Relaxed);
         let mut bytes = value.tag.to_le_bytes().to_vec();
-        let len = match (turn % 2, value.tag >= HUGE) {
-            (0, _) => LENGTHS[0],
-            (_, false) => LENGTHS[1],
-            (_, true) => LENGTHS[2],
+        let len = match value.tag {
+            GROWING.. if turn == 0 => LENGTHS[0],
+            GROWING.. => LENGTHS[1],
+            tag if (turn + tag % 2).is_multiple_of(2) => LENGTHS[0],
+            HUGE.. => LENGTHS[2],
+            _ => LENGTHS[1],
         };
         bytes.resize(len, bytes[0]);
         Cow::Owned(bytes)
@@ -94,14 +97,34 @@ impl SampleValue for Fickle {
     }
 }
 
+/// Tags from here on are encoded short at first, and long from then on.
+const GROWING: u64 = 1 << 40;
+
+/// Numbers of records, and their first tags. Every second huge tag is too long at its second encoding, the others at
+/// their first one.
+const CASES: [(u64, u64); 11] = [
+    (1, 0),
+    (3, 1),
+    (64, 0),
+    (300, 1),
+    (1, HUGE),
+    (1, HUGE + 1),
+    (5, HUGE),
+    (40, HUGE + 1),
+    (30, GROWING),
+    (60, GROWING),
+    (300, GROWING),
+];
+
 /// The calls that write many records.
 const CALLS: [&str; 4] = ["bulk_load", "try_insert_many", "put_many", "insert_many"];
 
 /// Each call that takes many values stores one encoding of each, or refuses one that is too long; no other record
 /// changes, and nothing is leaked.
 pub fn changing_encodings<S: Types<Value = Fickle>>(of: Maker<S>) -> Verdict {
+    let _watchdog = Watchdog::new("changing_encodings");
     for call in CALLS {
-        for (count, first) in [(1, 0), (3, 1), (64, 0), (300, 1), (5, HUGE), (40, HUGE + 1)] {
+        for (count, first) in CASES {
             written(of, call, count, first)
                 .within(format_args!("{call} of {count} records, tags from {first}"))?;
         }
@@ -130,7 +153,7 @@ fn written<S: Types<Value = Fickle>>(of: Maker<S>, call: &str, count: u64, first
     };
     match &stopped {
         None => {}
-        Some(IndexError::ValueTooLong { .. }) if first >= HUGE => {}
+        Some(IndexError::ValueTooLong { .. }) if (HUGE..GROWING).contains(&first) => {}
         Some(error) => return Err(Failure::new(format!("refused: {error}"))),
     }
     for (key, value) in records() {
@@ -145,6 +168,9 @@ fn written<S: Types<Value = Fickle>>(of: Maker<S>, call: &str, count: u64, first
         model.insert(key, found);
     }
     ensure!(call != "bulk_load" || stopped.is_none() || model.is_empty(), "half a load");
+    let (key, value) = (S::Key::nth(count + 100), Fickle::tagged(7));
+    rig.index().put(key.borrowed(), &value).within("a write afterwards")?;
+    model.insert(key, value);
     same_contents(rig.index(), &model)?;
     ensure_eq!(rig.index().check()?, model.len() as u64, "check");
     rig.drop_and_open()?;

@@ -20,9 +20,12 @@ use super::tree::{BzTree, pool_error};
 /// The number of blocks out of line that one operation makes or frees.
 const BLOCKS: usize = 12;
 
+/// A record as it was encoded. It is encoded once, since a second encoding may differ.
+type Encoded<K, V> = (Probe<'static, K>, EncodedValue<'static, V>);
+
 /// The records of a future leaf.
 struct Pending<K, V> {
-    records: Vec<(K, V)>,
+    records: Vec<Encoded<K, V>>,
     words: usize,
     out: usize,
 }
@@ -81,8 +84,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             }
             pending.words += form.words;
             pending.out += usize::from(form.out);
-            drop((probe, datum));
-            pending.records.push((key, value));
+            pending.records.push((probe.into_owned(), datum.into_owned()));
             last = Some(raw);
             count += 1;
         }
@@ -115,14 +117,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn try_hang(
         &self,
         session: &mut Session<'_, M>,
-        records: &[(K, V)],
+        records: &[Encoded<K, V>],
         edge: Option<&Raw>,
     ) -> Result<bool, Refused> {
         let anchor = &self.root()?.loading;
         let mut op = session.descriptor();
         let mut items = Vec::with_capacity(records.len());
-        for (key, value) in records {
-            items.push(self.item_of(&mut op, key, value)?);
+        for (probe, datum) in records {
+            items.push(self.item_of(&mut op, probe, datum)?);
         }
         let leaf = self.add_leaf(&mut op, &items, true)?;
         let (Some(edge), Some(first)) = (edge, items.first()) else {
@@ -146,13 +148,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     fn item_of(
         &self,
         op: &mut Descriptor<'_, '_, M>,
-        key: &K,
-        value: &V,
+        probe: &Probe<'_, K>,
+        datum: &EncodedValue<'_, V>,
     ) -> Result<Item<'static>, Refused> {
-        let wrong = |_| PmError::Corrupt { what: "a record that changes its length", offset: 0 };
-        let probe = Probe::<K>::new(key.borrowed()).map_err(wrong)?;
-        let datum = EncodedValue::new(value.borrowed()).map_err(wrong)?;
-        let record = Self::incoming(&probe, &datum);
+        let record = Self::incoming(probe, datum);
         let mut words = vec![0; record.form.words];
         let mut changing = None;
         if record.form.out {
@@ -163,9 +162,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             words[first..first + values].copy_from_slice(&datum.words()[..values]);
             changing = Some((Slot::<K, V>::BLOCK_WORD, at));
         } else {
-            encode::<K, V>(&mut words, &probe, &datum);
+            encode::<K, V>(&mut words, probe, datum);
         }
-        let (key, fingerprint) = (Raw::of(&probe), probe.fingerprint());
+        let (key, fingerprint) = (Raw::of(probe), probe.fingerprint());
         Ok(Item { key, fingerprint, words: Source::Memory(words), place: record.form, changing })
     }
 
