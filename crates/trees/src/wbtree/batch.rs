@@ -256,28 +256,47 @@ impl<'t, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Makes the staged records durable and visible (end of P1, and P2).
-    fn commit(self) -> Result<(), PmError> {
-        let Self { tree, op, mut written, leaves, records } = self;
+    fn commit(mut self) -> Result<(), PmError> {
+        let tree = self.tree;
         let pm = tree.pm();
-        if records == 0 {
+        if self.records == 0 {
             return Ok(());
         }
-        let flushed = pm.flush_together(&mut written);
-        if let Some(mut op) = op {
+        let flushed = pm.flush_together(&mut self.written);
+        let leaves = &self.leaves;
+        if let Some(mut op) = self.op.take() {
             op.prepare(flushed)?;
-            publish(pm, &leaves);
+            self.written.clear();
+            publish(pm, leaves);
             let sealed = op.seal();
-            let published = flush(pm, &leaves);
+            let published = flush(pm, leaves);
             let durable = pm.fence(sealed.and(published))?; // DUR
             op.finish(durable);
         } else {
             pm.fence(flushed)?;
-            publish(pm, &leaves);
-            let published = flush(pm, &leaves);
+            self.written.clear();
+            publish(pm, leaves);
+            let published = flush(pm, leaves);
             pm.fence(published)?; // DUR
         }
-        tree.count(records);
+        tree.count(self.records);
         Ok(())
+    }
+}
+
+/// A stage that a panic of a conversion ends, or an error, leaves records in free slots. Makes their words durable:
+/// [`Pending`] relies on it, also through another handle.
+impl<K, V, M: Medium, const LEAF: usize, const INNER: usize> Drop
+    for Stage<'_, K, V, M, LEAF, INNER>
+{
+    fn drop(&mut self) {
+        if self.written.is_empty() {
+            return;
+        }
+        let pm = self.tree.pool.pm();
+        let flushed = pm.flush_together(&mut self.written);
+        // If this fails, the pool has lost its disk, and takes no more inserts.
+        let _ = pm.fence(flushed);
     }
 }
 
