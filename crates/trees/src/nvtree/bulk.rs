@@ -53,6 +53,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &self,
         records: &mut dyn Iterator<Item = (K, V)>,
     ) -> Result<u64, IndexError> {
+        self.pool.check_writable()?;
         let pm = self.pm();
         let root = self.root()?;
         if !self.is_empty()? {

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pmindex_core::{Mapped, Medium, Pool, PoolOptions};
+use pmindex_core::{Mapped, Medium, PmError, Pool, PoolOptions};
+use pmindex_index::IndexError;
 use pmindex_record::{EncodedValue, Probe, Slot};
 
 use super::inner::Route;
@@ -444,4 +445,14 @@ fn damaged_leaves_and_waypoints_are_an_error_or_an_answer() {
         let _ = tree.close();
     }
     assert!(opened > 20, "only {opened} opened");
+}
+
+#[test]
+fn an_empty_tree_in_a_damaged_pool_is_not_loaded() {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let tree = NvTree::<u64, u64>::create(&pool, "t").expect("room");
+    pool.note_damage(&PmError::Corrupt { what: "a test", offset: 0 });
+    let refused = tree.bulk_load(&mut std::iter::once((1, 1)));
+    assert!(matches!(refused, Err(IndexError::Pool(PmError::Damaged { .. }))), "{refused:?}");
+    assert_eq!(tree.get(&1).expect("read"), None);
 }

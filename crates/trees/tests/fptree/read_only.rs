@@ -33,3 +33,24 @@ fn a_tree_is_read_and_recovered_but_never_written() {
     assert_eq!(tree.get(&77).expect("read"), Some(77));
     assert!(std::fs::read(&path).expect("read") == before, "the file was written");
 }
+
+#[test]
+fn an_empty_tree_is_loaded_neither_for_reading_only_nor_in_a_damaged_pool() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("pool");
+    let opts = PoolOptions::new().size(1 << 20).write_back(false);
+    let pool = Arc::new(Pool::create(&path, &opts).expect("created"));
+    let tree = FpTree::<u64, u64>::create(&pool, "t").expect("created");
+    pool.note_damage(&PmError::Corrupt { what: "a test", offset: 0 });
+    let refused = tree.bulk_load(&mut std::iter::once((1, 1)));
+    assert!(matches!(refused, Err(IndexError::Pool(PmError::Damaged { .. }))), "{refused:?}");
+    assert_eq!(tree.get(&1).expect("read"), None);
+    drop(tree);
+    Arc::into_inner(pool).expect("the last").kill();
+
+    let pool = Arc::new(Pool::open(&path, &opts.read_only(true)).expect("opened"));
+    let tree = FpTree::<u64, u64>::open(&pool, "t").expect("recovered");
+    let refused = tree.bulk_load(&mut std::iter::once((1, 1)));
+    assert_eq!(refused, Err(IndexError::Pool(PmError::ReadOnly)));
+    assert_eq!(tree.get(&1).expect("read"), None);
+}
