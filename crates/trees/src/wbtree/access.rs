@@ -130,14 +130,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let slot = probe.preferred_slot(LEAF) * Slot::<K, V>::WORDS;
         let word = Geometry::<K, V, LEAF, INNER>::SLOTS + slot;
         self.pool.prefetch(PPtr::<PmU64>::new(leaf));
-        self.pool.prefetch(PPtr::<PmU64>::new(leaf + (8 * word / LINE * LINE) as u64));
+        self.pool.prefetch(PPtr::<PmU64>::new(leaf.wrapping_add((8 * word / LINE * LINE) as u64)));
     }
 
     /// Fetches a whole leaf. A hint.
     #[inline(always)]
     pub(super) fn prefetch_leaf(&self, leaf: u64) {
         for line in (0..Geometry::<K, V, LEAF, INNER>::LEAF_BYTES).step_by(LINE) {
-            self.pool.prefetch(PPtr::<PmU64>::new(leaf + line));
+            self.pool.prefetch(PPtr::<PmU64>::new(leaf.wrapping_add(line)));
         }
     }
 

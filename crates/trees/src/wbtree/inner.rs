@@ -329,7 +329,7 @@ impl<'p, K: Key, V: Value, const LEAF: usize, const INNER: usize> Inner<'p, K, V
             _ => Geometry::<K, V, LEAF, INNER>::RESTS,
         };
         for line in (0..read).step_by(LINE) {
-            pool.prefetch(PPtr::<PmU64>::new(offset + line as u64));
+            pool.prefetch(PPtr::<PmU64>::new(offset.wrapping_add(line as u64)));
         }
     }
 
