@@ -14,6 +14,7 @@ use pmindex_core::{Flushed, Medium, Op, Owner, PPtr, PmError, PmU64, Word};
 use pmindex_index::{IndexError, Key, Noted, Value};
 use pmindex_record::{EncodedValue, Probe, Slot, bits, in_parts};
 
+use super::access::{Path, Steps};
 use super::image::LeafImage;
 use super::inner::{Entry, Inner};
 use super::layout::{Child, Geometry, InnerState, Pending, free_slot};
@@ -72,7 +73,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Err(IndexError::NotEmpty);
         }
         self.put_unfinished(STRUCTURE);
-        let loaded = self.load(records).and_then(|loaded| {
+        let loaded = self.gather().and_then(|()| self.load(records)).and_then(|loaded| {
             if loaded > 0 {
                 self.install()?; // P2
             }
@@ -325,14 +326,29 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
+    /// Gives back the leaves that stayed when they emptied, because a crash or an error came between, until an empty
+    /// index is one leaf.
+    fn gather(&self) -> Result<(), IndexError> {
+        loop {
+            self.collapse()?;
+            let top = self.top()?;
+            if top.level() == 0 {
+                return Ok(());
+            }
+            let mut first = Path { steps: Steps::new(), leaf: 0 };
+            self.go_down(&mut first, top, false)?;
+            let leaf = self.leaf(first.leaf)?;
+            if leaf.live(self.pm(), leaf.state(self.pm())) != 0 {
+                return Err(IndexError::NotEmpty);
+            }
+            self.unlink(&first)?;
+        }
+    }
+
     /// Step P2: the loaded tree takes the place of the empty one, which is one leaf.
     fn install(&self) -> Result<(), PmError> {
         let (pool, pm, root) = (&*self.pool, self.pm(), self.root()?);
-        self.collapse()?;
         let old = self.top()?;
-        if old.level() > 0 {
-            return Err(PmError::Corrupt { what: "an empty index", offset: old.offset() });
-        }
         let new = pm.load(&root.loading);
         let mut op = pool.op()?;
         let owner = Owner { word: root.top.as_word(), mask: u64::MAX, expect: old.into_word() };

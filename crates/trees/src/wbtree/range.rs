@@ -186,7 +186,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     }
 
     /// Goes down from `node` by the first children, or the last.
-    fn go_down(&self, path: &mut Path, mut node: Child, last: bool) -> Result<(), PmError> {
+    pub(super) fn go_down(
+        &self,
+        path: &mut Path,
+        mut node: Child,
+        last: bool,
+    ) -> Result<(), PmError> {
         while node.level() > 0 {
             let inner = self.inner(node.offset())?;
             let len = inner.len(self.pm());

@@ -295,3 +295,31 @@ fn redo_log_never_reaches_a_slot_that_has_another_record_by_then() {
         }
     }
 }
+
+#[test]
+fn an_index_of_empty_leaves_is_loaded() {
+    let (pool, mut tree) = tree_of(0..40);
+    assert!(tree.top().expect("intact").level() > 1, "of three levels");
+    // As a crash leaves it, each time between a removal and the end of its leaf.
+    for key in 0..40 {
+        let probe = Probe::<u64>::new(&key).expect("a key");
+        let found = tree.seek_to_change(&probe).expect("intact");
+        found.remove(&pool, found.slot.expect("there")).expect("emulated");
+    }
+    tree.count(0u64.wrapping_sub(40));
+    assert_eq!(tree.bulk_load(&mut (0..30).map(|key| (key, key * 10))), Ok(30));
+    assert_holds(&pool, &tree, 0..30);
+    assert_eq!(pool.damage(), None);
+    assert!(tree.try_insert(&99, &990).expect("room").is_ok());
+    let tree = reopen(&pool, tree);
+    assert_holds(&pool, &tree, (0..30).chain([99]));
+}
+
+#[test]
+fn a_node_at_the_end_of_all_addresses_is_prefetched_without_a_panic() {
+    let (pool, tree) = tree_of(0..9);
+    let last = !63;
+    tree.prefetch_leaf(last);
+    tree.prefetch_slot(last, &Probe::<u64>::new(&5).expect("a key"));
+    super::inner::Inner::<u64, u64, 8, 4>::prefetch(&pool, last);
+}
