@@ -183,6 +183,8 @@ fn next() -> Vec<Vec<IndexOp>> {
 
 /// The number of crash states after each panic, for each operation that comes next.
 const STATES: u64 = 60;
+/// A seed with which no step of the run is left out, and creation is.
+const EVERY_STEP: u64 = 2;
 
 /// Interrupts `op` at each of its conversions in turn (some of them, when there are many).
 fn at_each_conversion<C: CrashIndex>(setup: &[IndexOp], op: &IndexOp) -> Verdict {
@@ -201,7 +203,7 @@ fn at_each_conversion<C: CrashIndex>(setup: &[IndexOp], op: &IndexOp) -> Verdict
             let tail = vec![whole(&IndexOp::Insert(3, 90)), whole(&IndexOp::Remove(2))];
             let mut explorer = Explorer::<Interrupted<C>>::new(Config::new().states(STATES));
             explorer
-                .explore(&Plan { setup, threads, tail }, 1)
+                .explore(&Plan { setup, threads, tail }, EVERY_STEP)
                 .map_err(|failure| Failure::new(failure.to_string()))?;
         }
         if Fuse::times() == before {
