@@ -60,24 +60,40 @@ impl<F: Fn() -> String> IndexFormat<F> {
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`];
     /// [`PmError::AlreadyOpen`].
     pub fn open<M: Medium>(&self, pool: &Pool<M>, name: &str) -> Result<OpenIndex, IndexError> {
+        self.open_either(self, pool, name)
+    }
+
+    /// As [`open`](Self::open), of an index of this layout or of an `earlier` one, which the result tells.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn open_either<M: Medium>(
+        &self,
+        earlier: &Self,
+        pool: &Pool<M>,
+        name: &str,
+    ) -> Result<OpenIndex, IndexError> {
         let missing = || IndexError::NoSuchIndex { name: name.into() };
         // The wrong type is told first, whether or not the index is open.
-        self.check(&pool.find_index(name)?.ok_or_else(missing)?)?;
+        self.check(earlier, &pool.find_index(name)?.ok_or_else(missing)?)?;
         let open = pool.open_index(name)?.ok_or_else(missing)?;
-        self.check(&open)?; // it may have been dropped and created anew in between
+        self.check(earlier, &open)?; // it may have been dropped and created anew in between
         Ok(open)
     }
 
-    fn check(&self, entry: &IndexEntry) -> Result<(), IndexError> {
+    fn check(&self, earlier: &Self, entry: &IndexEntry) -> Result<(), IndexError> {
         let name = entry.name.clone();
         if entry.kind != self.kind {
             let found = String::from_utf8_lossy(&entry.kind);
             let found = found.trim_end_matches(['\0', ' ']).to_owned();
             return Err(IndexError::WrongType { name, found, wanted: (self.wanted)() });
         }
-        if entry.layout != self.layout {
+        if entry.layout != self.layout && entry.layout != earlier.layout {
             let (wanted, layout) = ((self.wanted)(), entry.layout);
-            return Err(IndexError::wrong_layout(&name, wanted, layout, self.layout_of));
+            return Err(IndexError::wrong_layout(&name, wanted, layout, |key, value| {
+                let of_earlier = (earlier.layout_of)(key, value);
+                if of_earlier == layout { of_earlier } else { (self.layout_of)(key, value) }
+            }));
         }
         Ok(())
     }
