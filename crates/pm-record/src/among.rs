@@ -5,6 +5,7 @@ use pmindex_index::{Key, Shape, Value};
 
 use crate::block::RecordBlock;
 use crate::probe::Probe;
+use crate::redo::Redone;
 use crate::slot::RawSlot;
 use crate::sort::{MOST, sort_keys};
 
@@ -116,9 +117,28 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         slot: impl Fn(usize) -> &'s [PmU64],
         is_right: impl Fn(usize, &K) -> bool,
     ) -> (Vec<(K, V)>, usize) {
+        Self::salvage_redone(pool, slots, slot, is_right, &Redone::default())
+    }
+
+    /// As [`salvage`](Self::salvage), of an index whose log says what some values shall be.
+    pub fn salvage_redone<'s, M: Medium>(
+        pool: &Pool<M>,
+        slots: u64,
+        slot: impl Fn(usize) -> &'s [PmU64],
+        is_right: impl Fn(usize, &K) -> bool,
+        redone: &Redone,
+    ) -> (Vec<(K, V)>, usize) {
+        let value = |slot: &[PmU64]| {
+            let offset = Self::block(pool.pm(), slot);
+            match redone.value(pool, offset)? {
+                Some(bytes) if V::SHAPE.is_bytes() => V::from_vec(bytes)
+                    .ok_or(PmError::Corrupt { what: "the encoding of a value", offset }),
+                _ => Self::value(pool, slot),
+            }
+        };
         let (mut good, mut bad) = (Vec::new(), 0);
         for i in bits(slots) {
-            match (Self::key(pool, slot(i)), Self::value(pool, slot(i))) {
+            match (Self::key(pool, slot(i)), value(slot(i))) {
                 (Ok(key), Ok(value)) if is_right(i, &key) => good.push((key, value)),
                 _ => bad += 1,
             }

@@ -5,8 +5,8 @@
 //! | klen:32 vlen:32 | key, zero-padded | value, zero-padded |
 //! ```
 //!
-//! A block is written once, before anything points to it, and never changed: an update writes a
-//! new one and swings the pointer.
+//! A block is written before anything points to it. An update writes a new one and swings the pointer, or replaces
+//! the value by one of the same length, through a [`RedoLog`](crate::RedoLog).
 
 use std::cmp::Ordering;
 
@@ -148,8 +148,14 @@ impl<'p> RecordBlock<'p> {
     }
 
     #[inline(always)]
-    fn value_part(&self) -> &'p [PmU64] {
+    pub(crate) fn value_part(&self) -> &'p [PmU64] {
         &self.words[1 + self.lengths.key_words()..]
+    }
+
+    /// Returns the words of the value, if it has this length and is not empty.
+    #[inline(always)]
+    pub(crate) fn place_of(&self, len: usize) -> Option<&'p [PmU64]> {
+        (self.lengths.value == len && len > 0).then(|| self.value_part())
     }
 
     /// Compares the stored key with `probe`.
@@ -176,6 +182,11 @@ impl<'p> RecordBlock<'p> {
     #[must_use]
     pub fn key_len(&self) -> usize {
         self.lengths.key
+    }
+
+    /// Returns the bytes of the value.
+    pub(crate) fn value_len(&self) -> usize {
+        self.lengths.value
     }
 
     /// Returns word `word` of the key as a number that orders keys with equal preceding words: most

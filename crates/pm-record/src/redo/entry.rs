@@ -1,0 +1,198 @@
+//! An entry of a ring: how it is written, and what is believed of one that is read.
+
+use std::array;
+
+use pmindex_core::{Flushed, LINE, Medium, PmError, PmU64, Pool, short_word};
+
+use crate::block::RecordBlock;
+use crate::hash::hash_words;
+
+const LINE_WORDS: usize = LINE / 8;
+/// The lines of an entry.
+const LINES: usize = 4;
+/// The words of an entry.
+pub(super) const ENTRY_WORDS: usize = LINES * LINE_WORDS;
+/// The entries of a ring.
+pub(super) const ENTRIES: usize = 2;
+/// The words of a ring.
+pub(super) const RING_WORDS: usize = ENTRIES * ENTRY_WORDS;
+/// The words of a line besides its seal.
+const BODY: usize = LINE_WORDS - 1;
+/// The longest value that an entry has room for, in words: the place comes first.
+pub(super) const MOST: usize = LINES * BODY - 1;
+/// Bits of a seal that are the number of the entry.
+const NUMBER_BITS: u32 = 48;
+/// The greatest number of an entry.
+pub(super) const LAST: u64 = (1 << NUMBER_BITS) - 1;
+/// The bit of an entry's first seal that says that it does not count, nor the one before it.
+const VOID: u64 = 1 << 63;
+/// Bits of a place's word that are the number of words there.
+const COUNT_BITS: u32 = 8;
+const _: () = assert!(MOST < 1 << COUNT_BITS);
+
+/// A whole entry, whatever it says.
+pub(super) struct Entry {
+    pub(super) number: u64,
+    pub(super) is_void: bool,
+    /// The place, then the value.
+    payload: [u64; 1 + MOST],
+}
+
+/// Returns the words of an entry of a ring.
+pub(super) fn words_of_turn(ring: &[PmU64], turn: usize) -> &[PmU64] {
+    &ring[turn * ENTRY_WORDS..][..ENTRY_WORDS]
+}
+
+/// Returns the number of an entry's lines for a value of `count` words.
+fn lines_for(count: usize) -> usize {
+    (1 + count).div_ceil(BODY)
+}
+
+/// Returns the seal of a line: the number of its entry, and a checksum of that and of the line's other words.
+fn seal_of(number: u64, body: &[u64]) -> u64 {
+    let hash = hash_words(&[number, hash_words(body)]);
+    (hash & !VOID) >> NUMBER_BITS << NUMBER_BITS | number
+}
+
+/// Writes and flushes an entry. A line that is stored in part has no seal.
+#[inline(always)]
+#[track_caller]
+pub(super) fn write(
+    pm: &impl Medium,
+    words: &[PmU64],
+    number: u64,
+    block: u64,
+    value: &[u8],
+) -> Flushed {
+    let count = value.len().div_ceil(8);
+    let mut payload = [0; 1 + MOST];
+    payload[0] = block << COUNT_BITS | count as u64;
+    let (whole, rest) = value.as_chunks::<8>();
+    for (word, chunk) in payload[1..].iter_mut().zip(whole) {
+        *word = u64::from_le_bytes(*chunk);
+    }
+    if !rest.is_empty() {
+        payload[1 + whole.len()] = short_word(rest);
+    }
+    let words = &words[..lines_for(count) * LINE_WORDS];
+    for (line, body) in words.chunks(LINE_WORDS).zip(payload[..=count].chunks(BODY)) {
+        pm.store_word(&line[0], 0);
+        pm.in_order();
+        for (cell, &word) in line[1..].iter().zip(body) {
+            pm.store_word(cell, word);
+        }
+        pm.in_order();
+        pm.store_word(&line[0], seal_of(number, body));
+    }
+    pm.flush_words(words)
+}
+
+impl Entry {
+    /// Reads an entry, if it is whole.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] for what no writer left.
+    pub(super) fn read<M: Medium>(
+        pool: &Pool<M>,
+        ring: &[PmU64],
+        turn: usize,
+    ) -> Result<Option<Self>, PmError> {
+        let (pm, words) = (pool.pm(), words_of_turn(ring, turn));
+        let corrupt = |what| PmError::Corrupt { what, offset: pool.pptr(&words[0]).offset() };
+        let seals: [u64; LINES] = array::from_fn(|line| pm.load_word(&words[line * LINE_WORDS]));
+        let (top, is_void) = (seals[0] & !VOID, seals[0] & VOID != 0);
+        if top == 0 {
+            return Ok(None); // its first line is stored in part, or not at all
+        }
+        let (number, place) = (top & LAST, pm.load_word(&words[1]));
+        let count = (place & ((1 << COUNT_BITS) - 1)) as usize;
+        if number % ENTRIES as u64 != turn as u64 || count == 0 || count > MOST {
+            return Err(corrupt("an entry of the redo log"));
+        }
+        let lines = lines_for(count);
+        if seals[1..lines].iter().any(|seal| seal & LAST != number) {
+            return Ok(None);
+        }
+        let mut payload = [0; 1 + MOST];
+        let cells = words.chunks(LINE_WORDS).flat_map(|line| &line[1..]);
+        payload[..=count].iter_mut().zip(cells).for_each(|(word, cell)| *word = pm.load_word(cell));
+        let bodies = payload[..=count].chunks(BODY);
+        let mut sealed = seals[1..lines].iter().zip(bodies.clone().skip(1));
+        if top != seal_of(number, &payload[..BODY.min(1 + count)])
+            || sealed.any(|(&seal, body)| seal != seal_of(number, body))
+        {
+            return Err(corrupt("the checksum of an entry of the redo log"));
+        }
+        Ok(Some(Self { number, is_void, payload }))
+    }
+
+    /// Returns the offset of the record block.
+    pub(super) fn block(&self) -> u64 {
+        self.payload[0] >> COUNT_BITS
+    }
+
+    /// Returns the words of the value.
+    pub(super) fn value(&self) -> &[u64] {
+        &self.payload[1..][..(self.payload[0] & ((1 << COUNT_BITS) - 1)) as usize]
+    }
+
+    /// Returns the words that shall hold the value.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if no record has a value of this length there.
+    pub(super) fn place<'p, M: Medium>(&self, pool: &'p Pool<M>) -> Result<&'p [PmU64], PmError> {
+        let place = RecordBlock::whole_at(pool, self.block())?.value_part();
+        if place.len() == self.value().len() {
+            return Ok(place);
+        }
+        let what = "the redo log names a record whose value has another length";
+        Err(PmError::Corrupt { what, offset: self.block() })
+    }
+}
+
+/// Returns the greatest number in a ring, in entries that are not whole too.
+pub(super) fn greatest_number(pm: &impl Medium, ring: &[PmU64]) -> u64 {
+    let numbers = ring.iter().step_by(LINE_WORDS).map(|cell| pm.load_word(cell) & LAST);
+    numbers.max().unwrap_or(0)
+}
+
+/// Returns those of a ring's whole entries that count, the older one first.
+pub(super) fn that_count(entries: impl IntoIterator<Item = Entry>) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = entries.into_iter().collect();
+    entries.sort_unstable_by_key(|entry| entry.number);
+    match entries.last().map(|newest| (newest.number, newest.is_void)) {
+        Some((newest, false)) => entries.retain(|one| !one.is_void && one.number + 1 >= newest),
+        // A void one that is the newest speaks for the other, too.
+        Some((_, true)) | None => entries.clear(),
+    }
+    entries
+}
+
+/// Reads a ring: its entries that count, the older one first.
+///
+/// # Errors
+/// Those of [`Entry::read`].
+pub(super) fn counting<M: Medium>(pool: &Pool<M>, ring: &[PmU64]) -> Result<Vec<Entry>, PmError> {
+    let mut entries = Vec::with_capacity(ENTRIES);
+    for turn in 0..ENTRIES {
+        entries.extend(Entry::read(pool, ring, turn)?);
+    }
+    Ok(that_count(entries))
+}
+
+/// Makes the entries of these rings void, durably. The newest one of a ring says it of both, in whatever order they
+/// become durable. One that is void, or stored in part, is flushed all the same: on the medium it may still count, if a
+/// process died before its flush.
+#[track_caller]
+pub(super) fn void<'r>(
+    pm: &impl Medium,
+    rings: impl IntoIterator<Item = &'r [PmU64]>,
+) -> Result<(), PmError> {
+    let mut flushed = Flushed::nothing();
+    for top in rings.into_iter().flat_map(|ring| ring.iter().step_by(ENTRY_WORDS)) {
+        pm.store_word(top, pm.load_word(top) | VOID);
+        flushed = flushed.and(pm.flush(top));
+    }
+    pm.fence(flushed)?;
+    Ok(())
+}
