@@ -33,6 +33,8 @@ mod pmwcas;
 mod pool_disk;
 mod pools;
 mod registry;
+#[path = "../../crates/trees/tests/fptree/replacing.rs"]
+mod replacing;
 mod rstore;
 mod shared_pool;
 mod skiplist;

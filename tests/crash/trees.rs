@@ -4,7 +4,10 @@ use std::panic::Location;
 
 use pmindex::core::{PoolOptions, Traced};
 use pmindex::{BzTree, FpTree};
-use pmindex_testkit::crash::CrashIndex;
+use pmindex_record::RedoLog;
+use pmindex_testkit::crash::{CrashIndex, Fault, IndexOp, Plan};
+
+use crate::replacing;
 
 /// FPTree with 8-byte keys and values, four to a leaf.
 pub(crate) struct FpTreeWords;
@@ -46,7 +49,17 @@ impl CrashIndex for FpTreeBytes {
     }
 
     fn value(n: u64) -> Vec<u8> {
-        vec![n as u8; n as usize % 40]
+        // Few lengths, so that values are replaced in place; the longest has an entry of two lines in the redo log.
+        vec![n as u8; n as usize % 3 * 32]
+    }
+
+    fn background(_: &Self::Index) -> Result<(), Fault> {
+        RedoLog::prefer(1);
+        Ok(())
+    }
+
+    fn plans() -> Vec<Plan<IndexOp>> {
+        replacing::plans()
     }
 
     fn owns(site: &Location<'static>) -> bool {
@@ -54,7 +67,7 @@ impl CrashIndex for FpTreeBytes {
     }
 }
 
-/// FPTree with byte-string values: an update swings a pointer.
+/// FPTree with byte-string values: an update swings a pointer, or replaces the value in place.
 pub(crate) struct FpTreeValues;
 
 impl CrashIndex for FpTreeValues {
@@ -69,7 +82,17 @@ impl CrashIndex for FpTreeValues {
     }
 
     fn value(n: u64) -> Vec<u8> {
-        vec![n as u8; n as usize % 40]
+        // Few lengths, so that values are replaced in place; the longest has an entry of two lines in the redo log.
+        vec![n as u8; n as usize % 3 * 32]
+    }
+
+    fn background(_: &Self::Index) -> Result<(), Fault> {
+        RedoLog::prefer(1);
+        Ok(())
+    }
+
+    fn plans() -> Vec<Plan<IndexOp>> {
+        replacing::plans()
     }
 
     fn owns(site: &Location<'static>) -> bool {

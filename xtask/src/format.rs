@@ -21,6 +21,7 @@ const PARTS: &[(&str, &str)] = &[
     ("The allocator's operation slots", "crates/pm-core/src/alloc/slot.rs"),
     ("The allocator's tickets", "crates/pm-core/src/alloc/ticket.rs"),
     ("Records out of line", "crates/pm-record/src/block.rs"),
+    ("Values that are replaced in place", "crates/pm-record/src/redo/mod.rs"),
     ("Descriptors of PMwCAS", "crates/pmwcas/src/layout.rs"),
     ("FPTree", "crates/trees/src/fptree/layout.rs"),
     ("NV-Tree", "crates/trees/src/nvtree/layout.rs"),

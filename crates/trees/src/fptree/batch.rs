@@ -362,6 +362,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let (probe, words) = (&self.probes[record], self.leaves[leaf].leaf);
             let word = &words.slot(slot)[Slot::<K, V>::BLOCK_WORD];
             let old = self.tree.pm().load_word(word);
+            self.tree.forget_block(old).ok()?;
             let op = self.op()?;
             let reserved = op.reserve_bytes(Slot::<K, V>::block_size(probe, &datum), 8).ok()?;
             block = reserved.ptr().offset();

@@ -2,7 +2,7 @@
 
 use pmindex_core::{Medium, PmError};
 use pmindex_index::{IndexError, Key, Noted, Shape, Value};
-use pmindex_record::{Probe, RecordBlock, bits};
+use pmindex_record::{Probe, RecordBlock, RedoLog, bits};
 
 use super::inner::Route;
 use super::layout::{LeafState, Root, Slot};
@@ -16,7 +16,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ///
     /// Every leaf: valid state; fingerprints match; keys distinct, greater than
     /// the fence and than every key before; the inner nodes lead each key to its leaf and agree on
-    /// the order of the leaves; records as many as counted.
+    /// the order of the leaves; records as many as counted; what the redo log says is in place.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] names the first leaf that is wrong.
@@ -35,6 +35,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             self.check_leaf(leaf, state, &mut greatest)
         })?;
         self.inner.check(&leaves)?;
+        self.redo.as_ref().map_or(Ok(()), |redo| redo.check(&self.pool))?;
         let counted = self.len()?;
         if counted != records {
             return Err(corrupt("the number of records differs from the count", counted).into());
@@ -89,9 +90,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Some(K::from_words(&words))
     }
 
-    /// Returns the offsets of all blocks of a quiescent index: root, image, leaves, record blocks.
+    /// Returns the offsets of all blocks of a quiescent index: root, image, redo log, leaves, record blocks.
     pub fn blocks(&self) -> Result<Vec<u64>, IndexError> {
         let mut blocks = vec![self.entry.root::<Root>().offset()];
+        blocks.extend(self.redo.as_ref().and_then(RedoLog::block));
         self.walk(|leaf, state| {
             blocks.push(leaf.offset());
             if Slot::<K, V>::HAS_BLOCK {

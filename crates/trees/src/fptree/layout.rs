@@ -33,9 +33,11 @@ use pmindex_record::{PrefixedSlot, Probe, hash_bytes, slot_near};
 
 /// The type of an index in the pool's directory.
 pub(super) const KIND: [u8; 8] = *b"fptree\0\0";
-/// Version of the layout on this page: of leaves with inline keys (with nothing pending in version
-/// 1), of leaves with byte-string keys (which had no prefixes in version 1).
-const FORMAT: [u64; 2] = [2, 2];
+/// Version of the layout on this page (in version 1 inline keys had nothing pending, and byte-string keys no prefixes).
+const FORMAT: u64 = 2;
+/// The version with byte-string values that are replaced in place: a program that does not know the redo log must not
+/// read them.
+const FORMAT_WITH_REDO: u64 = 3;
 
 /// Words before the slots: the state and the fingerprints.
 pub(super) const HEADER_WORDS: usize = LINE / 8;
@@ -46,8 +48,8 @@ pm_struct! {
     /// The root block.
     ///
     /// ```text
-    /// 0       8           16       24
-    /// | head  | bulk load | image  | reserved |
+    /// 0       8           16       24     32
+    /// | head  | bulk load | image  | redo | reserved |
     /// ```
     #[align(64)]
     pub struct Root: size 64 {
@@ -57,8 +59,10 @@ pm_struct! {
         pub bulk_load @ 8: PmU64,
         /// The image of the inner nodes that the last clean shutdown left, or null.
         pub image @ 16: PmPtr<ImagePiece>,
+        /// The offset of the log by which byte-string values are replaced in place, or 0: always in version 2.
+        pub redo @ 24: PmU64,
         /// Zero.
-        pub reserved: [PmU64; 5],
+        pub reserved: [PmU64; 4],
     }
 
     /// The header of a piece of the clean-shutdown image. For each leaf there follow its offset and
@@ -220,12 +224,17 @@ impl<K: Key, V: Value, const LEAF: usize> Geometry<K, V, LEAF> {
     /// Returns the hash of this layout for the pool's directory.
     pub(super) fn id() -> u64 {
         let () = Self::VALID;
-        Self::id_of(&K::type_name(), &V::type_name(), K::SHAPE.is_bytes())
+        Self::id_of(&K::type_name(), &V::type_name(), V::SHAPE.is_bytes())
     }
 
-    /// Returns the hash of the layout for types with these names; `bytes` if keys are byte strings.
-    pub(super) fn id_of(key: &str, value: &str, bytes: bool) -> u64 {
-        let format = FORMAT[usize::from(bytes)];
+    /// Returns the hash of the layout of an index without a redo log. An index that was created with it keeps it.
+    pub(super) fn id_without_redo() -> u64 {
+        Self::id_of(&K::type_name(), &V::type_name(), false)
+    }
+
+    /// Returns the hash of the layout for types with these names, with a redo log or without.
+    pub(super) fn id_of(key: &str, value: &str, redo: bool) -> u64 {
+        let format = if redo { FORMAT_WITH_REDO } else { FORMAT };
         hash_bytes(format!("{format} {key} {value} {LEAF}").as_bytes())
     }
 }

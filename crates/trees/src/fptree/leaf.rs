@@ -10,7 +10,9 @@
 //! |           | P2 | fingerprint, then bit of the state (LIN), one line | return (DUR) |
 //! | update    | P1 | the new block (byte strings), or the new record in a free slot | P2 |
 //! |           | P2 | the one word of the value or block; or fingerprint, then two bits of the state (LIN) | return (DUR) |
-//! | remove    | P1 | byte strings: the ticket of the block | P2 |
+//! | update (a byte string of the old one's length) | P1 | an entry of the redo log (DUR) | P2 |
+//! |           | P2 | the value, in its block (LIN) | the entry is overwritten |
+//! | remove    | P1 | byte strings: the redo log without the block, if it names it; the ticket of the block | P2 |
 //! |           | P2 | bit of the state (LIN) | return (DUR) |
 //!
 //! An insert of a record that lies in one line takes **one fence** (the paper: three flushes, each with
@@ -18,8 +20,12 @@
 //! without the slot's the state names a record that is not there, which [`Pending`] tells exactly, so
 //! recovery clears the bit. The insert has not returned, and no thread has seen it: its lock was held.
 //!
-//! An update of an 8-byte value has no P1, nor has the removal of an inline record: one line, one
-//! fence.
+//! A byte-string value is replaced in place by one of the same length, under one fence: the
+//! [`RedoLog`](pmindex_record::RedoLog) has it until it is durable in its block. It is stored there after that fence and
+//! before the lock is released, so a reader sees all of the old value or all of the new one, and the new one only when
+//! a crash cannot take it back. An index that was created before there was such a log has none.
+//!
+//! An update of an 8-byte value has no P1, nor has the removal of an inline record: one line, one fence.
 
 use std::marker::PhantomData;
 

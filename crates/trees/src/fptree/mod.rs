@@ -19,7 +19,8 @@
 //!   block: scans, splits and recovery order records by them, and look at the blocks of ties alone. A
 //!   scan then fetches all the blocks it takes from a leaf at once, and those of the next leaf behind
 //!   them ([`copy`]).
-//!
+//! * **A byte-string value is replaced in place** by one of the same length, under one fence, through a ring of
+//!   redo entries ([`RedoLog`](pmindex_record::RedoLog)); other values take a new block and two fences.
 //! * **Leaves merge** ([`unlink`]): the paper gives back a leaf only when it is empty, so that records
 //!   removed at random leave up to one leaf for each record that stays. A merge is a split run
 //!   backwards: the same bit of the commit word, and the same repair.
@@ -61,6 +62,8 @@ mod write;
 mod merge_tests;
 #[cfg(test)]
 mod recover_tests;
+#[cfg(test)]
+mod redo_tests;
 #[cfg(test)]
 mod tests;
 

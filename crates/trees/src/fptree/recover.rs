@@ -18,6 +18,7 @@ use std::time::Instant;
 use pmindex_core::sync::VersionTable;
 use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, Pool};
 use pmindex_index::{IndexError, IndexFormat, Key, Noted, RecoveryReport, Shape, Value};
+use pmindex_record::RedoLog;
 
 use super::bulk::discard_unfinished;
 use super::image::LeafImage;
@@ -45,10 +46,25 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             kind: KIND,
             layout: Geometry::<K, V, LEAF>::id(),
             layout_of: |key, value| {
-                Geometry::<K, V, LEAF>::id_of(key, value, matches!(key, "str" | "bytes"))
+                Geometry::<K, V, LEAF>::id_of(key, value, matches!(value, "str" | "bytes"))
             },
             wanted: Self::wanted,
         }
+    }
+
+    /// As what an index without a redo log stands in the directory: one with byte-string values that an earlier
+    /// version created.
+    pub(super) fn earlier_format() -> IndexFormat<fn() -> String> {
+        IndexFormat {
+            layout: Geometry::<K, V, LEAF>::id_without_redo(),
+            layout_of: |key, value| Geometry::<K, V, LEAF>::id_of(key, value, false),
+            ..Self::index_format()
+        }
+    }
+
+    /// Opens the directory's entry of an index of either format.
+    pub(super) fn open_entry(pool: &Pool<M>, name: &str) -> Result<OpenIndex, IndexError> {
+        Self::index_format().open_either(&Self::earlier_format(), pool, name)
     }
 
     /// Creates the index `name`.
@@ -61,6 +77,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             pm.store(&root.head, PPtr::NULL);
             pm.store(&root.bulk_load, 0);
             pm.store(&root.image, PPtr::NULL);
+            pm.store(&root.redo, 0);
             for word in &root.reserved {
                 pm.store(word, 0);
             }
@@ -83,13 +100,16 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// [`IndexError::NoSuchIndex`], [`IndexError::WrongType`], [`IndexError::WrongLayout`]; the
     /// pool's.
     pub fn open(pool: &Arc<Pool<M>>, name: &str) -> Result<Self, IndexError> {
-        Self::start(pool, Self::index_format().open(pool, name)?).noted(pool)
+        Self::start(pool, Self::open_entry(pool, name)?).noted(pool)
     }
 
     fn start(pool: &Arc<Pool<M>>, entry: OpenIndex) -> Result<Self, IndexError> {
         let started = Instant::now();
         let _recovery = pool.recovery();
         let root = pool.get(entry.root::<Root>())?;
+        let has_redo = V::SHAPE.is_bytes() && entry.layout == Geometry::<K, V, LEAF>::id();
+        let redo = has_redo.then(|| RedoLog::open(pool, &root.redo)).transpose()?;
+        let (redo, redone) = redo.map_or((None, false), |(redo, redone)| (Some(redo), redone));
         let head = Self::head(pool, root)?;
         let limit = Self::leaf_limit(pool);
         let first = Leaf::<K, V, LEAF>::at(pool, head)?;
@@ -98,7 +118,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let mut report = RecoveryReport {
             clean: pool.was_clean(),
             threads: 1,
-            repaired: u64::from(discarded),
+            repaired: u64::from(discarded) + u64::from(redone),
             ..RecoveryReport::default()
         };
         let saved = shutdown::take::<K, V, M, LEAF, INNER>(pool, root, &inner, limit)?;
@@ -125,7 +145,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         report.elapsed = started.elapsed();
         let value = std::marker::PhantomData;
         let dirty_slots = AtomicBool::new(false);
-        Ok(Self { pool: Arc::clone(pool), entry, inner, locks, counts, report, dirty_slots, value })
+        Ok(Self {
+            pool: Arc::clone(pool),
+            entry,
+            inner,
+            locks,
+            counts,
+            report,
+            redo,
+            dirty_slots,
+            value,
+        })
     }
 
     /// Returns the first leaf; makes it where a crash in `create` left none.

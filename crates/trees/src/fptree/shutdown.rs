@@ -109,6 +109,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if pool.is_read_only() {
             return Ok(());
         }
+        self.redo.as_ref().map_or(Ok(()), |redo| redo.settle(pool))?;
         let root = self.root()?;
         match self.save(root) {
             Err(PmError::DurabilityLost(lost)) => Err(lost.into()),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
 use pmindex_index::{IndexError, Key, Noted, RecoveryReport, Stats, Value};
+use pmindex_record::RedoLog;
 
 use super::inner::InnerTree;
 use super::layout::{Geometry, Root};
@@ -51,6 +52,8 @@ pub struct FpTree<K, V, M: Medium = Mapped, const LEAF: usize = 54, const INNER:
     /// Records per leaf lock, changed under it, modulo 2^64.
     pub(super) counts: Box<[AtomicU64]>,
     pub(super) report: RecoveryReport,
+    /// Byte-string values that are replaced in place; none in an index of an earlier version.
+    pub(super) redo: Option<RedoLog>,
     /// `true` if a panic interrupted a write: words in a free slot may not be durable.
     pub(super) dirty_slots: AtomicBool,
     pub(super) value: std::marker::PhantomData<fn() -> V>,
@@ -78,6 +81,15 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     #[inline(always)]
     pub(super) fn leaf(&self, offset: u64) -> Result<Leaf<'_, K, V, LEAF>, PmError> {
         Leaf::at(&self.pool, offset)
+    }
+
+    /// Makes the redo log forget a record's block, which is to be freed or replaced; its leaf is locked.
+    #[inline(always)]
+    pub(super) fn forget_block(&self, block: u64) -> Result<(), PmError> {
+        match &self.redo {
+            Some(redo) if V::SHAPE.is_bytes() => redo.leave(&self.pool, block),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the lock of the leaf at `offset`.

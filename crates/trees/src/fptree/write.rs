@@ -133,7 +133,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Replaces a value; returns [`Missing`] and changes nothing if the key is absent.
     ///
     /// # Cost
-    /// 8-byte values: 1 line, 1 fence. Else 2 fences, and 2 lines or those of the new block and 1.
+    /// 8-byte values: 1 line, 1 fence. Byte strings of the old value's length, up to 216 bytes: 1 fence, the lines of
+    /// an entry in the redo log and of the value. Else 2 fences, and 2 lines or those of the new block and 1.
     #[inline]
     pub fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
         self.update_inner(key, value).noted(&self.pool).map(Missing::unless)
@@ -160,6 +161,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<bool, IndexError> {
         let Held { leaf, state, slot, guard } = held;
         let Some(slot) = slot else { return Ok(false) };
+        if let Some(redo) = self.redo.as_ref().filter(|_| V::SHAPE.is_bytes()) {
+            let block = Slot::<K, V>::block(self.pm(), leaf.slot(slot));
+            if redo.replace(&self.pool, &self.root()?.redo, block, record.datum.bytes())? {
+                return Ok(true);
+            }
+            redo.leave(&self.pool, block)?;
+        }
         let slots = self.write_slots();
         let done = leaf.update(&self.pool, state, slot, record)?;
         slots.end();
@@ -246,6 +254,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !wanted(&value) {
             return Ok(None);
         }
+        self.forget_block(Slot::<K, V>::block(self.pm(), leaf.slot(slot)))?;
         leaf.remove(&self.pool, state, slot)?;
         self.count(leaf.offset(), u64::MAX);
         drop(guard);

@@ -47,10 +47,25 @@ fn many() -> Row {
     })
 }
 
+/// Values of byte strings that are replaced by others of the same length; the redo log is there.
+fn replaced() -> Row {
+    let pool = pool();
+    let tree = FpTree::<Vec<u8>, Vec<u8>>::create(&pool, "golden").expect("room");
+    let key = |n: u64| format!("a key of 20 bytes {n:02}").into_bytes();
+    for n in 0..=RECORDS {
+        assert!(tree.try_insert(&key(n), &[1; 100]).expect("room").is_ok());
+    }
+    assert!(tree.update(&key(0), &[2; 100]).expect("room").is_ok());
+    golden::measure(pool.pm(), "update, value of 100 bytes", RECORDS, || {
+        (1..=RECORDS).for_each(|n| assert!(tree.update(&key(n), &[2; 100]).expect("room").is_ok()));
+    })
+}
+
 #[test]
 fn golden_fptree() {
     let mut rows = one_leaf();
     rows.push(many());
+    rows.push(replaced());
     rows.extend(golden::mixed::<FpTree<u64, u64>, FpTree<Vec<u8>, Vec<u8>>>());
     golden::check("fptree", &rows);
 }

@@ -2,7 +2,10 @@
 
 mod beds;
 mod conformance;
+mod crash;
 mod disk;
+mod fixture;
 mod golden;
 mod grown_pool;
 mod read_only;
+mod replacing;
