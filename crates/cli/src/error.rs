@@ -253,84 +253,77 @@ impl CliError {
             Self::UnknownIndex { .. } => {
                 Some(format!("choose from: {}", crate::registry::names().join(", ")))
             }
-            Self::Open(OpenError::TooWeak { .. }) => Some(
-                "--durability says how much is required".into(),
-            ),
-            Self::Open(
-                OpenError::JournalMissing { .. }
-                | OpenError::JournalForeign { .. }
-                | OpenError::JournalDamaged { .. },
-            ) => Some(
-                "put back the file and the journal of the same moment; if the journal is lost for good, \
-                 `pmindex check POOL --without-journal --repair NEW` saves what the file holds"
-                    .into(),
-            ),
-            Self::Open(OpenError::NotAPool { .. } | OpenError::NotFound { .. }) => {
-                Some("`pmindex put POOL KEY VALUE` creates a pool in a new file".into())
-            }
             Self::Open(OpenError::NoDirectory { directory, .. }) => {
                 Some(format!("mkdir -p {}", directory.display()))
-            }
-            Self::Pool(PmError::Full { .. }) | Self::Index(IndexError::Pool(PmError::Full { .. })) => {
-                Some(NO_ROOM.into())
-            }
-            #[cfg(feature = "tools")]
-            Self::Named(NamedError::Index(IndexError::Pool(PmError::Full { .. }))) => {
-                Some(NO_ROOM.into())
             }
             Self::NoIndex { there, .. } | Self::WhichIndex { there } if !there.is_empty() => {
                 Some(format!("name one of its indexes with --index: {}", there.join(", ")))
             }
-            Self::NoIndex { .. } => Some("`pmindex put POOL KEY VALUE` creates an index".into()),
-            #[cfg(feature = "tools")]
-            Self::Named(NamedError::UnknownTypes { .. }) => {
-                Some("`pmindex info POOL` lists the indexes and their types".into())
-            }
-            Self::UnfinishedTransactions { .. } => Some(
-                "open the store once with the program that created it: opening its maps finishes them; or \
-                 `pmindex check POOL --repair NEW` makes a copy in which they are finished"
-                    .into(),
-            ),
-            Self::InterruptedBatches { .. } => Some(
-                "open the index once with the program that created it, with batches: opening finishes them"
-                    .into(),
-            ),
-            Self::Exists { .. } => Some("name another file, or add --replace".into()),
-            Self::PoolExists { .. } => {
-                Some("name another file, or remove this one first: the command replaces no pool".into())
-            }
             #[cfg(feature = "tools")]
             Self::Open(OpenError::Locked { path }) => Some(locked(path)),
-            Self::WriterBusy { .. } => Some(
+            _ => self.fixed_hint().map(str::to_owned),
+        }
+    }
+
+    /// Returns a hint that names nothing of the error.
+    fn fixed_hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Open(OpenError::TooWeak { .. }) => "--durability says how much is required",
+            Self::Open(
+                OpenError::JournalMissing { .. }
+                | OpenError::JournalForeign { .. }
+                | OpenError::JournalDamaged { .. },
+            ) => {
+                "put back the file and the journal of the same moment; if the journal is lost for good, \
+                 `pmindex check POOL --without-journal --repair NEW` saves what the file holds"
+            }
+            Self::Open(OpenError::NotAPool { .. } | OpenError::NotFound { .. }) => {
+                "`pmindex put POOL KEY VALUE` creates a pool in a new file"
+            }
+            Self::Pool(PmError::Full { .. })
+            | Self::Index(IndexError::Pool(PmError::Full { .. })) => NO_ROOM,
+            #[cfg(feature = "tools")]
+            Self::Named(NamedError::Index(IndexError::Pool(PmError::Full { .. }))) => NO_ROOM,
+            Self::NoIndex { .. } => "`pmindex put POOL KEY VALUE` creates an index",
+            #[cfg(feature = "tools")]
+            Self::Named(NamedError::UnknownTypes { .. }) => {
+                "`pmindex info POOL` lists the indexes and their types"
+            }
+            Self::UnfinishedTransactions { .. } => {
+                "open the store once with the program that created it: opening its maps finishes them; or \
+                 `pmindex check POOL --repair NEW` makes a copy in which they are finished"
+            }
+            Self::InterruptedBatches { .. } => {
+                "open the index once with the program that created it, with batches: opening finishes them"
+            }
+            Self::Exists { .. } => "name another file, or add --replace",
+            Self::PoolExists { .. } => {
+                "name another file, or remove this one first: the command replaces no pool"
+            }
+            Self::WriterBusy { .. } => {
                 "a service can back up its own pool without being stopped: call `pmindex::Backup` in it"
-                    .into(),
-            ),
-            Self::Damaged { .. } | Self::StoreLog { .. } => Some(
+            }
+            Self::Damaged { .. } | Self::StoreLog { .. } => {
                 "restore a backup of the pool, or save what is left with \
                  `pmindex check POOL --repair NEW`"
-                    .into(),
-            ),
-            Self::NotReplaced { .. } => Some(
+            }
+            Self::NotReplaced { .. } => {
                 "restore that backup, or save what is left with `pmindex check POOL --repair NEW`; to copy \
                  the damaged pool too, name another file"
-                    .into(),
-            ),
+            }
             Self::Repaired { .. } => {
-                Some("look for the missing records in a backup; keep the damaged pool until you have them".into())
+                "look for the missing records in a backup; keep the damaged pool until you have them"
             }
-            Self::Dump { .. } => Some("no pool was created; `pmindex dump` writes files of this form".into()),
-            Self::ChildEnded { .. } | Self::NotOpened { .. } => {
-                Some("its own error message is above".into())
-            }
-            Self::Lost => Some(
+            Self::Dump { .. } => "no pool was created; `pmindex dump` writes files of this form",
+            Self::ChildEnded { .. } | Self::NotOpened { .. } => "its own error message is above",
+            Self::Lost => {
                 "this is a bug: please report it with the output above, with `pmindex --version`, and \
                  with the seed (--json prints it)"
-                    .into(),
-            ),
-            Self::NoKill { .. } => Some("give it more time: --seconds".into()),
-            Self::NoFolder { .. } => Some("create it first, or name another folder with --dir".into()),
-            _ => None,
-        }
+            }
+            Self::NoKill { .. } => "give it more time: --seconds",
+            Self::NoFolder { .. } => "create it first, or name another folder with --dir",
+            _ => return None,
+        })
     }
 }
 

@@ -290,10 +290,10 @@ fn bench_mixes_byte_strings_threads_and_distributions() {
         "--json",
     ]));
     let runs = report["runs"].as_array().expect("runs");
-    let series: Vec<String> = runs
-        .iter()
-        .map(|run| format!("{} {} {}", run["index"], run["threads"], run["distribution"]["name"]))
-        .collect();
+    let of = |run: &Value| {
+        format!("{} {} {}", run["index"], run["threads"], run["distribution"]["name"])
+    };
+    let series: Vec<String> = runs.iter().map(of).collect();
     assert_eq!(series.len(), 8, "{series:?}");
     assert!(series.contains(&"\"hart\" 2 \"monotonic\"".to_owned()), "{series:?}");
     assert!(series.contains(&"\"btreemap\" 1 \"zipfian\"".to_owned()), "{series:?}");

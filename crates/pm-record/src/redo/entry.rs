@@ -25,7 +25,9 @@ const NUMBER_BITS: u32 = 48;
 /// The greatest number of an entry.
 pub(super) const LAST: u64 = (1 << NUMBER_BITS) - 1;
 /// The bit of an entry's first seal that says that it does not count, nor the one before it.
-const VOID: u64 = 1 << 63;
+const IS_VOID: u64 = 1 << 63;
+/// The bits of a seal that are inverted where it is void, so that one damaged bit does not make an entry count again.
+const VOID: u64 = !LAST;
 /// Bits of a place's word that are the number of words there.
 const COUNT_BITS: u32 = 8;
 const _: () = assert!(MOST < 1 << COUNT_BITS);
@@ -51,7 +53,7 @@ fn lines_for(count: usize) -> usize {
 /// Returns the seal of a line: the number of its entry, and a checksum of that and of the line's other words.
 fn seal_of(number: u64, body: &[u64]) -> u64 {
     let hash = hash_words(&[number, hash_words(body)]);
-    (hash & !VOID) >> NUMBER_BITS << NUMBER_BITS | number
+    (hash & !IS_VOID) >> NUMBER_BITS << NUMBER_BITS | number
 }
 
 /// Writes and flushes an entry. A line that is stored in part has no seal.
@@ -100,7 +102,8 @@ impl Entry {
         let (pm, words) = (pool.pm(), words_of_turn(ring, turn));
         let corrupt = |what| PmError::Corrupt { what, offset: pool.pptr(&words[0]).offset() };
         let seals: [u64; LINES] = array::from_fn(|line| pm.load_word(&words[line * LINE_WORDS]));
-        let (top, is_void) = (seals[0] & !VOID, seals[0] & VOID != 0);
+        let is_void = seals[0] & IS_VOID != 0;
+        let top = if is_void { seals[0] ^ VOID } else { seals[0] };
         if top == 0 {
             return Ok(None); // its first line is stored in part, or not at all
         }
@@ -190,7 +193,8 @@ pub(super) fn void<'r>(
 ) -> Result<(), PmError> {
     let mut flushed = Flushed::nothing();
     for top in rings.into_iter().flat_map(|ring| ring.iter().step_by(ENTRY_WORDS)) {
-        pm.store_word(top, pm.load_word(top) | VOID);
+        let seal = pm.load_word(top);
+        pm.store_word(top, if seal & IS_VOID == 0 { seal ^ VOID } else { seal });
         flushed = flushed.and(pm.flush(top));
     }
     pm.fence(flushed)?;

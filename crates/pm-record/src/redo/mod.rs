@@ -19,7 +19,7 @@
 //! ring: two entries of up to 4 lines
 //! line 0   | seal | place: block << 8 | words | words of the value, 6 |
 //! others   | seal | words of the value, 7                            |
-//! seal:    number:48 | checksum:15 | void:1, of the first line
+//! seal:    number:48 | checksum:15 | void:1, of the first line; the last 16 are inverted where it is void
 //! ```
 //!
 //! The checksum is of the number and of the line's other words: it tells damage, of which no number and no place is

@@ -159,6 +159,30 @@ fn damages(word: u64) -> impl Iterator<Item = u64> {
 }
 
 #[test]
+fn no_damaged_bit_of_a_seal_makes_a_void_ring_count() {
+    let places = Places::new();
+    let [a, b, _] = places.records;
+    let (log, _) = places.open().expect("intact");
+    LAST.set(0);
+    assert!(places.replace(&log, a, 2) && places.replace(&log, b, 3));
+    drop(places.open().expect("intact"));
+    let void: Vec<u64> = places.log().iter().map(|cell| places.pool.pm().load_word(cell)).collect();
+    for at in (0..RING_WORDS).step_by(8) {
+        for bit in 0..64 {
+            for (cell, &word) in places.log().iter().zip(&void) {
+                places.pool.pm().store_word(cell, word);
+            }
+            places.fill(a, 7);
+            places.fill(b, 7);
+            places.pool.pm().store_word(&places.log()[at], void[at] ^ 1 << bit);
+            let opened = places.open().map(drop);
+            assert!(matches!(opened, Ok(()) | Err(PmError::Corrupt { .. })), "{opened:?}");
+            assert_eq!([a, b].map(|record| places.value(record)), [[7; 40]; 2], "{at}: {bit}");
+        }
+    }
+}
+
+#[test]
 fn damage_is_told_or_does_nothing_whatever_word_of_a_ring_it_hits() {
     let places = Places::new();
     let [a, b, c] = places.records;

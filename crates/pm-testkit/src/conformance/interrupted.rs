@@ -90,13 +90,11 @@ impl<C: CrashIndex> CrashSubject for Interrupted<C> {
         Burning { op, after }: &Burning,
     ) -> Vec<(Self::Model, Self::Ret)> {
         let mut all = IndexSubject::<C>::outcomes(model, op);
-        let interrupted = match after {
-            None => Vec::new(),
-            Some(_) => {
-                let ends = all.iter().map(|(after, _)| after.clone());
-                ends.chain([model.clone()]).map(|after| (after, None)).collect()
-            }
-        };
+        let mut interrupted = Vec::new();
+        if after.is_some() {
+            let ends = all.iter().map(|(after, _)| after.clone());
+            interrupted = ends.chain([model.clone()]).map(|after| (after, None)).collect();
+        }
         let ended = all.drain(..).map(|(after, ret)| (after, Some(ret)));
         ended.chain(interrupted).collect()
     }

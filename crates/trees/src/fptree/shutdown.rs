@@ -109,7 +109,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if pool.is_read_only() {
             return Ok(());
         }
-        self.redo.as_ref().map_or(Ok(()), |redo| redo.settle(pool))?;
+        if let Some(redo) = self.redo.as_ref().filter(|_| pool.check_writable().is_ok()) {
+            redo.settle(pool)?; // a damaged pool keeps its log, which may have the only copy of a value
+        }
         let root = self.root()?;
         match self.save(root) {
             Err(PmError::DurabilityLost(lost)) => Err(lost.into()),
