@@ -176,7 +176,7 @@ pub extern "C" fn pmindex_index_close(index: *mut Index) -> Status {
             Err(Fault::new(Status::Busy, "the index has open cursors: close them first"))
         })?;
         if let Some(index) = Arc::into_inner(*INDEXES.close(index)?) {
-            index.close().map_err(|error| Fault::from(error).behind_close())?;
+            index.close().map_err(Fault::behind_close)?;
         }
         Ok(Status::Ok)
     })

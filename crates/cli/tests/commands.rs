@@ -298,12 +298,8 @@ fn bench_mixes_byte_strings_threads_and_distributions() {
     assert!(series.contains(&"\"hart\" 2 \"monotonic\"".to_owned()), "{series:?}");
     assert!(series.contains(&"\"btreemap\" 1 \"zipfian\"".to_owned()), "{series:?}");
     for run in runs {
-        let ops: Vec<&str> = run["phases"]
-            .as_array()
-            .expect("phases")
-            .iter()
-            .filter_map(|p| p["op"].as_str())
-            .collect();
+        let phases = run["phases"].as_array().expect("phases");
+        let ops: Vec<&str> = phases.iter().filter_map(|p| p["op"].as_str()).collect();
         assert_eq!(ops, ["load", "read-intensive", "balanced", "get:1,upsert:3"]);
         assert_eq!(run["write_latency_ns"], 300);
         assert_eq!(
