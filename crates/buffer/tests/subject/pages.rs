@@ -485,8 +485,7 @@ impl<const MUTANT: usize, const PARTITIONS: u32> CrashSubject for Pages<MUTANT, 
 
     fn directed() -> Vec<Plan<Op>> {
         match PARTITIONS {
-            // Those of one thread, too: without them hardly a state has need of the staging area.
-            MANY => [directed_many(), directed_one()].concat(),
+            MANY => directed_many(),
             ARCHIVED => [directed_archived(), directed_one(), directed_two()].concat(),
             _ => [directed_one(), directed_two()].concat(),
         }
