@@ -155,7 +155,24 @@ impl<M: Medium> Tx<'_, M> {
     /// # Cost
     /// If another transaction committed since the last look, a look at each page that this one has read.
     pub fn verify(&mut self) -> Result<(), BufferError> {
-        self.verify_reads()
+        // A commit counts itself while it holds the latches of its pages. If the count is as it was when the reads
+        // were all current, no page that can be read has changed since. Otherwise each page is looked at; one whose
+        // latch a commit holds is waited for.
+        let changes = self.buffer.changes.load(Acquire); // before the looks
+        if changes != self.current_at {
+            for (&page, &lsn) in &self.reads {
+                let now = match self.buffer.read_at(page, |_, _| ()) {
+                    Ok((now, ())) => now,
+                    Err(BufferError::NoPage { .. }) => 0,
+                    Err(error) => return Err(error),
+                };
+                if now != lsn {
+                    return Err(BufferError::Conflict);
+                }
+            }
+            self.current_at = changes;
+        }
+        Ok(())
     }
 
     /// Reads a page, without the changes of this transaction; returns its LSN too.
@@ -165,7 +182,7 @@ impl<M: Medium> Tx<'_, M> {
         read: impl FnMut(Page<'_, M>) -> R,
     ) -> Result<(u64, R), BufferError> {
         let found = self.note_read(page, read)?;
-        self.verify_reads()?;
+        self.verify()?;
         found
     }
 
@@ -185,29 +202,6 @@ impl<M: Medium> Tx<'_, M> {
             return Err(BufferError::Conflict);
         }
         Ok(found)
-    }
-
-    /// Returns [`BufferError::Conflict`] if what was read is not of one moment.
-    ///
-    /// A commit counts itself while it holds the latches of its pages. If the count is as it was when the reads
-    /// were all current, no page that can be read has changed since. Otherwise each page is looked at; one whose
-    /// latch a commit holds is waited for.
-    fn verify_reads(&mut self) -> Result<(), BufferError> {
-        let changes = self.buffer.changes.load(Acquire); // before the looks
-        if changes != self.current_at {
-            for (&page, &lsn) in &self.reads {
-                let now = match self.buffer.read_at(page, |_, _| ()) {
-                    Ok((now, ())) => now,
-                    Err(BufferError::NoPage { .. }) => 0,
-                    Err(error) => return Err(error),
-                };
-                if now != lsn {
-                    return Err(BufferError::Conflict);
-                }
-            }
-            self.current_at = changes;
-        }
-        Ok(())
     }
 
     /// Returns a private copy of a page, to be changed.

@@ -2,9 +2,13 @@
 
 use pmindex_core::Traced;
 use pmindex_testkit::conformance::{Fuse, Simulated};
-use pmindex_trees::SharedWbTree;
+use pmindex_trees::{FpTree, SharedWbTree};
 
 pmindex_testkit::conformance! {
+    fptree: FpTree<Fuse, Fuse, Traced, 4, 3>, keys Fuse, values Fuse,
+        on Simulated, groups [panics_and_crashes];
+    fptree_of_bytes: FpTree<Fuse<Vec<u8>>, Fuse<Vec<u8>>, Traced, 4, 3>, keys Fuse<Vec<u8>>, values Fuse<Vec<u8>>,
+        on Simulated, groups [panics_and_crashes];
     wbtree: SharedWbTree<Fuse, Fuse, Traced, 4, 3>, keys Fuse, values Fuse,
         on Simulated, groups [panics_and_crashes];
 }

@@ -122,9 +122,14 @@ pub fn crashes_after_panics<S: Subject<Bed = Simulated>>(states: u32) -> Verdict
     let report = explore::<Interrupted<CrashOf<S>>>(&config)
         .map_err(|failure| Failure::new(failure.to_string()))?;
     ensure!(report.states > 100, "hardly anything explored:\n{report}");
+    // One explorer for all, and no limit of states: creation is crashed once, and what comes after each panic to its
+    // end. A limit for each panic would be used up by its creation.
+    let config = Config::new().states(u64::MAX);
+    let config = Config { exhaustive: IMAGES, nested_states: 1, kill_every: 0, ..config };
+    let mut explorer = Explorer::<Interrupted<CrashOf<S>>>::new(config);
     for setup in setups() {
         for op in interrupted(S::Index::LOADS_AT_ONCE) {
-            at_each_conversion::<CrashOf<S>>(&setup, &op)?;
+            at_each_conversion(&mut explorer, &setup, &op)?;
         }
     }
     let burnt = Fuse::times() - before;
@@ -179,18 +184,22 @@ fn next() -> Vec<Vec<IndexOp>> {
     inserts.chain(others).collect()
 }
 
-/// The number of crash states after each panic, for each operation that comes next.
-const STATES: u64 = 60;
+/// The images of a crash point: first those in which one granule is missing, or is there alone.
+const IMAGES: usize = 12;
 /// A seed with which no step of the run is left out, and creation is.
 const EVERY_STEP: u64 = 2;
 
 /// Interrupts `op` at each of its conversions in turn (some of them, when there are many).
-fn at_each_conversion<C: CrashIndex>(setup: &[IndexOp], op: &IndexOp) -> Verdict {
+fn at_each_conversion<C: CrashIndex>(
+    explorer: &mut Explorer<Interrupted<C>>,
+    setup: &[IndexOp],
+    op: &IndexOp,
+) -> Verdict {
     let whole = |op: &IndexOp| Burning { op: op.clone(), after: None };
     let mut at = 0;
     loop {
         let before = Fuse::times();
-        for next in next() {
+        for (nth, next) in (0..).zip(next()) {
             if !C::Index::LOADS_AT_ONCE && next.iter().any(|op| matches!(op, IndexOp::BulkLoad(_)))
             {
                 continue;
@@ -199,9 +208,8 @@ fn at_each_conversion<C: CrashIndex>(setup: &[IndexOp], op: &IndexOp) -> Verdict
             setup.push(Burning { op: op.clone(), after: Some(at) });
             let threads = vec![next.iter().map(whole).collect()];
             let tail = vec![whole(&IndexOp::Insert(3, 90)), whole(&IndexOp::Remove(2))];
-            let mut explorer = Explorer::<Interrupted<C>>::new(Config::new().states(STATES));
             explorer
-                .explore(&Plan { setup, threads, tail }, EVERY_STEP)
+                .explore(&Plan { setup, threads, tail }, EVERY_STEP + 4 * (at * 16 + nth))
                 .map_err(|failure| Failure::new(failure.to_string()))?;
         }
         if Fuse::times() == before {
