@@ -44,6 +44,7 @@ fn replaced(page: &str, table: &str) -> Option<String> {
 
 /// The columns: a heading, and the operation whose median rate it shows.
 const RATES: &[(&str, &str)] = &[
+    ("load", "load"),
     ("get", "get"),
     ("scan", "scan"),
     ("insert", "insert"),
@@ -91,14 +92,14 @@ fn table(report: &Value) -> Result<String, String> {
     }
     let _ = writeln!(
         table,
-        "\n{} records, `{}` mode ({}); {}, {} cores, {}; commit {}.\n",
+        "\n{} records; mode `{}`; {}, {} cores, {}; commit {}.\n\n{}\n",
         text(&first["records"]),
         text(&first["durability"]),
-        text(&first["durability_words"]),
         text(&machine["cpu"]),
         text(&machine["cores"]),
         text(&machine["system"]),
         text(&machine["commit"]),
+        text(&first["durability_words"]),
     );
     Ok(table)
 }
@@ -126,12 +127,16 @@ mod tests {
                        "phases": [{ "op": "get", "mops": 3.456 }] }],
         });
         let table = table(&report).expect("a table");
-        assert!(table.contains("| fptree | 1 | 3.46 | – | – | – | – | – | – | 8.2 | 25.0 | – |\n"));
-        assert!(table.contains("1000 records, `flush` mode (emulated); A processor, 2 cores"));
+        assert!(
+            table.contains("| fptree | 1 | – | 3.46 | – | – | – | – | – | – | 8.2 | 25.0 | – |\n")
+        );
+        assert!(table.contains(
+            "1000 records; mode `flush`; A processor, 2 cores, Linux; commit c0ffee.\n\nemulated\n"
+        ));
         let columns = |line: &str| line.matches('|').count();
         let lines: Vec<usize> =
             table.lines().filter(|line| line.starts_with('|')).map(columns).collect();
-        assert_eq!(lines, [13, 13, 13]);
+        assert_eq!(lines, [14, 14, 14]);
         let page = format!("a\n{BEGIN}old\n{END}\nb\n");
         assert_eq!(replaced(&page, "new\n"), Some(format!("a\n{BEGIN}new\n{END}\nb\n")));
     }

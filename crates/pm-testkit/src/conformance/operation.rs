@@ -7,7 +7,7 @@ use pmindex_index::{IndexError, InsertMany, Storable};
 use proptest::prelude::*;
 
 use super::contents::{same_contents, same_get_into, same_range, same_scan_into};
-use super::sample::{SampleKey, SampleValue};
+use super::sample::{SampleKey, SampleValue, one_of};
 use super::subject::{IndexOf, Rig, Types};
 use super::verdict::{Verdict, Within, ensure, ensure_eq};
 
@@ -70,19 +70,20 @@ pub enum Operation<K, V> {
     DropAndOpen,
 }
 
-fn bound<K: SampleKey>() -> impl Strategy<Value = Bound<K>> {
-    prop_oneof![
-        2 => K::sample().prop_map(Bound::Included),
-        2 => K::sample().prop_map(Bound::Excluded),
-        1 => Just(Bound::Unbounded),
-    ]
+fn bound<K: SampleKey>() -> BoxedStrategy<Bound<K>> {
+    one_of([
+        (2, K::sample().prop_map(Bound::Included).boxed()),
+        (2, K::sample().prop_map(Bound::Excluded).boxed()),
+        (1, Just(Bound::Unbounded).boxed()),
+    ])
 }
 
 /// Returns bounds that `BTreeMap::range` accepts.
-fn bounds<K: SampleKey>() -> impl Strategy<Value = (Bound<K>, Bound<K>)> {
-    (bound::<K>(), bound::<K>()).prop_map(|(lower, upper)| {
+fn bounds<K: SampleKey>() -> BoxedStrategy<(Bound<K>, Bound<K>)> {
+    let ordered = |(lower, upper)| {
         if panics(&lower, &upper) { (upper, Bound::Unbounded) } else { (lower, upper) }
-    })
+    };
+    (bound::<K>(), bound::<K>()).prop_map(ordered).boxed()
 }
 
 /// Whether `BTreeMap::range` panics for these bounds.
@@ -96,49 +97,78 @@ pub(crate) fn panics<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
 }
 
 /// Returns any operation.
-pub fn operation<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Operation<K, V>> {
+///
+/// Each part has a boxed type: nested types of strategies, for each pair of types, took half of the time of compiling
+/// this crate.
+pub fn operation<K: SampleKey, V: SampleValue>() -> BoxedStrategy<Operation<K, V>> {
     use proptest::collection::{btree_map, vec};
-    let record = || (K::sample(), V::sample());
-    let writes = prop_oneof![
-        4 => record().prop_map(|(k, v)| Operation::TryInsert(k, v)),
-        2 => record().prop_map(|(k, v)| Operation::Update(k, v)),
-        2 => record().prop_map(|(k, v)| Operation::Put(k, v)),
-        2 => record().prop_map(|(k, v)| Operation::Insert(k, v)),
-        4 => K::sample().prop_map(Operation::Remove),
-        1 => (K::sample(), proptest::option::of(V::sample()))
-            .prop_map(|(k, v)| Operation::RemoveExact(k, v)),
-        1 => (K::sample(), any::<bool>()).prop_map(|(k, yes)| Operation::RemoveIf(k, yes)),
-        1 => prop_oneof![Just(Operation::PopFirst), Just(Operation::PopLast)],
-        1 => vec(record(), 0..40).prop_map(Operation::TryInsertMany),
-        1 => vec(record(), 0..40).prop_map(Operation::PutMany),
-        1 => vec(record(), 0..40).prop_map(Operation::InsertMany),
-        1 => vec(K::sample(), 0..40).prop_map(Operation::RemoveMany),
-    ];
-    let reads = prop_oneof![
-        4 => K::sample().prop_map(Operation::Get),
-        2 => K::sample().prop_map(Operation::GetInto),
-        2 => K::sample().prop_map(Operation::Contains),
-        4 => (bounds(), any::<u64>())
-            .prop_map(|((lower, upper), turns)| Operation::Range { lower, upper, turns }),
-        2 => (K::sample(), 0..50usize).prop_map(|(from, limit)| Operation::Scan { from, limit }),
-        2 => (bounds(), 0..50usize).prop_map(|((lower, upper), limit)| {
-            Operation::ScanInto { lower, upper, limit }
-        }),
-        2 => vec(K::sample(), 0..40).prop_map(Operation::GetMany),
-        1 => Just(Operation::FirstAndLast),
-        1 => Just(Operation::Len),
-    ];
-    let rare = prop_oneof![
-        2 => any::<bool>().prop_map(|ascending| Operation::RemoveAll { ascending }),
-        1 => bounds().prop_map(|(lower, upper)| Operation::RemoveBounds(lower, upper)),
-        1 => (0..3u32).prop_map(Operation::Retain),
-        2 => btree_map(K::sample(), V::sample(), 0..60).prop_map(Operation::BulkLoad),
-        1 => Just(Operation::Stats),
-        2 => Just(Operation::Check),
-        2 => Just(Operation::CloseAndOpen),
-        2 => Just(Operation::DropAndOpen),
-    ];
-    prop_oneof![28 => writes, 13 => reads, 2 => rare]
+    let key = K::sample();
+    let keys = vec(key.clone(), 0..40).boxed();
+    let record = (key.clone(), V::sample()).boxed();
+    let records = vec(record.clone(), 0..40).boxed();
+    let bounds = bounds::<K>();
+    let on_key = |make: fn(K) -> Operation<K, V>| key.clone().prop_map(make).boxed();
+    let on_record = |make: fn((K, V)) -> Operation<K, V>| record.clone().prop_map(make).boxed();
+    let on_keys = |make: fn(Vec<K>) -> Operation<K, V>| keys.clone().prop_map(make).boxed();
+    let on_records =
+        |make: fn(Vec<(K, V)>) -> Operation<K, V>| records.clone().prop_map(make).boxed();
+    let alone = |operation: Operation<K, V>| Just(operation).boxed();
+    let writes = one_of([
+        (4, on_record(|(k, v)| Operation::TryInsert(k, v))),
+        (2, on_record(|(k, v)| Operation::Update(k, v))),
+        (2, on_record(|(k, v)| Operation::Put(k, v))),
+        (2, on_record(|(k, v)| Operation::Insert(k, v))),
+        (4, on_key(Operation::Remove)),
+        (
+            1,
+            (key.clone(), proptest::option::of(V::sample()))
+                .prop_map(|(k, v)| Operation::RemoveExact(k, v))
+                .boxed(),
+        ),
+        (1, (key.clone(), any::<bool>()).prop_map(|(k, yes)| Operation::RemoveIf(k, yes)).boxed()),
+        (1, one_of([(1, alone(Operation::PopFirst)), (1, alone(Operation::PopLast))])),
+        (1, on_records(Operation::TryInsertMany)),
+        (1, on_records(Operation::PutMany)),
+        (1, on_records(Operation::InsertMany)),
+        (1, on_keys(Operation::RemoveMany)),
+    ]);
+    let reads = one_of([
+        (4, on_key(Operation::Get)),
+        (2, on_key(Operation::GetInto)),
+        (2, on_key(Operation::Contains)),
+        (
+            4,
+            (bounds.clone(), any::<u64>())
+                .prop_map(|((lower, upper), turns)| Operation::Range { lower, upper, turns })
+                .boxed(),
+        ),
+        (
+            2,
+            (key.clone(), 0..50usize)
+                .prop_map(|(from, limit)| Operation::Scan { from, limit })
+                .boxed(),
+        ),
+        (
+            2,
+            (bounds.clone(), 0..50usize)
+                .prop_map(|((lower, upper), limit)| Operation::ScanInto { lower, upper, limit })
+                .boxed(),
+        ),
+        (2, on_keys(Operation::GetMany)),
+        (1, alone(Operation::FirstAndLast)),
+        (1, alone(Operation::Len)),
+    ]);
+    let rare = one_of([
+        (2, any::<bool>().prop_map(|ascending| Operation::RemoveAll { ascending }).boxed()),
+        (1, bounds.prop_map(|(lower, upper)| Operation::RemoveBounds(lower, upper)).boxed()),
+        (1, (0..3u32).prop_map(Operation::Retain).boxed()),
+        (2, btree_map(key.clone(), V::sample(), 0..60).prop_map(Operation::BulkLoad).boxed()),
+        (1, alone(Operation::Stats)),
+        (2, alone(Operation::Check)),
+        (2, alone(Operation::CloseAndOpen)),
+        (2, alone(Operation::DropAndOpen)),
+    ]);
+    one_of([(28, writes), (13, reads), (2, rare)])
 }
 
 /// Executes one operation on both and compares the results.

@@ -5,6 +5,14 @@ use std::hash::Hash;
 
 use pmindex_index::{Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Value};
 use proptest::prelude::*;
+use proptest::strategy::Union;
+
+/// Takes one of several strategies, each with its weight. (`prop_oneof!` makes a type of the types of all.)
+pub(crate) fn one_of<T: Debug + 'static, const N: usize>(
+    parts: [(u32, BoxedStrategy<T>); N],
+) -> BoxedStrategy<T> {
+    Union::new_weighted(parts.into()).boxed()
+}
 
 /// A key type whose keys the suite can make.
 pub trait SampleKey: Key + Debug + Hash {
@@ -27,13 +35,12 @@ pub trait SampleKey: Key + Debug + Hash {
     /// Returns typical keys for tests: mostly of a small family, so that operations meet.
     fn sample() -> BoxedStrategy<Self> {
         let edges = Self::edges();
-        prop_oneof![
-            10 => (0..32u64).prop_map(Self::nth),
-            6 => (0..512u64).prop_map(Self::nth),
-            2 => proptest::sample::select(edges),
-            1 => Self::any(),
-        ]
-        .boxed()
+        one_of([
+            (10, (0..32u64).prop_map(Self::nth).boxed()),
+            (6, (0..512u64).prop_map(Self::nth).boxed()),
+            (2, proptest::sample::select(edges).boxed()),
+            (1, Self::any()),
+        ])
     }
 }
 

@@ -7,7 +7,7 @@ use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunne
 
 use super::contents::same_contents;
 use super::operation::{Model, Operation, apply, operation, stats_are_sane};
-use super::sample::{SampleKey, SampleValue, family};
+use super::sample::{SampleKey, SampleValue, family, one_of};
 use super::subject::{Maker, Rig, Types};
 use super::verdict::{Failure, Verdict, Within, expect_eq};
 
@@ -49,10 +49,11 @@ struct Plan<K, V> {
     operations: Vec<Operation<K, V>>,
 }
 
-fn plan<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Plan<K, V>> {
-    let start = prop_oneof![2 => Just(0), 1 => 0..40u64, 1 => 0..512u64];
+fn plan<K: SampleKey, V: SampleValue>() -> BoxedStrategy<Plan<K, V>> {
+    let start = one_of([(2, Just(0).boxed()), (1, (0..40u64).boxed()), (1, (0..512u64).boxed())]);
     (start, any::<bool>(), proptest::collection::vec(operation(), 1..240))
         .prop_map(|(start, loaded, operations)| Plan { start, loaded, operations })
+        .boxed()
 }
 
 fn run<S: Types>(of: Maker<S>, plan: &Plan<S::Key, S::Value>) -> Verdict {
@@ -101,28 +102,36 @@ pub fn checked_sequences<S: Types>(of: Maker<S>, cases: u32) -> Verdict {
 }
 
 /// Operations on 60 keys; every range is taken from its start, from its end, and from both in turn.
-fn dense<K: SampleKey, V: SampleValue>() -> impl Strategy<Value = Vec<Operation<K, V>>> {
+fn dense<K: SampleKey, V: SampleValue>() -> BoxedStrategy<Vec<Operation<K, V>>> {
     use proptest::collection::vec;
     let edges = proptest::sample::select(K::edges());
-    let key = || prop_oneof![20 => (0..60u64).prop_map(K::nth), 1 => edges.clone()];
-    let record = || (key(), V::sample());
+    let key = one_of([(20, (0..60u64).prop_map(K::nth).boxed()), (1, edges.boxed())]);
+    let record = (key.clone(), V::sample()).boxed();
+    let on_key = |make: fn(K) -> Operation<K, V>| key.clone().prop_map(make).boxed();
+    let on_record = |make: fn((K, V)) -> Operation<K, V>| record.clone().prop_map(make).boxed();
     let turns = prop_oneof![Just(0), Just(u64::MAX), Just(0xaaaa_aaaa_aaaa_aaaa)];
     let range = (0..60u64, 0..60u64, turns).prop_map(|(a, b, turns)| Operation::Range {
         lower: Bound::Included(K::nth(a.min(b))),
         upper: Bound::Included(K::nth(a.max(b))),
         turns,
     });
-    let operation = prop_oneof![
-        6 => record().prop_map(|(k, v)| Operation::TryInsert(k, v)),
-        1 => record().prop_map(|(k, v)| Operation::Update(k, v)),
-        1 => record().prop_map(|(k, v)| Operation::Put(k, v)),
-        1 => vec(record(), 0..30).prop_map(Operation::TryInsertMany),
-        1 => vec(key(), 0..30).prop_map(Operation::GetMany),
-        5 => key().prop_map(Operation::Remove),
-        1 => key().prop_map(Operation::Get),
-        1 => key().prop_map(Operation::Contains),
-        2 => range,
-        1 => prop_oneof![Just(Operation::CloseAndOpen), Just(Operation::DropAndOpen)],
-    ];
-    vec(operation, 1..200)
+    let operation = one_of([
+        (6, on_record(|(k, v)| Operation::TryInsert(k, v))),
+        (1, on_record(|(k, v)| Operation::Update(k, v))),
+        (1, on_record(|(k, v)| Operation::Put(k, v))),
+        (1, vec(record.clone(), 0..30).prop_map(Operation::TryInsertMany).boxed()),
+        (1, vec(key.clone(), 0..30).prop_map(Operation::GetMany).boxed()),
+        (5, on_key(Operation::Remove)),
+        (1, on_key(Operation::Get)),
+        (1, on_key(Operation::Contains)),
+        (2, range.boxed()),
+        (
+            1,
+            one_of([
+                (1, Just(Operation::CloseAndOpen).boxed()),
+                (1, Just(Operation::DropAndOpen).boxed()),
+            ]),
+        ),
+    ]);
+    vec(operation, 1..200).boxed()
 }
