@@ -44,6 +44,8 @@ pub(crate) struct Heap {
     pub(super) limbo: Limbo,
     /// The number of reservations that still succeed; `u64::MAX` means all. For tests.
     reservations_left: AtomicU64,
+    /// Which reservations after these fail: the next one by the lowest bit, the last ones by the highest. For tests.
+    refusals: AtomicU64,
     /// `true` if the next refusal reports a full device. For tests.
     device_refuses: AtomicBool,
 }
@@ -110,6 +112,7 @@ impl Heap {
             slots_used: AtomicUsize::new(0),
             limbo: Limbo::new(),
             reservations_left: AtomicU64::new(u64::MAX),
+            refusals: AtomicU64::new(u64::MAX),
             device_refuses: AtomicBool::new(false),
         }
     }
@@ -123,9 +126,10 @@ impl Heap {
         self.end.fetch_max(end, AcqRel);
     }
 
-    /// Limits the number of further reservations that succeed.
-    pub(crate) fn limit_reservations(&self, left: Option<u64>) {
+    /// Limits the number of further reservations that succeed; then the bits of `refusals` say which ones fail.
+    pub(crate) fn limit_reservations(&self, left: Option<u64>, refusals: u64) {
         self.device_refuses.store(left.is_some_and(|left| left % 2 == 1), Relaxed);
+        self.refusals.store(refusals, Relaxed);
         self.reservations_left.store(left.unwrap_or(u64::MAX), Relaxed);
     }
 
@@ -145,6 +149,12 @@ impl Heap {
     fn count_reservation(&self, wanted: u64) -> Option<PmError> {
         let one_less = |left: u64| if left == u64::MAX { None } else { left.checked_sub(1) };
         if self.reservations_left.fetch_update(Relaxed, Relaxed, one_less) != Err(0) {
+            return None;
+        }
+        // The highest bit stays.
+        let shifted = |refusals: u64| Some(refusals >> 1 | refusals & 1 << 63);
+        if matches!(self.refusals.fetch_update(Relaxed, Relaxed, shifted), Ok(now) if now & 1 == 0)
+        {
             return None;
         }
         Some(if self.device_refuses.fetch_xor(true, Relaxed) {

@@ -86,7 +86,14 @@ impl<M: Medium> Pool<M> {
     /// (first, if `left` is even) and as on a full device; `None` ends that. For tests.
     #[doc(hidden)]
     pub fn fail_allocation_after(&self, left: Option<u64>) {
-        self.heap.limit_reservations(left);
+        self.heap.limit_reservations(left, u64::MAX);
+    }
+
+    /// Makes the reservations fail whose bits are set: the next one by the lowest bit, all from the 64th on by the
+    /// highest. Ended as [`fail_allocation_after`](Self::fail_allocation_after) is. For tests.
+    #[doc(hidden)]
+    pub fn fail_allocations(&self, which: u64) {
+        self.heap.limit_reservations(Some(0), which);
     }
 
     /// Allocates a `T` into `dest`: `init` fills and flushes it.

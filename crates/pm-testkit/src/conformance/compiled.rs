@@ -45,13 +45,14 @@ fn in_memory<S: Types<Bed = Emulated>>() {
         super::full_at_creation_and_load,
         super::filled_to_the_brim,
     ];
-    let threads: [fn(Maker<S>, u64) -> Verdict; 4] = [
+    let counted: [fn(Maker<S>, u64) -> Verdict; 5] = [
+        super::scarce_room,
         super::hot_keys,
         super::structure_changes,
         super::untouched_records,
         super::ends_among_threads,
     ];
-    black_box((plain, threads));
+    black_box((plain, counted));
     anywhere::<S>();
 }
 

@@ -8,6 +8,7 @@ use super::operation::{Model, ModelOf, Operation, apply};
 use super::sample::{SampleKey, SampleValue, family};
 use super::subject::{Maker, NAME, Rig, Types};
 use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
+use crate::crash::Rng;
 
 /// Bytes of a pool that is large enough for the script.
 const ROOM: u64 = 4 << 20;
@@ -130,6 +131,57 @@ fn one_failure<S: Types>(of: Maker<S>, script: &[OperationOf<S>], failing: u64) 
     same_contents(rig.index(), &model).within("at the end, opened")?;
     rig.audit().within("at the end, opened")?;
     Ok(reached)
+}
+
+/// Operations in a row find room for some of the blocks that they need, so that a split gets a leaf, time and again, and
+/// nothing that leads to it: what is refused changes nothing, what was acknowledged stays, also over openings, and with
+/// room again everything is whole.
+pub fn scarce_room<S: Types>(of: Maker<S>, rounds: u64) -> Verdict {
+    (0..rounds).try_for_each(|round| scarce(of, round).within(format_args!("round {round}")))
+}
+
+fn scarce<S: Types>(of: Maker<S>, seed: u64) -> Verdict {
+    let mut rng = Rng::new(seed);
+    let mut below = |bound: u64| rng.next_u64() % bound;
+    let mut rig = Rig::with_pool(of, ROOM)?;
+    let mut model = Model::new();
+    for step in 0..600 {
+        let scarce = step / 40 % 4 != 3;
+        if scarce {
+            // Some of the next reservations fail, or most.
+            let which = below(u64::MAX) | if below(2) == 0 { below(u64::MAX) } else { 0 };
+            rig.bed.pool().fail_allocations(which);
+        } else {
+            rig.bed.pool().fail_allocation_after(None);
+        }
+        let key = S::Key::nth(below(200));
+        let value = S::Value::tagged(below(1 << 16));
+        let operation = match below(10) {
+            0..6 => Operation::TryInsert(key.clone(), value),
+            6 => Operation::Update(key.clone(), value),
+            7 => Operation::Put(key.clone(), value),
+            _ => Operation::Remove(key.clone()),
+        };
+        let place = format!("operation {step} ({operation:.0?})");
+        let refused = attempt(&mut rig, &mut model, &operation).within(&place)?;
+        ensure!(scarce || !refused, "{place}: full, though there is room");
+        let found = rig.index().get(key.borrowed()).within(&place)?;
+        ensure_eq!(found.as_ref(), model.get(&key), "{place}: get");
+        if below(8) == 0 {
+            same_contents(rig.index(), &model).within(&place)?;
+        }
+        if below(50) == 0 {
+            rig.bed.pool().fail_allocation_after(None);
+            if below(3) == 0 { rig.close_and_open() } else { rig.drop_and_open() }
+                .within(&place)?;
+        }
+    }
+    rig.bed.pool().fail_allocation_after(None);
+    same_contents(rig.index(), &model).within("at the end")?;
+    rig.audit().within("at the end")?;
+    rig.drop_and_open()?;
+    same_contents(rig.index(), &model).within("at the end, opened")?;
+    rig.audit().within("at the end, opened")
 }
 
 /// `create` and `bulk_load` in a full pool leave no partial index, no partial load, and no leak.

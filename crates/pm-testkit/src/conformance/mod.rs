@@ -67,6 +67,7 @@ pub use ends::{ends, ends_among_threads};
 pub use fickle::{Fickle, changing_encodings};
 pub use full::{
     filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation, removals_need_no_room,
+    scarce_room,
 };
 pub use fuse::Fuse;
 pub use handles::{one_handle, panics_while_opening};
@@ -156,7 +157,7 @@ macro_rules! conformance {
     (@group full) => {
         $crate::conformance!(@tests {
             full_at_every_allocation(); full_at_creation_and_load(); filled_to_the_brim();
-            removals_need_no_room();
+            removals_need_no_room(); scarce_room($crate::conformance::scaled(12).into());
         });
     };
     (@group disk) => {
