@@ -55,6 +55,7 @@ use crate::pool::layout::CHECKPOINT;
 use crate::threadlist::thread_list;
 
 use super::Permit;
+use super::background;
 use super::left_out::LeftOut;
 use super::lines::{FIRST, LineWriter, STAMP};
 use super::tally::Tally;
@@ -409,8 +410,7 @@ impl Journal {
         }
         self.process.store(std::process::id(), Release);
         let journal = Arc::clone(self);
-        let named = std::thread::Builder::new().name("pmindex-journal".into());
-        let thread = named.spawn(move || journal.work())?;
+        let thread = background::start("pmindex-journal", move || journal.work())?;
         self.work.lock().thread = Some(thread);
         Ok(())
     }

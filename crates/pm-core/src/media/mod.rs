@@ -5,6 +5,7 @@
 //!   media bytes, exactly.
 //! * [`Traced`]: also records every access for the crash simulator.
 
+mod background;
 pub(crate) mod base;
 mod counting;
 mod journal;
@@ -26,6 +27,8 @@ use crate::cell::{PmCell, PmType, PmU64, Word, short_word, words_of};
 use crate::error::DurabilityLost;
 use crate::line::{LINE, for_each_line_in};
 
+#[cfg(test)]
+pub(crate) use background::refused::GRANTED;
 pub(crate) use base::{GROUP_BYTES, Sums, held, is_right, place_of, stored, sums_of};
 pub use counting::{Counter, Counts};
 pub(crate) use journal::{Journal, PoolDisk};

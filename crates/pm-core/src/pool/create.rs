@@ -20,10 +20,12 @@
 //! Because of S0 no recovery, of the allocator or of an index, need ask whether a word that it reads is
 //! durable. A process that dies alone leaves its last stores in the caches (of the CPU, or of the kernel),
 //! where the next process finds them; a power failure may still lose them, after that process has built on
-//! them. So opening makes them durable before it looks at anything but the superblock. In a pool that was
-//! closed only the superblock may not be durable, if the process died while closing it.
+//! them. So opening makes them durable before it looks at anything but the superblock. Of a pool that was closed
+//! the superblock may not be durable, if the process died while closing it; and nothing may be, if that was in a
+//! mode that waits for no disk, or if the file is a copy. What an opening acknowledges depends on all of it.
 
 use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -175,13 +177,15 @@ impl<M: Medium> Pool<M> {
         }
         let parts = PoolParts::memory(region, opts.emulate_pm);
         let medium = wrap(Mapped::new(parts.durability, instruction));
-        Self::create_on(parts, medium, opts).map_err(|fault| match fault {
-            OpenFault::Pool(error) => error,
-            other => PmError::Os {
-                what: "creating a pool in memory",
-                source_text: other.at(Path::new(MEMORY)).to_string(),
+        Self::create_on(parts, medium, opts).map(Self::complete_opening).map_err(
+            |fault| match fault {
+                OpenFault::Pool(error) => error,
+                other => PmError::Os {
+                    what: "creating a pool in memory",
+                    source_text: other.at(Path::new(MEMORY)).to_string(),
+                },
             },
-        })
+        )
     }
 
     /// Formats `region`, which must be zero and hold no pool, and opens the pool in it.
@@ -191,7 +195,8 @@ impl<M: Medium> Pool<M> {
         opts: &PoolOptions,
     ) -> Result<Self, OpenError> {
         let parts = PoolParts::memory(region, true);
-        Self::create_on(parts, medium, opts).map_err(|fault| fault.at(Path::new(MEMORY)))
+        let pool = Self::create_on(parts, medium, opts).map(Self::complete_opening);
+        pool.map_err(|fault| fault.at(Path::new(MEMORY)))
     }
 
     /// Opens the pool in `region`.
@@ -204,6 +209,7 @@ impl<M: Medium> Pool<M> {
         Self::open_on(parts, medium, opts).map_err(|fault| fault.at(Path::new(MEMORY)))
     }
 
+    /// Makes a pool, which is not [completely open](Self::complete_opening) yet.
     pub(super) fn create_on(
         parts: PoolParts,
         medium: M,
@@ -236,6 +242,13 @@ impl<M: Medium> Pool<M> {
         pool.medium.fence(magic)?; // DUR(create)
         pool.load_directory()?;
         Ok(pool)
+    }
+
+    /// Declares that nothing of an opening or creation is left that may fail. Until then dropping the pool leaves it
+    /// as a crash would: it was not recovered, or has no name, and may have no thread to close it.
+    pub(super) fn complete_opening(self) -> Self {
+        self.ended.store(false, Relaxed);
+        self
     }
 
     pub(super) fn open_on(
@@ -272,7 +285,7 @@ impl<M: Medium> Pool<M> {
         pool.begin_journal()?;
         pool.recover_heap()?;
         pool.load_directory()?;
-        Ok(pool)
+        Ok(pool.complete_opening())
     }
 
     /// Assembles the pool as the superblock describes it; its parts are not yet formatted or recovered.
@@ -322,7 +335,7 @@ impl<M: Medium> Pool<M> {
             growing: Mutex::new(()),
             facts,
             permit: parts.permit,
-            ended: AtomicBool::new(false),
+            ended: AtomicBool::new(true),
             backing: parts.backing,
         })
     }

@@ -197,6 +197,14 @@ impl PoolFile {
         self.sync_directory().map_err(|e| self.error("synchronising the directory", e))
     }
 
+    /// Takes its name from a file that [has just got it](Self::finish), if it has: the creation failed. The lock keeps
+    /// other processes from using it.
+    pub(super) fn remove_name(&self) {
+        if self.kind == FileKind::Regular && self.is_at(&self.path) {
+            let _ = rustix::fs::unlink(&self.path); // a crash here would leave a pool as well: an empty one
+        }
+    }
+
     /// Makes the file's name durable.
     #[track_caller]
     fn sync_directory(&self) -> Result<(), Errno> {

@@ -130,7 +130,8 @@ impl Pool<Mapped> {
     /// flushed.
     ///
     /// # Errors
-    /// [`OpenError`]: a distinct one for each fault. The file stays as it was.
+    /// [`OpenError`]: a distinct one for each fault. The file stays as it was, or as a crash during the opening
+    /// leaves it: the next opening recovers.
     pub fn open(path: impl AsRef<Path>, opts: &PoolOptions) -> Result<Self, OpenError> {
         Self::open_with(path, opts, |mapped| mapped)
     }
@@ -192,11 +193,12 @@ impl<M: Medium> Pool<M> {
     fn create_named(parts: PoolParts, medium: M, opts: &PoolOptions) -> Result<Self, OpenError> {
         let path = parts.path.clone();
         let mut pool = Self::create_on(parts, medium, opts).map_err(|fault| fault.at(&path))?;
-        if let Some(backing) = &mut pool.backing {
-            backing.file.finish()?;
+        let named = pool.backing.as_mut().map_or(Ok(()), |backing| backing.file.finish());
+        let begun = named.and_then(|()| pool.begin_journal().map_err(|fault| fault.at(&path)));
+        if let (Err(_), Some(backing)) = (&begun, &pool.backing) {
+            backing.file.remove_name();
         }
-        pool.begin_journal().map_err(|fault| fault.at(&path))?;
-        Ok(pool)
+        begun.map(|()| pool.complete_opening())
     }
 
     /// As [`Pool::open`], on the medium that `wrap` makes of the mapping.

@@ -74,6 +74,7 @@ use crate::line::LINE;
 use crate::region::Mapping;
 use crate::threadlist::thread_list;
 
+use super::background;
 use super::base::{Sums, stored};
 use super::journal::{JournalMoment, Watch};
 use super::tally::Tally;
@@ -459,8 +460,7 @@ impl Twin {
         ];
         for (name, nice, work) in works {
             let twin = Arc::clone(self);
-            let thread = std::thread::Builder::new().name(name.into());
-            let thread = thread.spawn(move || {
+            let thread = background::start(name, move || {
                 crate::sys::be_nice(nice);
                 work(&twin);
             })?;

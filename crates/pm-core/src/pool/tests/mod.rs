@@ -15,6 +15,7 @@ mod modes;
 mod sync;
 mod twin;
 mod twin_crash;
+mod unfinished;
 
 use std::path::{Path, PathBuf};
 
