@@ -9,7 +9,8 @@
 //! open
 //! step  store                                                durable before
 //! S0    the superblock as it was read; after an unclean end  S3, any use of it
-//!       everything that the dead process stored
+//!       everything that the dead process stored; the file
+//!       and its name, in a mode that survives power failure
 //! S3 S4 superblock: generation + 1, not clean (LIN)          recovery, return
 //!       recovery of the allocator: its own steps             return
 //! ```
@@ -89,7 +90,17 @@ impl PoolParts {
         self.backing.as_ref().and_then(Backing::journal).map_or(0, |journal| journal.stamp())
     }
 
-    /// Executes S0, except for a medium that survives no power failure.
+    /// Executes S0 for the contents of a pool that was closed, if the mode of this opening survives power failure.
+    fn write_back_closed(&self) -> Result<(), PmError> {
+        match &self.backing {
+            Some(backing) if self.durability.survives_power_failure() && !self.emulated => {
+                backing.write_back_closed(&self.region)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Executes S0 after an unclean end, except for a medium that survives no power failure.
     fn write_back<M: Medium>(&self, pm: &M, opts: &PoolOptions) -> Result<(), PmError> {
         match &self.backing {
             Some(backing) if opts.write_back => backing.write_back(pm, &self.region),
@@ -268,6 +279,7 @@ impl<M: Medium> Pool<M> {
         if was_clean {
             let read = Superblock::flush(&medium, &parts.region)?;
             medium.fence(read)?;
+            parts.write_back_closed()?;
         } else {
             parts.write_back(&medium, opts)?;
         }

@@ -84,17 +84,33 @@ impl Backing {
         self.file.read_ahead(region.len() as u64);
     }
 
+    /// S0: makes durable what was left in the caches of a file that says that its pool was closed. The caches stay: if
+    /// nothing was left there, this costs two system calls.
+    pub(super) fn write_back_closed(&self, region: &Region) -> Result<(), PmError> {
+        if self.file.kind == FileKind::Device {
+            return Ok(()); // no other program can write to it
+        }
+        self.file.write_back().map_err(|e| {
+            self.forget_cached(region);
+            os("making what was left durable", e)
+        })
+    }
+
+    /// Has later reads come from the medium: after a failed write-back the kernel takes pages for written that are
+    /// not.
+    fn forget_cached(&self, region: &Region) {
+        region.let_go(self.kind);
+        if self.kind == MapKind::Shared {
+            self.file.forget_cached();
+        }
+    }
+
     /// S0: makes durable what a dead process stored and left in the caches.
     pub(super) fn write_back<M: Medium>(&self, pm: &M, region: &Region) -> Result<(), PmError> {
         match self.file.kind {
             FileKind::Regular => {
-                region.let_go(self.kind);
                 self.file.write_back().map_err(|e| os("making what was left durable", e))?;
-                // After a failed write-back the kernel takes pages for written that are not: read the medium
-                // again.
-                if self.kind == MapKind::Shared {
-                    self.file.forget_cached();
-                }
+                self.forget_cached(region); // an earlier failure may not be reported to this process
             }
             FileKind::Device => {
                 // No system call reaches these caches: flush line by line.

@@ -6,6 +6,8 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use pmindex_wal::sim::SimDisk;
+
 use super::{Place, add, tiny, value_of};
 use crate::error::PmError;
 use crate::media::PoolDisk;
@@ -24,7 +26,7 @@ struct Watched(PathBuf);
 
 impl PoolDisk for Watched {
     fn sync(&self) -> io::Result<()> {
-        unreachable!("by the caller's")
+        self.sync_by(&mut || Ok(()))
     }
 
     fn sync_by(&self, sync: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
@@ -47,7 +49,7 @@ fn watched<R>(place: &Place, calls: impl FnOnce() -> R) -> R {
     let path = Rc::new(place.path());
     let disk = move || -> Box<dyn PoolDisk> { Box::new(Watched(path.to_path_buf())) };
     SYNCS.set(0);
-    DISKS.set(Some((Box::new(|| unreachable!("no log is made")), Box::new(disk))));
+    DISKS.set(Some((Box::new(|| Box::new(SimDisk::new(4096, 64 * 4096))), Box::new(disk))));
     let result = calls();
     DISKS.set(None);
     result
@@ -75,6 +77,53 @@ fn a_file_that_no_fence_writes_back_is_durable_after_sync() {
         }
         pool.close().unwrap();
     }
+}
+
+/// A pool that was closed may be in the caches alone: a copy, or written by a process that synchronises nothing.
+#[test]
+fn a_pool_that_was_closed_is_durable_before_it_is_opened_in_a_mode_that_needs_that() {
+    let plain = tiny().as_on_disk(true);
+    let modes = [
+        (plain.clone(), true),
+        (plain.clone().journal(true).journal_bytes(1 << 20), true),
+        (without_write_back(), false),
+        (plain.clone().emulate_pm(true), false),
+        (plain.clone().read_only(true), false),
+    ];
+    for (opts, waits) in modes {
+        for earlier in [without_write_back(), plain.clone().emulate_pm(true)] {
+            let Some(place) = Place::tmpfs() else { return };
+            let pool = Pool::create(place.path(), &earlier).unwrap();
+            add(&pool, "a", 1).unwrap();
+            pool.close().unwrap();
+            let pool = watched(&place, || Pool::open(place.path(), &opts)).unwrap();
+            assert!(pool.was_clean());
+            assert_eq!(SYNCS.get() > 0, waits, "{opts:?}");
+            if waits {
+                let left = Pool::open(
+                    durable(&place.path()),
+                    &without_write_back().accept_journal_loss(true),
+                )
+                .unwrap();
+                assert_eq!(value_of(&left, "a"), Some(1));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pool_that_was_closed_and_cannot_be_made_durable_is_not_opened() {
+    let Some(place) = Place::tmpfs() else { return };
+    let pool = Pool::create(place.path(), &without_write_back()).unwrap();
+    add(&pool, "a", 1).unwrap();
+    pool.close().unwrap();
+    let opened = watched(&place, || {
+        FAILS.set(true);
+        Pool::open(place.path(), &tiny().as_on_disk(true))
+    });
+    assert!(opened.unwrap_err().to_string().contains("durable"));
+    let pool = Pool::open(place.path(), &tiny().as_on_disk(true)).unwrap();
+    assert_eq!(value_of(&pool, "a"), Some(1));
 }
 
 #[test]
