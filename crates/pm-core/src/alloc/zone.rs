@@ -236,8 +236,12 @@ pub(super) fn load<M: Medium>(
         let Some(run) = Run::decode(words.get(pool.pm(), page), base) else { return Err(damaged) };
         let pages = match run {
             Run::None => {
-                free.add(page, 1);
-                page += 1;
+                // A whole row at once: adding looks for the start of the row.
+                let row = page;
+                while page < count && words.get(pool.pm(), page) == 0 {
+                    page += 1;
+                }
+                free.add(row, (page - row) as u32);
                 continue;
             }
             Run::Slab { class, pages } if pages == shapes[class].pages => {
