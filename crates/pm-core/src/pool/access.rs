@@ -72,7 +72,7 @@ impl<M: Medium> Pool<M> {
 
     /// Copies the pool's bytes from `offset` on, for backups. Words are read one by one, each whole; writes
     /// that happen meanwhile are copied in part or not at all. The superblock in the copy says that it needs
-    /// no journal.
+    /// no journal, if one call copies both of its copies: the first 8192 bytes.
     ///
     /// # Errors
     /// [`PmError::Corrupt`] if the bytes are out of bounds or not whole words; [`PmError::Forked`].
