@@ -42,8 +42,9 @@
 //! 7. *The state in DRAM is derived*: free pages from page tables, free blocks from bitmaps, each read when
 //!    it is first needed. Damaged words are detected then: [`PmError::Corrupt`].
 //!
-//! If a fence fails (the pool lost its durability), tickets stay as they are and their slot is used no more:
-//! the pool acknowledges nothing from then on, and the next opening decides the tickets.
+//! If a fence fails (the pool lost its durability), tickets stay as they are and their slot is used no more, except by
+//! threads that complete changes in memory, cut off the medium: the pool acknowledges nothing from then on, and the next
+//! opening decides the tickets.
 //!
 //! # The index's part
 //!

@@ -88,7 +88,8 @@ pub(super) struct SlotState {
     pub(super) settled: Vec<(u32, u32)>,
     /// Lines to flush.
     pub(super) touched: Vec<u64>,
-    /// `true` if the pool lost its durability in the middle of an operation: its tickets stay.
+    /// `true` if the pool lost its durability in the middle of an operation: its tickets stay, and only a thread that
+    /// completes changes in memory uses the slot.
     pub(super) abandoned: bool,
 }
 
@@ -226,7 +227,10 @@ impl<M: Medium> Pool<M> {
             for index in 0..count {
                 let slot = self.slot_state(index);
                 self.pm().yield_point();
-                let Some(state) = slot.state.try_claim() else { continue };
+                let Some(mut state) = slot.state.try_claim() else { continue };
+                if state.abandoned && round > 0 && self.is_recovered_here() {
+                    self.take_over(index, slot, &mut state)?;
+                }
                 // A slot whose log is held serves operations without a log, if no other is free.
                 if state.abandoned || round == 0 && self.log_is_held(slot, index)? {
                     continue;
@@ -243,6 +247,21 @@ impl<M: Medium> Pool<M> {
             }
         }
         Err(PmError::Busy { slots: count })
+    }
+
+    /// Empties the slot of an operation whose fence failed, for a thread that completes changes in memory: the next
+    /// opening decides the tickets on the medium, which nothing reaches any more. Blocks that were only reserved are not
+    /// handed out again.
+    #[cold]
+    fn take_over(&self, index: usize, slot: &Slot, state: &mut SlotState) -> Result<(), PmError> {
+        let words = self.slot_words(index)?;
+        for ticket in words[LOG_WORDS..].chunks_exact(TICKET_WORDS).take(state.tickets as usize) {
+            self.pm().store(&ticket[0], 0);
+        }
+        slot.clear();
+        let SlotState { quarantine, attached, fresh, .. } = core::mem::take(state);
+        *state = SlotState { quarantine, attached, fresh, ..SlotState::default() };
+        Ok(())
     }
 
     /// Has this thread's next operation claim slot number `index` (modulo the number of slots), unless another thread

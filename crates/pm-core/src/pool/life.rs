@@ -149,6 +149,11 @@ impl<M: Medium> Pool<M> {
         if self.facts.read_only { Ok(()) } else { self.check_undamaged() }
     }
 
+    /// Returns `true` if this thread may write to a private copy of the pool: see [`recovery`](Self::recovery).
+    pub(crate) fn is_recovered_here(&self) -> bool {
+        self.permit.is_taken()
+    }
+
     /// Declares that this thread recovers an index, until the scope is dropped. Meanwhile this thread alone
     /// may write to a pool that is open for reading only, or that lost its disk. The writes go to a private
     /// copy of the pages they change and end with this pool; they never reach the file.

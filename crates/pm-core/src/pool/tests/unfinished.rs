@@ -1,14 +1,14 @@
-//! Openings and creations that fail midway: what they leave behind, and that they return.
+//! Openings, creations and operations that fail midway: what they leave behind, and that they return.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::twin::twin_at;
 use super::{Place, add, tiny, value_of};
 use crate::alloc::MicroLog;
-use crate::error::OpenError;
+use crate::error::{OpenError, PmError};
 use crate::media::GRANTED;
 use crate::pool::{Pool, PoolOptions};
 
@@ -106,5 +106,33 @@ fn a_creation_whose_name_is_taken_meanwhile_fails_and_leaves_that_file_alone() {
         assert!(matches!(error, OpenError::AlreadyExists { .. }), "{error}");
         assert_eq!(fs::read(place.path()).unwrap(), b"another's");
         assert!(!twin_at(&place).exists());
+    }
+}
+
+/// Each operation whose fence failed keeps its slot.
+#[test]
+fn changes_are_completed_in_memory_although_every_slot_has_a_failed_operation() {
+    for mode in [1, 2] {
+        for succeed in 0.. {
+            let Some(place) = Place::tmpfs() else { return };
+            let opts = MODES[mode](&place).slots(1);
+            let pool = Pool::create(place.path(), &opts).unwrap();
+            add(&pool, "a", 1).unwrap();
+            pool.pm().fail_write_back_after(succeed);
+            if add(&pool, "b", 2).is_ok() {
+                break;
+            }
+            let began = Instant::now();
+            for (name, value) in [("c", 3), ("d", 4)] {
+                let done = pool.complete(|| add(&pool, name, value).map(drop));
+                assert!(matches!(done, Err(PmError::DurabilityLost(_))), "{done:?}");
+                assert_eq!(value_of(&pool, name), Some(value));
+            }
+            assert!(began.elapsed() < Duration::from_secs(1), "it waited for a slot");
+            assert_eq!((value_of(&pool, "a"), value_of(&pool, "b")), (Some(1), None));
+            drop(pool);
+            let pool = Pool::open(place.path(), &opts).unwrap();
+            assert_eq!((value_of(&pool, "a"), value_of(&pool, "c")), (Some(1), None));
+        }
     }
 }
