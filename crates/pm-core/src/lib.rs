@@ -74,6 +74,7 @@ mod media;
 mod mode;
 mod newfile;
 mod pool;
+mod process;
 mod ptr;
 mod region;
 pub mod sync;

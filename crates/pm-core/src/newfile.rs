@@ -9,6 +9,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::pool::random_u128;
+use crate::process::Process;
 use crate::sys;
 
 /// The temporary name of a file that this process has made. Dropping it removes the file, but not in a forked
@@ -17,13 +18,13 @@ use crate::sys;
 pub(crate) struct Temporary {
     name: PathBuf,
     /// The process that made it; none when the file has its name.
-    process: Option<u32>,
+    process: Option<Process>,
 }
 
 impl Temporary {
     /// Takes the name of a file that was just created.
     pub(crate) fn new(name: PathBuf) -> Self {
-        Self { name, process: Some(std::process::id()) }
+        Self { name, process: Some(Process::current()) }
     }
 
     pub(crate) fn name(&self) -> &Path {
@@ -38,7 +39,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if self.process == Some(std::process::id()) {
+        if self.process.is_some_and(Process::is_current) {
             let _ = rustix::fs::unlink(&self.name); // never finished; nothing more can be done
         }
     }

@@ -1,7 +1,7 @@
 //! A forked child does not touch the pool of its parent. Alone in its process: the child has the locks of all files
 //! that are open there, so another test would find its own file in use.
 
-use pmindex_core::{FreshPool, Medium, OpenError, PPtr, PmError, PmU64, Pool, PoolOptions};
+use pmindex_core::{FreshPool, Medium, OpenError, Owner, PPtr, PmError, PmU64, Pool, PoolOptions};
 
 type Block = [PmU64; 8];
 
@@ -29,8 +29,13 @@ fn a_forked_child_finds_its_pool_unusable_and_leaves_the_parents_alone() {
     let target = directory.path().join("new");
     let fresh = FreshPool::create(&target).expect("created");
     add(fresh.pool(), "c", 3);
+    let word = &pool.get(root).expect("sound")[7];
+    let mut op = pool.op().expect("a slot");
+    let block = op.reserve::<Block>().expect("room");
+    op.allocate(&block, Owner::bit(word, 0)).expect("a ticket");
     let child = fork();
     if child == 0 {
+        drop(op); // the parent's
         // Call only functions that take no lock of the test harness.
         let refused = matches!(pool.get(root), Err(PmError::Forked))
             && matches!(pool.words(64, 1), Err(PmError::Forked))
@@ -46,6 +51,10 @@ fn a_forked_child_finds_its_pool_unusable_and_leaves_the_parents_alone() {
         .expect("a child")
         .expect("its end");
     assert_eq!(status.exit_status(), Some(7));
+    op.prepare(pool.pm().flush(&pool.get(block.ptr()).expect("sound")[0])).expect("durable");
+    pool.pm().store(word, 1);
+    let flushed = op.seal().and(pool.pm().flush(word));
+    op.finish(pool.pm().fence(flushed).expect("durable"));
     let second = Pool::open(&path, &options);
     assert!(matches!(second, Err(OpenError::Locked { .. })), "the child left the lock");
     add(&pool, "b", 2);
@@ -58,4 +67,8 @@ fn a_forked_child_finds_its_pool_unusable_and_leaves_the_parents_alone() {
     assert!(pool.was_clean(), "the child's end did not mark or release anything");
     let entry = pool.open_index("b").expect("sound").expect("there");
     assert_eq!(pool.pm().load(&pool.get(entry.root::<Block>()).expect("sound")[0]), 2);
+    assert!(
+        pool.block_size(block.ptr()).is_ok(),
+        "the child's end left the parent's operation alone"
+    );
 }

@@ -180,6 +180,9 @@ impl<M: Medium> Op<'_, M> {
 
 impl<M: Medium> Drop for Op<'_, M> {
     fn drop(&mut self) {
+        if self.pool.is_forked() {
+            return; // the operation, and the words it names, are the parent's
+        }
         if self.step != Step::Finished && self.roll().is_err() {
             // The pool acknowledges nothing more; recovery will decide these tickets.
             self.state.abandoned = true;

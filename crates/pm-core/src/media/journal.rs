@@ -34,12 +34,15 @@
 //!
 //! A failed write to the log, or a failed synchronisation of the file, poisons the pool for good, as a failed
 //! `msync` does (see `writeback`): the mapping is cut off the file, and each thread takes back its stores in
-//! its next fence. The next opening replays the log. The same happens if a checkpoint makes no room within
-//! the log's time limit: [`JournalState::lost`] says why.
+//! its next fence. The next opening replays the log. The same happens if a thread needs room in
+//! the log and the disk takes nothing for the log's time limit: [`JournalState::lost`] says why. `fdatasync` tells
+//! nothing until it is over, which may take minutes on a slow disk, and meanwhile other threads change more pages. So
+//! J0 has the disk take most pages before, some at a time, and each time the limit begins anew.
 
 use core::fmt::Debug;
+use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -52,6 +55,7 @@ use crate::cell::PmU64;
 use crate::error::DurabilityLost;
 use crate::line::{LINE, lines_of};
 use crate::pool::layout::CHECKPOINT;
+use crate::process::Process;
 use crate::threadlist::thread_list;
 
 use super::Permit;
@@ -102,7 +106,7 @@ pub(crate) struct Journal {
     why: OnceLock<String>,
     work: Mutex<Work>,
     /// The process of the thread: a forked child has no such thread.
-    process: AtomicU32,
+    process: OnceLock<Process>,
     /// Signalled when the checkpoint thread has work.
     wake: Condvar,
     /// The number of writes that still succeed before a test makes one fail.
@@ -186,7 +190,7 @@ impl Journal {
             poisoned: AtomicBool::new(false),
             why: OnceLock::new(),
             work: Mutex::default(),
-            process: AtomicU32::new(0),
+            process: OnceLock::new(),
             wake: Condvar::new(),
             pretended: Mutex::default(),
             watch: OnceLock::new(),
@@ -408,7 +412,7 @@ impl Journal {
             // The word of an earlier journal, with this stamp, would say the same: there was no checkpoint.
             word.atomic().store(self.stamp() & STAMP, Release);
         }
-        self.process.store(std::process::id(), Release);
+        let _ = self.process.set(Process::current()); // begun once
         let journal = Arc::clone(self);
         let thread = background::start("pmindex-journal", move || journal.work())?;
         self.work.lock().thread = Some(thread);
@@ -441,7 +445,7 @@ impl Journal {
     /// Ends the thread.
     pub(crate) fn end(&self) {
         // After a fork the thread belongs to the parent, and it, or another one there, may hold the lock.
-        if self.process.load(Acquire) != std::process::id() {
+        if !self.process.get().is_some_and(|process| process.is_current()) {
             return;
         }
         let thread = {

@@ -36,6 +36,7 @@ use crate::arch;
 use crate::error::{OpenError, OpenFault, PmError};
 use crate::media::{Mapped, Medium, Permit, Traced};
 use crate::mode::Durability;
+use crate::process::Process;
 use crate::region::Region;
 use crate::trace::Space;
 
@@ -323,6 +324,7 @@ impl<M: Medium> Pool<M> {
         let room = parts.region.capacity() as u64;
         let facts = Facts {
             path: parts.path,
+            process: Process::current(),
             uuid: found.superblock.uuid,
             generation: found.superblock.generation,
             was_clean,

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use crate::error::OpenError;
 use crate::media::traced;
 use crate::newfile::{Temporary, folder_of, hidden_name};
+use crate::process::Process;
 use crate::region::{MapKind, Region};
 use crate::sys::{self, DriveCache};
 
@@ -55,8 +56,8 @@ pub(super) struct PoolFile {
     /// The file's temporary name, if it has one.
     temporary: Option<Temporary>,
     /// The process that locked the file: when the pool ends there, the lock ends, even if other processes
-    /// have the descriptor. 0 if the file is not locked.
-    locked_by: u32,
+    /// have the descriptor.
+    locked_by: Option<Process>,
 }
 
 impl PoolFile {
@@ -97,7 +98,13 @@ impl PoolFile {
         let stat = rustix::fs::fstat(&fd).map_err(|e| io_error(path, "inspecting the file", e))?;
         let kind =
             kind_of(&stat).map_err(|found| OpenError::NotAFile { path: path.into(), found })?;
-        Ok(Self { handle: Handle::Os(fd), kind, path: path.into(), temporary: None, locked_by: 0 })
+        Ok(Self {
+            handle: Handle::Os(fd),
+            kind,
+            path: path.into(),
+            temporary: None,
+            locked_by: None,
+        })
     }
 
     /// Opens the file of the crash simulator.
@@ -118,7 +125,7 @@ impl PoolFile {
 
     fn simulated(file: traced::File, path: &Path) -> Self {
         let (handle, kind) = (Handle::Simulated(file), FileKind::Regular);
-        Self { handle, kind, path: path.into(), temporary: None, locked_by: 0 }
+        Self { handle, kind, path: path.into(), temporary: None, locked_by: None }
     }
 
     /// Returns `true` if `path` names a device-DAX device.
@@ -149,7 +156,7 @@ impl PoolFile {
         };
         let temporary = temporary.map(Temporary::new);
         let (handle, kind) = (Handle::Os(fd), FileKind::Regular);
-        let mut file = Self { handle, kind, path: path.into(), temporary, locked_by: 0 };
+        let mut file = Self { handle, kind, path: path.into(), temporary, locked_by: None };
         file.lock(false)?;
         Ok(file)
     }
@@ -165,7 +172,7 @@ impl PoolFile {
             Errno::WOULDBLOCK => OpenError::Locked { path: self.path.clone() },
             e => self.error("locking the file", e),
         })?;
-        self.locked_by = std::process::id();
+        self.locked_by = Some(Process::current());
         Ok(())
     }
 
@@ -449,7 +456,7 @@ impl PoolFile {
 impl Drop for PoolFile {
     fn drop(&mut self) {
         // Not in a forked child, whose parent still uses the pool.
-        let is_mine = self.locked_by == std::process::id();
+        let is_mine = self.locked_by.is_some_and(Process::is_current);
         if let (true, Handle::Os(fd)) = (is_mine, &self.handle) {
             // A process that another thread is starting still has the descriptor for a moment: unlock now,
             // not when the last descriptor is closed.

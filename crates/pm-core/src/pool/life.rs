@@ -205,7 +205,8 @@ impl<M: Medium> Pool<M> {
         if self.ended.swap(true, AcqRel) || self.facts.read_only {
             return Ok(());
         }
-        if self.is_forked() {
+        // Asked in both ways: some sandboxes keep the length of a pool in a forked child.
+        if self.is_forked() || !self.facts.process.is_current() {
             return Err(PmError::Forked);
         }
         self.check_undamaged()?; // the file stays as it is

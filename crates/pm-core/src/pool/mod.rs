@@ -73,6 +73,7 @@ use parking_lot::Mutex;
 use crate::alloc::Heap;
 use crate::media::{Mapped, Medium, Permit};
 use crate::mode::Durability;
+use crate::process::Process;
 use crate::region::Region;
 
 pub use activity::Activity;
@@ -123,6 +124,8 @@ pub struct Pool<M: Medium = Mapped> {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct Facts {
     path: PathBuf,
+    /// The process that opened it.
+    process: Process,
     uuid: u128,
     generation: u64,
     was_clean: bool,

@@ -37,6 +37,7 @@ use crate::media::{
     lines_in, place_of, stored, sums_of,
 };
 use crate::newfile::{NewFile, folder_of};
+use crate::process::Process;
 use crate::region::Region;
 use crate::sys;
 
@@ -87,12 +88,12 @@ struct Base {
     /// `true` if it has the final name.
     is_named: AtomicBool,
     /// The process that made it: a forked child removes nothing.
-    process: u32,
+    process: Process,
 }
 
 impl Base {
     fn new(file: fs::File, start: u64, names: Option<(PathBuf, PathBuf)>) -> Self {
-        Self { file, start, names, is_named: AtomicBool::new(false), process: std::process::id() }
+        Self { file, start, names, is_named: AtomicBool::new(false), process: Process::current() }
     }
 }
 
@@ -132,7 +133,7 @@ impl Drop for Base {
     fn drop(&mut self) {
         if let Some((from, _)) = &self.names
             && !self.is_named.load(Acquire)
-            && self.process == std::process::id()
+            && self.process.is_current()
         {
             // It was never complete. When the lock is gone, another process's file may have the name.
             let _ = fs::remove_file(from);

@@ -28,6 +28,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
+use crate::process::Process;
 use crate::sys::{self, Processors};
 
 use super::huge::{HUGE, Mount};
@@ -58,13 +59,13 @@ struct Toucher {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
     /// The process it lives in: a forked child has no such thread.
-    process: u32,
+    process: Process,
 }
 
 impl Toucher {
     /// Stops the thread and waits for it.
     fn end(self) {
-        if self.process == std::process::id() {
+        if self.process.is_current() {
             self.stop.store(true, Relaxed);
             let _ = self.thread.join(); // it does not panic
         } else {
@@ -142,7 +143,7 @@ impl Ahead {
             .spawn(move || unsafe { pages.populate(&told) });
         // If the system cannot start a thread, pages are touched when they are used.
         if let Ok(thread) = spawned {
-            let next = Toucher { stop, thread, process: std::process::id() };
+            let next = Toucher { stop, thread, process: Process::current() };
             if let Some(last) = toucher.replace(next) {
                 last.end();
             }

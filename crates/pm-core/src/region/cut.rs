@@ -20,6 +20,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::cell::PmU64;
 use crate::line::LINE;
+use crate::process::Process;
 use crate::sys;
 
 use super::{MapKind, Region};
@@ -33,7 +34,7 @@ pub(crate) struct Mapping {
     /// Held while the mapping changes.
     cut: Mutex<bool>,
     /// The process that made it: in a forked child a thread of the parent may hold the lock for ever.
-    process: u32,
+    process: Process,
 }
 
 // SAFETY: an address; the memory at it is only touched by atomic accesses, and under the lock.
@@ -43,7 +44,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     pub(super) fn new(base: NonNull<u8>) -> Arc<Self> {
-        let process = std::process::id();
+        let process = Process::current();
         Arc::new(Self { base, end: AtomicUsize::new(0), cut: Mutex::default(), process })
     }
 
@@ -65,7 +66,7 @@ impl Mapping {
     /// Ends the mapping: the region is dropped.
     pub(super) fn end(&self) {
         // A forked child has no thread that could cut it off.
-        let _cut = (self.process == std::process::id()).then(|| self.cut.lock());
+        let _cut = self.process.is_current().then(|| self.cut.lock());
         self.end.store(0, Release);
     }
 

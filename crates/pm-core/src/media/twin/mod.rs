@@ -58,7 +58,7 @@ mod sets;
 use core::fmt::Debug;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
 use std::io;
 use std::sync::{Arc, Condvar, OnceLock};
@@ -71,6 +71,7 @@ use pmindex_wal::Log;
 use crate::cell::PmU64;
 use crate::error::DurabilityLost;
 use crate::line::LINE;
+use crate::process::Process;
 use crate::region::Mapping;
 use crate::threadlist::thread_list;
 
@@ -164,7 +165,7 @@ pub(crate) struct Twin {
     /// Signalled when lines are durable, when there is room, or when there never will be.
     changed: Condvar,
     /// The process of the threads: a forked child has no such threads.
-    process: AtomicU32,
+    process: OnceLock<Process>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Called at each moment, if a test watches.
     watch: OnceLock<Watch>,
@@ -260,7 +261,7 @@ impl Twin {
             ready: Condvar::new(),
             copy: Condvar::new(),
             changed: Condvar::new(),
-            process: AtomicU32::new(0),
+            process: OnceLock::new(),
             threads: Mutex::default(),
             watch: OnceLock::new(),
             #[cfg(test)]
@@ -452,7 +453,7 @@ impl Twin {
 
     /// Starts the threads.
     pub(crate) fn begin(self: &Arc<Self>) -> io::Result<()> {
-        self.process.store(std::process::id(), Release);
+        let _ = self.process.set(Process::current()); // begun once
         let works: [Work; 3] = [
             ("pmindex-twin", 5, Self::collect_often),
             ("pmindex-log", 5, Self::write_often),
@@ -472,7 +473,7 @@ impl Twin {
     /// Ends the threads; pending lines are not written.
     pub(crate) fn end(&self) {
         // After a fork the threads belong to the parent, and they may hold any lock.
-        if self.process.load(Acquire) != std::process::id() {
+        if !self.process.get().is_some_and(|process| process.is_current()) {
             return;
         }
         {
