@@ -75,7 +75,7 @@ error_enum! {
             /// The largest number of bytes.
             most: u64,
         },
-        /// The horizon has not moved in time.
+        /// The horizon has not moved in time, and nothing showed that it would.
         #[error(
             "the log is full: a batch needs {wanted} bytes, and the horizon, which frees old records, has not \
              moved for {waited:?}; move it sooner, or create a larger log"

@@ -60,6 +60,7 @@ mod group;
 mod hold;
 mod layout;
 mod log;
+mod patience;
 mod reader;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -73,4 +74,5 @@ pub use group::{Abandoned, Group};
 pub use hold::Hold;
 pub use layout::{LogId, Lsn};
 pub use log::{Log, LogOptions, Peeked, peek};
+pub use patience::Patience;
 pub use reader::Reader;

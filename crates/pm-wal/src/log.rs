@@ -1,10 +1,10 @@
 //! Opening, writing and truncating a log.
 
 use core::ops::Range;
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -17,6 +17,7 @@ use crate::hold::{Hold, Holds};
 use crate::layout::{
     BATCH_HEADER, BatchHeader, Copy1, Head, LogId, Lsn, RECORD_HEADER, Shape, VERSION,
 };
+use crate::patience::Patience;
 use crate::reader::{Reader, Scan};
 
 /// The options for opening a log.
@@ -38,7 +39,8 @@ impl LogOptions {
         Self::default()
     }
 
-    /// Sets how long a write waits for room before it fails (default 30 seconds).
+    /// Sets how long a write waits for room before it fails, if meanwhile nothing shows that there will be room (default
+    /// 30 seconds): see [`Log::note_progress`].
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -64,6 +66,8 @@ pub struct Log {
     holds: Arc<Mutex<Holds>>,
     appends: Group<Batch, Lsn, LogError>,
     is_lost: AtomicBool,
+    /// Changes whenever the disk has taken something.
+    progress: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -216,6 +220,7 @@ impl Log {
             holds: Arc::default(),
             appends: Group::default(),
             is_lost: AtomicBool::new(false),
+            progress: AtomicU64::new(0),
         }
     }
 
@@ -299,6 +304,7 @@ impl Log {
         // L3, durable before: the tail, which acknowledges all records.
         let written = self.disk.write_durably(self.shape.place(offset), blocks);
         self.check("writing a batch", written)?;
+        self.note_progress();
         self.state.lock().tail = offset + blocks.len() as u64;
         Ok(Lsn { generation: self.id.generation, offset })
     }
@@ -306,7 +312,7 @@ impl Log {
     /// Returns where the last batch ends and where one of `bytes` bytes goes, when there is room for it.
     fn find_room(&self, bytes: u64) -> Result<(u64, u64), LogError> {
         let mut state = self.state.lock();
-        let until = Instant::now().checked_add(self.wait); // none: for ever
+        let mut patience = Patience::new(self.wait, self.progress());
         loop {
             if let Some(lost) = &state.lost {
                 return Err(lost.clone());
@@ -317,14 +323,30 @@ impl Log {
             if offset + bytes - state.horizon <= self.shape.capacity {
                 return Ok((state.tail, offset));
             }
-            let Some(until) = until else {
+            let Some(until) = patience.ends() else {
                 self.room.wait(&mut state);
                 continue;
             };
-            if self.room.wait_until(&mut state, until).timed_out() {
+            if self.room.wait_until(&mut state, until).timed_out()
+                && patience.is_over(self.progress())
+            {
                 return Err(LogError::Full { wanted: bytes, waited: self.wait });
             }
         }
+    }
+
+    /// Declares that the disk has taken something of what must be durable before this log can be
+    /// [truncated](Self::truncate): threads that wait for room wait for their full time from now on. A disk that is slow
+    /// does not fail.
+    pub fn note_progress(&self) {
+        self.progress.fetch_add(1, Relaxed); // a wait that just ended may miss it
+    }
+
+    /// Returns a number that changes whenever the disk takes something: a batch, a truncation, or what was
+    /// [noted](Self::note_progress).
+    #[must_use]
+    pub fn progress(&self) -> u64 {
+        self.progress.load(Relaxed)
     }
 
     /// Frees the space before `offset` durably, as far as it is not [held](Self::hold); the caller needs
@@ -360,6 +382,7 @@ impl Log {
         let next = Head { horizon, since, ..heads.newest };
         let written = heads.write(&*self.disk, next);
         self.check("writing a head of the log", written)?;
+        self.note_progress();
         self.state.lock().horizon = horizon;
         self.room.notify_all();
         Ok(horizon)

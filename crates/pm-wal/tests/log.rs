@@ -172,6 +172,26 @@ fn a_writer_waits_for_room() {
 }
 
 #[test]
+fn a_writer_waits_as_long_as_the_disk_takes_something_and_no_longer() {
+    let wait = Duration::from_millis(400);
+    let disk = SimDisk::new(BLOCK, 12 * BLOCK);
+    let log = Log::format(Box::new(disk), ID, LogOptions::new().wait(wait)).unwrap();
+    (0..8).for_each(|_| _ = log.append(&[1]).unwrap());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| log.append(&[2]));
+        for _ in 0..30 {
+            std::thread::sleep(wait / 10);
+            log.note_progress();
+        }
+        assert!(!writer.is_finished());
+        log.truncate(BLOCK as u64).unwrap();
+        writer.join().unwrap().unwrap();
+        let full = log.append(&[3]);
+        assert!(matches!(full, Err(LogError::Full { waited, .. }) if waited == wait));
+    });
+}
+
+#[test]
 fn records_of_any_length_fit_up_to_half_of_the_space() {
     let (disk, log) = sim(64);
     let most = log.most() as usize - 4;

@@ -18,6 +18,8 @@
 //! ```text
 //! checkpoint (when half of the log is used, by a thread of its own; closing)
 //! step  what                                          durable before
+//! J0    have the disk take the logged pages, part by  -
+//!       part, until few are left
 //! J1    take the tail of the log, store it in the     -
 //!       file (`CHECKPOINT`)
 //! J2    fdatasync the pool's file                     J3
@@ -51,6 +53,7 @@ use parking_lot::{Condvar, Mutex};
 use pmindex_wal::{Batch, Group, Log};
 use rustix::io::Errno;
 
+use crate::alloc::PAGE;
 use crate::cell::PmU64;
 use crate::error::DurabilityLost;
 use crate::line::{LINE, lines_of};
@@ -62,9 +65,13 @@ use super::Permit;
 use super::background;
 use super::left_out::LeftOut;
 use super::lines::{FIRST, LineWriter, STAMP};
+use super::sets::PageSet;
 use super::tally::Tally;
 use super::undo::Undo;
 use super::writeback::{Cutter, ROUND, Refused};
+
+/// The number of pages that the disk takes at a time: as many as a slow one takes in some seconds.
+const SLICE: usize = 1024;
 
 thread_list! {
     /// For each medium, the lines this thread flushed and has not fenced.
@@ -75,6 +82,11 @@ thread_list! {
 pub(crate) trait PoolDisk: Debug + Send + Sync {
     /// Makes all stores to the file durable.
     fn sync(&self) -> io::Result<()>;
+
+    /// Waits until the disk has taken the stores to these bytes; not durable before [`sync`](Self::sync).
+    fn push(&self, _: Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Calls `sync`, which does the same, the file's length included.
     fn sync_by(&self, sync: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
@@ -96,6 +108,8 @@ pub(crate) struct Journal {
     fences: Group<Vec<usize>, (), Refused>,
     /// The memory of the batch that is written; one thread at a time uses it.
     batch: Mutex<Batch>,
+    /// Pages with lines that were logged since a checkpoint last took them.
+    dirty: Mutex<PageSet>,
     /// The memory of which no line is written.
     pub(crate) left_out: LeftOut,
     /// Held while the file is synchronised: the kernel reports a failed write-back once.
@@ -184,6 +198,7 @@ impl Journal {
             tally: Tally::default(),
             fences: Group::default(),
             batch: Mutex::default(),
+            dirty: Mutex::default(),
             left_out: LeftOut::default(),
             syncing: Mutex::default(),
             checkpoints: AtomicU64::new(0),
@@ -336,9 +351,11 @@ impl Journal {
         batch.clear();
         let mut record = batch.record();
         let mut writer = LineWriter::new(&mut record);
-        self.cutter
-            .mapping()
-            .lines_at(lines.iter().copied(), |offset, words| writer.push(offset, &words));
+        let mut dirty = self.dirty.lock();
+        self.cutter.mapping().lines_at(lines.iter().copied(), |offset, words| {
+            dirty.add(offset);
+            writer.push(offset, &words);
+        });
         record.end();
     }
 
@@ -350,6 +367,7 @@ impl Journal {
 
     /// Synchronises the file, after which the log needs no earlier records.
     pub(crate) fn checkpoint(&self) -> io::Result<()> {
+        self.push()?; // J0
         let tail = self.log.tail(); // J1
         self.tell(JournalMoment::Begun);
         if let Some(word) = self.cutter.mapping().word(CHECKPOINT) {
@@ -366,6 +384,22 @@ impl Journal {
         Ok(())
     }
 
+    /// J0. It ends: other threads add pages only as long as there is room in the log.
+    fn push(&self) -> io::Result<()> {
+        loop {
+            let dirty = core::mem::take(&mut *self.dirty.lock());
+            if dirty.len() <= SLICE {
+                return Ok(());
+            }
+            let pages: Vec<u64> = dirty.iter().collect();
+            for part in pages.chunks(SLICE) {
+                let bytes = part[0]..part[part.len() - 1] + PAGE;
+                self.alone(|| self.pool.push(bytes))?;
+                self.log.note_progress();
+            }
+        }
+    }
+
     /// Synchronises the pool's file.
     fn sync(&self) -> io::Result<()> {
         self.tally.sync();
@@ -374,15 +408,20 @@ impl Journal {
 
     /// See [`Medium::sync_apart`](super::Medium::sync_apart).
     pub(crate) fn sync_apart(&self, sync: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        self.alone(|| self.allow().and_then(|()| self.pool.sync_by(sync)))
+    }
+
+    /// Has the pool's file written, while no other thread does: the kernel tells one caller alone of a failure.
+    fn alone(&self, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let _alone = self.syncing.lock();
         if self.is_poisoned() {
             return Err(Errno::IO.into());
         }
-        let synced = self.allow().and_then(|()| self.pool.sync_by(sync));
-        if let Err(error) = &synced {
+        let written = write();
+        if let Err(error) = &written {
             self.lose(&format!("synchronising the pool's file: {error}"));
         }
-        synced
+        written
     }
 
     /// Poisons the pool: no later fence succeeds, and no later store reaches the file.

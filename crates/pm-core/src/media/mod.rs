@@ -13,6 +13,7 @@ mod left_out;
 mod lines;
 mod mapped;
 mod permit;
+mod sets;
 mod tally;
 mod token;
 pub(crate) mod traced;

@@ -24,13 +24,14 @@
 //! it anew. A crash during creation, which stores nothing in a journal, leaves an empty one, and the next
 //! creation replaces it.
 
+use core::ops::Range;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pmindex_wal::{Disk, FileDisk, Log, LogError, LogId, LogOptions, SyncMethod, peek};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
@@ -76,12 +77,20 @@ struct File(OwnedFd);
 
 impl PoolDisk for File {
     fn sync(&self) -> io::Result<()> {
-        use rustix::fd::AsFd;
-        loop {
-            match crate::sys::sync_data(self.0.as_fd()) {
-                Err(Errno::INTR) => {}
-                other => return Ok(other?),
-            }
+        retry(|| sys::sync_data(self.0.as_fd()))
+    }
+
+    fn push(&self, bytes: Range<u64>) -> io::Result<()> {
+        retry(|| sys::push(self.0.as_fd(), bytes.clone()))
+    }
+}
+
+/// Calls again what a signal interrupted.
+pub(super) fn retry(mut call: impl FnMut() -> Result<(), Errno>) -> io::Result<()> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return Ok(other?),
         }
     }
 }

@@ -196,8 +196,8 @@ impl PoolOptions {
         self
     }
 
-    /// Sets how long a fence waits for room in a full journal before the pool stops taking writes (default 30
-    /// seconds).
+    /// Sets how long a fence waits for room in a full journal while the disk takes nothing, before the pool stops taking
+    /// writes (default 30 seconds). As long as a slow disk takes something, fences wait.
     pub fn journal_wait(mut self, wait: Duration) -> Self {
         self.journal_wait = wait;
         self

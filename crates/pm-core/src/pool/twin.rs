@@ -15,6 +15,7 @@
 //! everything was written. If a twin has a later generation than the pool in memory, another process has
 //! continued it.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::collections::BTreeSet;
@@ -44,7 +45,7 @@ use crate::sys;
 use super::Pool;
 use super::detect::random_u128;
 use super::file::PoolFile;
-use super::journal::{Lock, io_error, while_read_ahead};
+use super::journal::{Lock, io_error, retry, while_read_ahead};
 use super::layout::DIRECTORY_OFFSET;
 use super::options::PoolOptions;
 use super::path::choose;
@@ -106,6 +107,11 @@ impl BaseDisk for Base {
         retry(|| sys::sync_data(self.file.as_fd()))
     }
 
+    fn push(&self, bytes: Range<u64>) -> io::Result<()> {
+        let bytes = self.start + bytes.start..self.start + bytes.end;
+        retry(|| sys::push(self.file.as_fd(), bytes.clone()))
+    }
+
     fn grow(&self, len: u64) -> io::Result<()> {
         let (old, new) = (self.file.metadata()?.len(), self.start + len);
         if old >= new {
@@ -137,15 +143,6 @@ impl Drop for Base {
         {
             // It was never complete. When the lock is gone, another process's file may have the name.
             let _ = fs::remove_file(from);
-        }
-    }
-}
-
-fn retry(mut call: impl FnMut() -> Result<(), Errno>) -> io::Result<()> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            other => return Ok(other?),
         }
     }
 }

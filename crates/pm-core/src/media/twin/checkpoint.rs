@@ -9,13 +9,14 @@ use crate::alloc::PAGE;
 
 use super::super::base::{GROUP_BYTES, place_of};
 use super::super::journal::JournalMoment;
-use super::sets::PageSet;
+use super::super::sets::PageSet;
 use super::{Over, State, Twin};
 
 /// The largest number of passes over the pages fenced meanwhile before fences are logged.
 const PASSES: u32 = 4;
-/// The number of pages that are copied before they are written.
-const CHUNK: usize = 1024;
+/// The number of pages that are copied before they are written, and that the disk takes at a time: as many as a slow
+/// one takes in some seconds. Few in tests, whose pools are small.
+const CHUNK: usize = if cfg!(test) { 16 } else { 1024 };
 /// The number of pages that are copied before another thread of the twin may have the processor.
 const SLICE: usize = 64;
 const PAGE_BYTES: usize = PAGE as usize;
@@ -155,6 +156,11 @@ impl Twin {
                 let (run_bytes, after) = rest.split_at(run.len() * PAGE_BYTES);
                 self.write_base(place_of(run[0]), run_bytes)?;
                 rest = after;
+            }
+            if let ([first, .., last], Some(_)) = (&copied[..], pages.peek()) {
+                let pushed = self.base.push(place_of(*first)..place_of(*last) + PAGE);
+                self.check("writing to the base", pushed)?;
+                self.log.note_progress();
             }
         }
         // Nothing must be durable before: where pages are newer than their checksums, the log has their

@@ -7,7 +7,7 @@ use crate::line::LINE;
 use crate::region::Mapping;
 
 use super::super::lines::LineWriter;
-use super::sets::{LineSet, PageSet};
+use super::super::sets::{LineSet, PageSet};
 
 /// Lines to copy, and the copies made of them. The memory is used again for a later batch.
 #[derive(Debug, Default)]

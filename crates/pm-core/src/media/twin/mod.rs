@@ -46,14 +46,14 @@
 //! later success would mean anything. [`Pool::sync`](crate::Pool::sync) fails from then on; the pool in
 //! memory continues, as in mode `Process`; the twin keeps its state. The same happens if the disk takes
 //! nothing for so long that there is no room and the wait for it is over: `wait` for each fence until one
-//! gives up. The copies of a batch take at most a sixteenth of the log and `LIMIT` bytes; there are two batches.
+//! gives up. What the disk has taken, a synchronisation tells only at its end, which may be minutes away. So pages are
+//! pushed to it some at a time, and each time a wait begins anew. The copies of a batch take at most a sixteenth of the log and `LIMIT` bytes; there are two batches.
 //! The set of lines takes 8 bytes for each page of the pool, twice.
 
 mod batches;
 mod checkpoint;
 mod copies;
 mod lock;
-mod sets;
 
 use core::fmt::Debug;
 use core::ops::Range;
@@ -63,10 +63,9 @@ use core::time::Duration;
 use std::io;
 use std::sync::{Arc, Condvar, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use parking_lot::Mutex;
-use pmindex_wal::Log;
+use pmindex_wal::{Log, Patience};
 
 use crate::cell::PmU64;
 use crate::error::DurabilityLost;
@@ -78,11 +77,11 @@ use crate::threadlist::thread_list;
 use super::background;
 use super::base::{Sums, stored};
 use super::journal::{JournalMoment, Watch};
+use super::sets::PageSet;
 use super::tally::Tally;
 use batches::{Ready, SORTED};
 use copies::Copies;
 use lock::{Held, Lock};
-use sets::PageSet;
 
 /// The largest number of bytes of a batch's copies.
 const LIMIT: usize = 16 << 20;
@@ -101,6 +100,11 @@ pub(crate) trait BaseDisk: Debug + Send + Sync {
 
     /// Makes all writes durable.
     fn sync(&self) -> io::Result<()>;
+
+    /// Waits until the disk has taken what was written to these bytes; not durable before [`sync`](Self::sync).
+    fn push(&self, _: Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Extends it durably to at least `len` bytes; the new ones are zero.
     fn grow(&self, len: u64) -> io::Result<()>;
@@ -364,15 +368,15 @@ impl Twin {
 
     #[cold]
     fn await_room(&self, state: &mut Held<'_, State>, lines: usize) {
-        let until = Instant::now().checked_add(self.times.wait); // none: for ever
+        let mut patience = Patience::new(self.times.wait, self.log.progress());
         while state.lost.is_none() && !state.has_room(self.limit, lines) {
             state.urgent = true;
             self.write.notify_one();
-            let Some(until) = until else {
+            let Some(until) = patience.ends() else {
                 state.wait(&self.changed);
                 continue;
             };
-            if state.wait_until(&self.changed, until) {
+            if state.wait_until(&self.changed, until) && patience.is_over(self.log.progress()) {
                 let waited = self.times.wait;
                 self.lose(state, &format!("the disk has taken nothing for {waited:?}"));
             }

@@ -1,11 +1,21 @@
 //! Pools with a journal, in files: which files belong together, and which are refused.
 
+use core::ops::Range;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
+use core::time::Duration;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pmindex_wal::sim::SimDisk;
 
 use crate::error::{OpenError, PmError};
-use crate::media::Medium;
+use crate::media::{Medium, PoolDisk};
 use crate::mode::Durability;
+use crate::pool::journal::simulated::DISKS;
 use crate::pool::{Pool, PoolOptions};
 
 use super::{Place, add, tiny, value_of};
@@ -385,6 +395,61 @@ fn a_small_journal_goes_round_and_a_pool_grows_beside_it() {
     pool.kill();
     let pool = Pool::open(place.path(), &options()).unwrap();
     assert_eq!((value_of(&pool, "a"), pool.len() > old), (Some(600), true));
+}
+
+/// A disk that takes some time for whatever it is given at once.
+#[derive(Debug)]
+struct Slow(Duration, Arc<AtomicU64>);
+
+impl PoolDisk for Slow {
+    fn sync(&self) -> io::Result<()> {
+        self.push(0..0)
+    }
+
+    fn push(&self, _: Range<u64>) -> io::Result<()> {
+        self.1.fetch_add(1, AcqRel);
+        std::thread::sleep(self.0);
+        Ok(())
+    }
+
+    fn sync_by(&self, sync: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        sync()
+    }
+}
+
+#[test]
+fn a_slow_disk_that_takes_something_makes_writers_wait_and_poisons_nothing() {
+    const STEP: Duration = Duration::from_millis(100);
+    let Some(place) = Place::tmpfs() else { return };
+    let opts = plain().size(128 << 20).huge_pages(false);
+    Pool::create(place.path(), &opts).unwrap().close().unwrap();
+    let (steps, disk) = (Arc::new(AtomicU64::new(0)), SimDisk::new(4096, 1 << 20));
+    let taken = Arc::clone(&steps);
+    DISKS.set(Some((
+        Box::new(move || Box::new(disk.clone())),
+        Box::new(move || Box::new(Slow(STEP, Arc::clone(&taken)))),
+    )));
+    let pool = Pool::open(place.path(), &opts.journal(true).journal_wait(10 * STEP));
+    DISKS.set(None);
+    let pool = pool.unwrap();
+    let mut longest = Duration::ZERO;
+    for part in 0.. {
+        let mut flushed = crate::media::Flushed::nothing();
+        let first = 512 * (4 + part % 60);
+        for page in first..first + 512 {
+            let words = pool.words(page * 4096, 8).unwrap();
+            pool.pm().store(&words[0], part + 1);
+            flushed = flushed.and(pool.pm().flush_words(words));
+        }
+        let began = Instant::now();
+        pool.pm().fence(flushed).unwrap_or_else(|_| panic!("{:?}", pool.journal()));
+        longest = longest.max(began.elapsed());
+        if pool.journal().unwrap().checkpoints > 0 {
+            break;
+        }
+    }
+    assert!(longest > 10 * STEP && steps.load(Acquire) > 12, "{longest:?} {steps:?}");
+    pool.kill();
 }
 
 /// A file system of this many MiB; unmounted when dropped.

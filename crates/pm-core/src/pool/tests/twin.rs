@@ -392,3 +392,34 @@ fn a_disk_that_takes_nothing_makes_writers_wait_and_then_go_on_without_a_twin() 
     assert!(pool.was_clean(), "only the twin is lost");
     world.check(&pool);
 }
+
+#[test]
+fn a_slow_disk_that_takes_something_makes_writers_wait_and_keeps_the_twin() {
+    use super::twin_crash;
+    const STEP: Duration = Duration::from_millis(150);
+    let Some(mut world) = twin_crash::World::new() else { return };
+    world.step = STEP;
+    let opts = twin_crash::options(twin_crash::twin_of(&world.place)).size(768 << 10);
+    let pool = world.create_with(opts.journal_wait(4 * STEP));
+    world.sync(&pool).unwrap();
+    let pages = pool.len() / 4096;
+    let mut longest = Duration::ZERO;
+    for i in 0.. {
+        let began = std::time::Instant::now();
+        if i % 2 == 0 {
+            let words = pool.words((pages / 2 + i as u64 / 2 % (pages / 2)) * 4096, 8).unwrap();
+            pool.pm().fence(pool.pm().flush_words(words)).unwrap();
+        } else {
+            world.write(&pool, i % 32);
+        }
+        longest = longest.max(began.elapsed());
+        let state = pool.twin().unwrap();
+        assert!(state.lost.is_none(), "{state:?}");
+        if state.checkpoints >= 2 {
+            break;
+        }
+    }
+    assert!(longest > 4 * STEP, "{longest:?}");
+    world.check(&pool);
+    pool.close().unwrap();
+}

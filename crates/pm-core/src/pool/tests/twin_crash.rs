@@ -1,6 +1,7 @@
 //! Power failures of a pool in memory with a twin on a simulated disk: the memory is lost, and any subset of
 //! the unsynchronised sectors survives.
 
+use core::ops::Range;
 use core::time::Duration;
 use std::io;
 use std::path::PathBuf;
@@ -41,6 +42,8 @@ struct Part {
     start: u64,
     len: u64,
     is_named: Arc<Mutex<bool>>,
+    /// The time it takes for what is pushed at once.
+    step: Duration,
 }
 
 impl Disk for Part {
@@ -79,6 +82,11 @@ impl BaseDisk for Part {
         self.disk.sync()
     }
 
+    fn push(&self, _: Range<u64>) -> io::Result<()> {
+        std::thread::sleep(self.step);
+        Ok(())
+    }
+
     fn grow(&self, len: u64) -> io::Result<()> {
         if len <= self.len { self.disk.pass() } else { Err(io::ErrorKind::StorageFull.into()) }
     }
@@ -95,6 +103,8 @@ pub(super) struct World {
     pub(super) place: Place,
     pub(super) disk: SimDisk,
     pub(super) is_named: Arc<Mutex<bool>>,
+    /// The time that the disk takes for what is pushed at once.
+    pub(super) step: Duration,
     done: Mutex<Done>,
 }
 
@@ -119,17 +129,21 @@ impl World {
     pub(super) fn new() -> Option<Self> {
         let place = Place::tmpfs()?;
         let disk = SimDisk::new(4096, LOG as usize + (1 << 20));
-        Some(Self { place, disk, is_named: Arc::default(), done: Mutex::default() })
+        let (is_named, step, done) = (Arc::default(), Duration::ZERO, Mutex::default());
+        Some(Self { place, disk, is_named, step, done })
     }
 
     pub(super) fn create(&self, wait: Duration) -> Pool {
+        self.create_with(options(twin_of(&self.place)).journal_wait(wait))
+    }
+
+    pub(super) fn create_with(&self, opts: PoolOptions) -> Pool {
         let part = |start, len| {
             let (disk, is_named) = (self.disk.clone(), Arc::clone(&self.is_named));
-            Part { disk, start, len, is_named }
+            Part { disk, start, len, is_named, step: self.step }
         };
         let (log, base) = (part(0, LOG), part(LOG, 1 << 20));
         TWIN.set(Some(Box::new(move || (Box::new(log.clone()), Box::new(base.clone())))));
-        let opts = options(twin_of(&self.place)).journal_wait(wait);
         let pool = Pool::create(self.place.path(), &opts);
         TWIN.set(None);
         let pool = pool.unwrap();
