@@ -260,7 +260,11 @@ impl Journal {
 
     /// Notes the lines of `words` for this thread's next fence.
     pub(crate) fn note(&self, words: &[PmU64]) {
-        let lines = lines_of(words.as_ptr().addr(), size_of_val(words));
+        let (mapping, lines) =
+            (self.cutter.mapping(), lines_of(words.as_ptr().addr(), size_of_val(words)));
+        // Cells of another pool or of an arena: nothing here makes them durable.
+        let mapped = mapping.len();
+        let lines = lines.filter(|line| mapping.offset_of(*line) < mapped);
         FLUSHED.with(|flushed| match flushed.iter_mut().find(|entry| entry.0 == self.identity) {
             Some((_, noted)) => noted.extend(lines),
             None => flushed.push((self.identity, lines.collect())),

@@ -506,3 +506,23 @@ fn a_full_disk_refuses_the_journal_or_the_growth_beside_it_and_nothing_is_lost()
     let pool = Pool::open(place.path(), &options()).unwrap();
     assert_eq!(["a", "b", "c"].map(|name| value_of(&pool, name)), [Some(1), Some(2), Some(3)]);
 }
+
+/// Flushing cells that are not the pool's is a mistake of the caller, and has no effect.
+#[test]
+fn lines_that_are_not_the_pools_keep_no_change_of_the_superblock_from_the_file() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    add(&pool, "a", 1).unwrap();
+    // One of them lies below the pool's mapping, and one above it.
+    let others = [0; 8].map(|_| Place::new());
+    let others: Vec<_> =
+        others.iter().map(|place| Pool::create(place.path(), &plain()).unwrap()).collect();
+    for other in &others {
+        let _never_fenced = pool.pm().flush_words(other.words(8192, 512).unwrap());
+    }
+    let len = pool.grow(2 * pool.len()).unwrap();
+    add(&pool, "b", 2).unwrap();
+    pool.kill();
+    let pool = Pool::open(place.path(), &options()).unwrap();
+    assert_eq!((pool.len(), value_of(&pool, "b")), (len, Some(2)));
+}
