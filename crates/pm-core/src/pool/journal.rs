@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use pmindex_wal::{Disk, FileDisk, Log, LogError, LogId, LogOptions, SyncMethod, peek};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{DurabilityLost, OpenError, PmError};
@@ -138,6 +138,12 @@ pub(super) fn make(
     }
     let io = |what| move |e| io_error(&file.path, what, e);
     let len = opts.journal_bytes.unwrap_or(32 << 20).next_multiple_of(4096);
+    let unallocated = |e: io::Error| match e.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            OpenError::NoSpace { path: path.clone(), wanted: len }
+        }
+        _ => io_error(&file.path, "allocating the journal", e),
+    };
     let locked = |e: Errno| match e {
         Errno::WOULDBLOCK => OpenError::Locked { path: file.path.clone() },
         e => io("locking the journal")(e.into()),
@@ -164,12 +170,7 @@ pub(super) fn make(
         let new = NewFile::create(&path, opts.mode).map_err(io("creating the journal"))?;
         let held = new.file().try_clone().map_err(io("locking the journal"))?;
         let held = Lock::take(held).map_err(locked)?;
-        FileDisk::create(new.file(), len).map_err(|e| match e.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                OpenError::NoSpace { path: path.clone(), wanted: len }
-            }
-            _ => io("allocating the journal")(e),
-        })?;
+        FileDisk::create(new.file(), len).map_err(unallocated)?;
         match new.finish(there.is_some()) {
             // Another process has created it first.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -182,9 +183,23 @@ pub(super) fn make(
     if !lock.as_ref().is_some_and(|lock| lock.is_of(&path)) {
         return Err(OpenError::Locked { path: file.path.clone() }); // it was replaced meanwhile
     }
+    if there == Some(len) {
+        allocate(&path, len).map_err(unallocated)?;
+    }
     let disk = FileDisk::open(&path, SyncMethod::Measured).map_err(io("opening the journal"))?;
     let log = Log::format(Box::new(disk), id, options);
     Ok((log.map_err(|e| damaged(&file.path, &path, &e))?, lock))
+}
+
+/// Allocates what a copy of a journal left out because it was zero: a full disk is an error now, and not when the log
+/// gets there. Does nothing to what is allocated.
+fn allocate(path: &Path, len: u64) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let fd = rustix::fs::open(path, flags, Mode::empty())?;
+    retry(|| match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        other => other,
+    })
 }
 
 /// Returns whether the file in the way of a new journal is not needed: it is this pool's and the pool's file

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire};
 use core::time::Duration;
 use std::fs;
 use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -505,6 +506,36 @@ fn a_full_disk_refuses_the_journal_or_the_growth_beside_it_and_nothing_is_lost()
     pool.kill();
     let pool = Pool::open(place.path(), &options()).unwrap();
     assert_eq!(["a", "b", "c"].map(|name| value_of(&pool, name)), [Some(1), Some(2), Some(3)]);
+}
+
+/// A copy may leave out what is zero.
+#[test]
+fn a_journal_with_holes_is_allocated_before_it_is_used_again() {
+    let Some(small) = Small::new(3) else { return };
+    let place = &small.0;
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    add(&pool, "a", 1).unwrap();
+    pool.close().unwrap();
+    let sparse = || {
+        let journal = fs::OpenOptions::new().write(true).open(journal_of(place)).unwrap();
+        journal.set_len(0).unwrap();
+        journal.set_len(1 << 20).unwrap();
+    };
+    sparse();
+    let pool = Pool::open(place.path(), &options()).unwrap();
+    assert!(fs::metadata(journal_of(place)).unwrap().blocks() * 512 >= 1 << 20);
+    pool.close().unwrap();
+    sparse();
+    let rest = fs::File::create(place.directory.path().join("rest")).unwrap();
+    let mut len = 0;
+    while rest.write_all_at(&[1; 4096], len).is_ok() {
+        len += 4096;
+    }
+    rest.set_len(len - (256 << 10)).unwrap();
+    let error = Pool::open(place.path(), &options()).map(drop).unwrap_err();
+    assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
+    let pool = Pool::open(place.path(), &plain()).unwrap();
+    assert_eq!(value_of(&pool, "a"), Some(1));
 }
 
 /// Flushing cells that are not the pool's is a mistake of the caller, and has no effect.
