@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | the kernel grants `MAP_SYNC`, or the file is a device-DAX device; every region reports `cpu_cache` | `Fence` |
 //! | the same; any region reports something else, or nothing is reported | `Flush` |
-//! | tmpfs, ramfs, hugetlbfs | `Process`; `Periodic` if the caller asked for a twin |
+//! | tmpfs, ramfs, hugetlbfs, an overlay that writes to one of them or synchronises nothing | `Process`; `Periodic` if the caller asked for a twin |
 //! | any other file; the caller asked for no write-back | `Process` |
 //! | any other file; the caller asked for a journal | `Journal` |
 //! | any other file | `Msync` |

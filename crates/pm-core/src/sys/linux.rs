@@ -22,6 +22,15 @@ const RAMFS: InMemory =
 const HUGETLBFS: InMemory =
     InMemory { name: "hugetlbfs", why: "hugetlbfs keeps files in DRAM, which an OS crash loses" };
 
+const OVERLAY_IN_MEMORY: InMemory = InMemory {
+    name: "an overlay over tmpfs",
+    why: "the overlay writes to a directory in DRAM, which an OS crash loses",
+};
+const VOLATILE: InMemory = InMemory {
+    name: "a volatile overlay",
+    why: "the overlay is mounted with the option `volatile`, and synchronises nothing",
+};
+
 /// Asks the kernel to guarantee that a flushed line of the mapping is durable.
 pub(crate) const MAP_SYNC: Option<MapFlags> = Some(MapFlags::SHARED_VALIDATE.union(MapFlags::SYNC));
 
@@ -220,13 +229,47 @@ impl Processors {
 
 /// Returns the file system of a file, if it keeps its files in DRAM alone.
 pub(crate) fn memory_file_system(fd: BorrowedFd<'_>) -> Option<InMemory> {
-    let magic = rustix::fs::fstatfs(fd).ok()?.f_type.cast_unsigned();
-    match magic & 0xffff_ffff {
+    match magic_of(&rustix::fs::fstatfs(fd).ok()?) {
+        OVERLAY => overlay_in_memory(fd),
+        magic => in_memory(magic),
+    }
+}
+
+const OVERLAY: u64 = 0x794c_7630;
+
+fn magic_of(found: &rustix::fs::StatFs) -> u64 {
+    found.f_type.cast_unsigned() & 0xffff_ffff
+}
+
+fn in_memory(magic: u64) -> Option<InMemory> {
+    match magic {
         0x0102_1994 => Some(TMPFS),
         0x8584_58f6 => Some(RAMFS),
         0x9584_58f6 => Some(HUGETLBFS),
         _ => None,
     }
+}
+
+/// Returns what an overlay is, if what it writes is in DRAM alone or is never synchronised. In a container the directory
+/// that it writes to usually has no name; then it is taken for one on a disk, where synchronising is what counts.
+fn overlay_in_memory(fd: BorrowedFd<'_>) -> Option<InMemory> {
+    let facts = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let mount = facts.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let options = overlay_options(&mounts, mount)?;
+    let mut options = options.split(',');
+    if options.clone().any(|option| option == "volatile" || option == "fsync=volatile") {
+        return Some(VOLATILE);
+    }
+    let upper = options.find_map(|option| option.strip_prefix("upperdir="))?;
+    in_memory(magic_of(&rustix::fs::statfs(upper).ok()?)).map(|_| OVERLAY_IN_MEMORY)
+}
+
+/// Returns the options of the overlay with this number in the text of `mountinfo`.
+fn overlay_options<'m>(mounts: &'m str, mount: &str) -> Option<&'m str> {
+    let line = mounts.lines().find(|line| line.split(' ').next() == Some(mount))?;
+    let (_, of_kind) = line.split_once(" - ")?;
+    of_kind.strip_prefix("overlay ")?.split(' ').nth(1)
 }
 
 /// Converts permissions from their octal number.

@@ -206,3 +206,50 @@ fn fence_and_flush_satisfy_each_other_and_nothing_weaker_does() {
     assert!(!Msync.satisfies(Fence) && !Msync.satisfies(Flush) && !Process.satisfies(Msync));
     assert!(Process.satisfies(Process) && !Volatile.satisfies(Process));
 }
+
+/// An overlay says what it is itself, not what it writes to.
+#[test]
+fn an_overlay_is_as_durable_as_the_directory_that_it_writes_to() {
+    let place = Place::new();
+    if !is_on_disk(&place) {
+        eprintln!("skipped: temporary files are not on a disk");
+        return;
+    }
+    let Some(small) = super::journal::Small::new(8) else { return };
+    let modes = [
+        (&small.0, "", Durability::Process, "tmpfs"),
+        (&place, "", Durability::Msync, "an ordinary file"),
+        (&place, ",volatile", Durability::Process, "volatile"),
+    ];
+    for (i, (place, more, expected, what)) in modes.into_iter().enumerate() {
+        let within = |name: &str| {
+            let directory = place.directory.path().join(format!("{name}{i}"));
+            std::fs::create_dir(&directory).unwrap();
+            directory
+        };
+        let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(within);
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}{more}",
+            lower.display(),
+            upper.display(),
+            work.display()
+        );
+        let mut mount = std::process::Command::new("mount");
+        let mount = mount.args(["-t", "overlay", "-o", &options, "none"]).arg(&merged);
+        if !mount.output().is_ok_and(|done| done.status.success()) {
+            eprintln!("skipped: no overlay can be mounted here");
+            return;
+        }
+        let found = Pool::create(merged.join("pool"), &tiny()).map(|pool| {
+            let found = (pool.durability(), pool.describe());
+            pool.close().unwrap();
+            found
+        });
+        let strict = Pool::open(merged.join("pool"), &tiny().require(Durability::Msync)).map(drop);
+        let _ = std::process::Command::new("umount").arg("-l").arg(&merged).status();
+        let (durability, described) = found.unwrap();
+        assert_eq!(durability, expected);
+        assert!(described.contains(what), "{described}");
+        assert_eq!(strict.is_ok(), expected == Durability::Msync, "{strict:?}");
+    }
+}
