@@ -16,7 +16,7 @@
 //! after; it cannot in a line whose first stores since then were never fenced.
 //!
 //! ```text
-//! checkpoint (when half of the log is used, by a thread of its own; closing)
+//! checkpoint (when half of the log is used, or some seconds after a write, by a thread of its own; closing)
 //! step  what                                          durable before
 //! J0    have the disk take the logged pages, part by  -
 //!       part, until few are left
@@ -34,6 +34,12 @@
 //!
 //! # A disk that fails
 //!
+//! The kernel writes pages back at any time. If that fails, it takes them for written, and may drop them and read them
+//! again as they were at the last checkpoint: without what was fenced since, which is in the log. A thread that stores to
+//! such a page would have its old words copied to the log, behind the right ones. So between the copy and the write to
+//! the log the leader asks whether a write-back has failed, and then writes nothing; reads may return old words until
+//! then. A checkpoint some seconds after a write asks too.
+//!
 //! A failed write to the log, or a failed synchronisation of the file, poisons the pool for good, as a failed
 //! `msync` does (see `writeback`): the mapping is cut off the file, and each thread takes back its stores in
 //! its next fence. The next opening replays the log. The same happens if a thread needs room in
@@ -45,9 +51,11 @@ use core::fmt::Debug;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::time::Duration;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use pmindex_wal::{Batch, Group, Log};
@@ -73,6 +81,9 @@ use super::writeback::{Cutter, ROUND, Refused};
 /// The number of pages that the disk takes at a time: as many as a slow one takes in some seconds.
 const SLICE: usize = 1024;
 
+/// The time from a write to the checkpoint that it causes, if no other one is made.
+const SOON: Duration = Duration::from_secs(5);
+
 thread_list! {
     /// For each medium, the lines this thread flushed and has not fenced.
     const FLUSHED: (u64, Vec<usize>), kept if |_| true;
@@ -85,6 +96,11 @@ pub(crate) trait PoolDisk: Debug + Send + Sync {
 
     /// Waits until the disk has taken the stores to these bytes; not durable before [`sync`](Self::sync).
     fn push(&self, _: Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Fails if the kernel has failed to write pages of the file back since the last call.
+    fn check(&self) -> io::Result<()> {
         Ok(())
     }
 
@@ -110,6 +126,8 @@ pub(crate) struct Journal {
     batch: Mutex<Batch>,
     /// Pages with lines that were logged since a checkpoint last took them.
     dirty: Mutex<PageSet>,
+    /// `true` if something was logged since the last checkpoint began.
+    logged: AtomicBool,
     /// The memory of which no line is written.
     pub(crate) left_out: LeftOut,
     /// Held while the file is synchronised: the kernel reports a failed write-back once.
@@ -199,6 +217,7 @@ impl Journal {
             fences: Group::default(),
             batch: Mutex::default(),
             dirty: Mutex::default(),
+            logged: AtomicBool::new(false),
             left_out: LeftOut::default(),
             syncing: Mutex::default(),
             checkpoints: AtomicU64::new(0),
@@ -336,6 +355,10 @@ impl Journal {
             if self.log.used() + 2 * self.log.space_of(&batch) > self.log.capacity() / 2 {
                 self.want_checkpoint();
             }
+            if let Err(error) = self.pool.check() {
+                self.lose(&format!("writing pages of the pool's file back: {error}"));
+                return Err(Refused);
+            }
             self.tell(JournalMoment::Writing);
             self.tally.round(lines.len() as u64, batch.bytes());
             let written = self.allow().map_err(|e| e.to_string());
@@ -346,8 +369,17 @@ impl Journal {
                 self.lose(&format!("writing to the journal: {why}"));
                 return Err(Refused);
             }
+            self.note_logged();
         }
         Ok(())
+    }
+
+    /// Has a checkpoint made some time after the first write since the last one.
+    fn note_logged(&self) {
+        if !self.logged.load(Acquire) && !self.logged.swap(true, AcqRel) {
+            let _work = self.work.lock(); // so that the thread waits by now
+            self.wake.notify_all();
+        }
     }
 
     /// Makes `batch` one of a single record, the copies of these lines.
@@ -371,6 +403,7 @@ impl Journal {
 
     /// Synchronises the file, after which the log needs no earlier records.
     pub(crate) fn checkpoint(&self) -> io::Result<()> {
+        self.logged.store(false, Release); // what is logged from here on is for the next one
         self.push()?; // J0
         let tail = self.log.tail(); // J1
         self.tell(JournalMoment::Begun);
@@ -471,12 +504,20 @@ impl Journal {
     }
 
     fn work(&self) {
+        let mut due = None;
         let mut work = self.work.lock();
         while !work.stop {
             if !work.wanted {
-                self.wake.wait(&mut work);
-                continue;
+                if !self.logged.load(Acquire) {
+                    self.wake.wait(&mut work);
+                    continue;
+                }
+                let until = *due.get_or_insert_with(|| Instant::now() + SOON);
+                if !self.wake.wait_until(&mut work, until).timed_out() {
+                    continue;
+                }
             }
+            due = None;
             // A later request may need more room than this checkpoint frees.
             work.wanted = false;
             parking_lot::MutexGuard::unlocked(&mut work, || {

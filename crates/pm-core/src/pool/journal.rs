@@ -43,7 +43,7 @@ use crate::media::{
 };
 use crate::newfile::{NewFile, folder_of};
 use crate::region::Region;
-use crate::sys;
+use crate::sys::{self, WriteErrors};
 
 use super::Pool;
 use super::detect::random_u128;
@@ -73,15 +73,22 @@ pub(super) fn path_of(path: &Path) -> io::Result<PathBuf> {
 }
 
 #[derive(Debug)]
-struct File(OwnedFd);
+struct File {
+    file: OwnedFd,
+    errors: WriteErrors,
+}
 
 impl PoolDisk for File {
     fn sync(&self) -> io::Result<()> {
-        retry(|| sys::sync_data(self.0.as_fd()))
+        retry(|| sys::sync_data(self.file.as_fd()))
     }
 
     fn push(&self, bytes: Range<u64>) -> io::Result<()> {
-        retry(|| sys::push(self.0.as_fd(), bytes.clone()))
+        retry(|| sys::push(self.file.as_fd(), bytes.clone()))
+    }
+
+    fn check(&self) -> io::Result<()> {
+        retry(|| self.errors.check())
     }
 }
 
@@ -229,7 +236,8 @@ pub(super) fn of(
     permit: Permit,
 ) -> Result<Arc<Journal>, Errno> {
     let fd = file.fd().ok_or(Errno::BADF)?;
-    let disk: Box<dyn PoolDisk> = Box::new(File(rustix::io::fcntl_dupfd_cloexec(fd, 0)?));
+    let (file, errors) = (rustix::io::fcntl_dupfd_cloexec(fd, 0)?, WriteErrors::of(fd));
+    let disk: Box<dyn PoolDisk> = Box::new(File { file, errors });
     #[cfg(test)]
     let disk = simulated::pool(disk);
     Ok(Arc::new(Journal::new(log, disk, cutter, permit)))
@@ -460,7 +468,7 @@ impl<M: Medium> Pool<M> {
     }
 
     /// Writes everything acknowledged before this call to the pool's file, and empties the journal except for
-    /// what other threads write meanwhile. This happens by itself when half of the journal is used. With a
+    /// what other threads write meanwhile. This happens by itself when half of the journal is used, and 5 seconds after a write. With a
     /// twin, the same: its base has the pool then, and its log nothing.
     ///
     /// # Errors

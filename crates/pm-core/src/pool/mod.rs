@@ -31,7 +31,7 @@
 //!   gave back is used again: a full disk is an error at these moments. **SIGBUS** remains possible where the
 //!   kernel has no page to give: another program truncates the file, the device reports a bad block, a
 //!   copy-on-write file system (btrfs, a snapshot, a reflink) finds no room for the copy, tmpfs is swapped
-//!   out and cannot come back.
+//!   out and cannot come back, the file is a copy that left out zeros (`cp --sparse`) and the disk is full.
 //! * One process writes, or several read. The lock is advisory: it keeps out other users of this library, but
 //!   no program that writes the file in other ways.
 //! * After `fork` the pool belongs to the parent. The child sees an empty pool (the kernel zeroes the page

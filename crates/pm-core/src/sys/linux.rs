@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 use core::ptr::NonNull;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -321,18 +321,48 @@ unsafe extern "C" {
 }
 
 /// `SYNC_FILE_RANGE_WAIT_BEFORE`, `_WRITE` and `_WAIT_AFTER` of the kernel's `fs.h`.
-const PUSH: core::ffi::c_uint = 1 | 2 | 4;
+const WAIT_BEFORE: core::ffi::c_uint = 1;
+const WRITE: core::ffi::c_uint = 2;
+const WAIT_AFTER: core::ffi::c_uint = 4;
 
-/// Waits until the disk has taken the changed pages of these bytes of a file. They are not durable before the file is
-/// synchronised, which has less left to do then; so where this is not possible it does nothing.
-pub(crate) fn push(file: BorrowedFd<'_>, bytes: Range<u64>) -> Result<(), Errno> {
+/// Calls `sync_file_range`; fails if the kernel has failed to write, and not if it has no such call.
+fn range(file: BorrowedFd<'_>, bytes: Range<u64>, how: core::ffi::c_uint) -> Result<(), Errno> {
     let (start, len) = (bytes.start.cast_signed(), (bytes.end - bytes.start).cast_signed());
-    if sync_file_range(file.as_raw_fd(), start, len, PUSH) == 0 {
+    if sync_file_range(file.as_raw_fd(), start, len, how) == 0 {
         return Ok(());
     }
     match Errno::from_io_error(&std::io::Error::last_os_error()) {
         Some(failed @ (Errno::IO | Errno::NOSPC | Errno::DQUOT | Errno::INTR)) => Err(failed),
         _ => Ok(()),
+    }
+}
+
+/// Waits until the disk has taken the changed pages of these bytes of a file. They are not durable before the file is
+/// synchronised, which has less left to do then; so where this is not possible it does nothing.
+pub(crate) fn push(file: BorrowedFd<'_>, bytes: Range<u64>) -> Result<(), Errno> {
+    range(file, bytes, WAIT_BEFORE | WRITE | WAIT_AFTER)
+}
+
+/// Tells whether the kernel has failed to write changed pages of a file back. It does so by itself at any time, takes the
+/// pages for written then, and may read them again from the disk, as they were before.
+#[derive(Debug)]
+pub(crate) struct WriteErrors(Option<OwnedFd>);
+
+impl WriteErrors {
+    /// Opens the file once more: each opening is told once of a failure. Without `/proc` nothing is told.
+    pub(crate) fn of(file: BorrowedFd<'_>) -> Self {
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Self(rustix::fs::open(own, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok())
+    }
+
+    /// Fails if a write-back has failed since the last call, or the opening.
+    ///
+    /// # Cost
+    /// A system call, which waits for nothing: it asks for pages behind the end of any file.
+    pub(crate) fn check(&self) -> Result<(), Errno> {
+        const BEHIND: u64 = 1 << 60;
+        let Some(file) = &self.0 else { return Ok(()) };
+        range(file.as_fd(), BEHIND..BEHIND + 1, WAIT_BEFORE)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Pools with a journal, in files: which files belong together, and which are refused.
 
 use core::ops::Range;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{AcqRel, Acquire};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
 use std::fs;
 use std::io;
@@ -556,4 +556,65 @@ fn lines_that_are_not_the_pools_keep_no_change_of_the_superblock_from_the_file()
     pool.kill();
     let pool = Pool::open(place.path(), &options()).unwrap();
     assert_eq!((pool.len(), value_of(&pool, "b")), (len, Some(2)));
+}
+
+/// A disk on which the kernel fails to write pages back, when a test says so.
+#[derive(Debug)]
+struct Fading(Arc<AtomicBool>);
+
+impl PoolDisk for Fading {
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.0.load(Acquire) { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+    }
+
+    fn sync_by(&self, sync: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        sync()
+    }
+}
+
+/// The page that is read again from the disk may lack what was acknowledged, and what is stored to it then too.
+#[test]
+fn nothing_is_logged_after_the_kernel_has_failed_to_write_a_page_back() {
+    let Some(place) = Place::tmpfs() else { return };
+    Pool::create(place.path(), &plain()).unwrap().close().unwrap();
+    let (fails, disk) = (Arc::new(AtomicBool::new(false)), SimDisk::new(4096, 1 << 20));
+    let (log, told) = (disk.clone(), Arc::clone(&fails));
+    DISKS.set(Some((
+        Box::new(move || Box::new(log.clone())),
+        Box::new(move || Box::new(Fading(Arc::clone(&told)))),
+    )));
+    let pool = Pool::open(place.path(), &options());
+    DISKS.set(None);
+    let pool = pool.unwrap();
+    let entry = add(&pool, "a", 1).unwrap();
+    let word = &pool.get(crate::ptr::PPtr::<super::Block>::new(entry.block())).unwrap()[0];
+    fails.store(true, Release);
+    let before = disk.bytes();
+    pool.pm().store(word, 2);
+    assert!(pool.pm().persist(word).is_err());
+    assert!(disk.bytes() == before, "nothing was logged");
+    let why = pool.journal().unwrap().lost.unwrap();
+    assert!(why.contains("writing pages of the pool's file back"), "{why}");
+    assert_eq!(pool.pm().load(word), 1, "taken back");
+}
+
+#[test]
+fn what_was_logged_is_in_the_file_some_seconds_later() {
+    let place = Place::new();
+    let pool = Pool::create(place.path(), &options()).unwrap();
+    for name in ["a", "b"] {
+        let before = pool.journal().unwrap().checkpoints;
+        add(&pool, name, 1).unwrap();
+        let began = Instant::now();
+        while pool.journal().unwrap().checkpoints == before {
+            assert!(began.elapsed() < Duration::from_secs(60), "{:?}", pool.journal());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(pool.journal().unwrap().used, 0);
+    }
+    pool.close().unwrap();
 }
