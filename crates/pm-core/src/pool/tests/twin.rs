@@ -400,7 +400,7 @@ fn a_slow_disk_that_takes_something_makes_writers_wait_and_keeps_the_twin() {
     let Some(mut world) = twin_crash::World::new() else { return };
     world.step = STEP;
     let opts = twin_crash::options(twin_crash::twin_of(&world.place)).size(768 << 10);
-    let pool = world.create_with(opts.journal_wait(4 * STEP));
+    let pool = world.create_with(&opts.journal_wait(4 * STEP));
     world.sync(&pool).unwrap();
     let pages = pool.len() / 4096;
     let mut longest = Duration::ZERO;

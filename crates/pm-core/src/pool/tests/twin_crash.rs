@@ -134,17 +134,17 @@ impl World {
     }
 
     pub(super) fn create(&self, wait: Duration) -> Pool {
-        self.create_with(options(twin_of(&self.place)).journal_wait(wait))
+        self.create_with(&options(twin_of(&self.place)).journal_wait(wait))
     }
 
-    pub(super) fn create_with(&self, opts: PoolOptions) -> Pool {
+    pub(super) fn create_with(&self, opts: &PoolOptions) -> Pool {
         let part = |start, len| {
             let (disk, is_named) = (self.disk.clone(), Arc::clone(&self.is_named));
             Part { disk, start, len, is_named, step: self.step }
         };
         let (log, base) = (part(0, LOG), part(LOG, 1 << 20));
         TWIN.set(Some(Box::new(move || (Box::new(log.clone()), Box::new(base.clone())))));
-        let pool = Pool::create(self.place.path(), &opts);
+        let pool = Pool::create(self.place.path(), opts);
         TWIN.set(None);
         let pool = pool.unwrap();
         assert_eq!(pool.durability(), Durability::Periodic);
