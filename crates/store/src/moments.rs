@@ -24,8 +24,9 @@ use crate::wrong::{Faults, Wrong};
 
 /// The old values of a map.
 pub(crate) trait Past: Send + Sync {
-    /// Drops the values that only readers of moments before `oldest` need; returns their bytes.
-    fn forget(&self, oldest: u64) -> u64;
+    /// Drops the values that only readers of moments before `oldest` need, a few at a time; their bytes are taken from
+    /// `kept` at once, so that no other reader is ended for them.
+    fn forget(&self, oldest: u64, kept: &AtomicU64);
 }
 
 /// The moments of a store.
@@ -35,7 +36,8 @@ pub(crate) struct Moments {
     state: Mutex<State>,
     /// Notified when a commit is finished.
     finished: Condvar,
-    maps: Mutex<Vec<Arc<dyn Past>>>,
+    /// The list is replaced when it changes, so that its lock is held briefly.
+    maps: Mutex<Arc<Vec<Arc<dyn Past>>>>,
     /// Readers of this and of earlier moments were ended.
     ended: AtomicU64,
     /// The approximate bytes of old values.
@@ -169,13 +171,13 @@ impl Moments {
 
     /// Adds a map, whose old values are dropped when no reader needs them.
     pub(crate) fn add(&self, map: Arc<dyn Past>) {
-        self.maps.lock().push(map);
+        Arc::make_mut(&mut self.maps.lock()).push(map);
     }
 
     /// Removes a map, whose old values nothing can read any more.
     pub(crate) fn remove(&self, map: &Arc<dyn Past>) {
-        self.maps.lock().retain(|other| !Arc::ptr_eq(other, map)); // before: no other thread drops its values
-        self.kept.fetch_sub(map.forget(u64::MAX), Relaxed);
+        Arc::make_mut(&mut self.maps.lock()).retain(|other| !Arc::ptr_eq(other, map));
+        map.forget(u64::MAX, &self.kept);
     }
 
     /// Watches all writes until the result is dropped.
@@ -387,9 +389,11 @@ impl Moments {
         }
     }
 
+    /// Drops old values, with no lock of all maps: maps come and go, and other threads do the same, meanwhile. A map that
+    /// comes later has no values of moments before `oldest`.
     fn forget(&self, oldest: u64) {
-        let bytes: u64 = self.maps.lock().iter().map(|map| map.forget(oldest)).sum();
-        self.kept.fetch_sub(bytes, Relaxed);
+        let maps = Arc::clone(&self.maps.lock());
+        maps.iter().for_each(|map| map.forget(oldest, &self.kept));
     }
 
     /// Returns `true` if the readers of a moment were ended. Called after each of their reads.

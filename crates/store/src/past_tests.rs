@@ -2,12 +2,17 @@
 //! loaded since.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use pmindex_core::Pool;
 use pmindex_index::{Index, IndexError};
 use pmindex_testkit::crash::Rng;
 
+use crate::moments::Past;
 use crate::tests::store::Small;
 use crate::transaction::Transaction;
 use crate::{Map, Snapshot, Store, StoreError, StoreOptions};
@@ -187,4 +192,61 @@ fn what_a_load_reads_of_its_store_ends_it() {
         assert_eq!(other.first_key_value().unwrap(), Some((1, 1)), "{what}");
     }
     assert_eq!(map.bulk_load(&mut (0..9).map(|key| (key, key))), Ok(9));
+}
+
+/// Old values of a map that take long to drop.
+struct Slow {
+    begun: Mutex<mpsc::Sender<()>>,
+    goes_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Past for Slow {
+    fn forget(&self, _oldest: u64, _kept: &AtomicU64) {
+        self.begun.lock().send(()).unwrap();
+        self.goes_on.lock().recv().unwrap();
+    }
+}
+
+#[test]
+fn maps_open_and_close_while_a_large_snapshot_is_released() {
+    let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+    let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+    let map = store.map::<u64, u64>("map").unwrap();
+    let (begun, begins) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel();
+    let slow = Slow { begun: Mutex::new(begun), goes_on: Mutex::new(goes_on) };
+    map.shared.core.moments.add(Arc::new(slow));
+    let view = store.snapshot().unwrap();
+    map.put(&1, &1).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || drop(view));
+        begins.recv().unwrap();
+        let (opened, opens) = mpsc::channel();
+        let store = &store;
+        scope.spawn(move || {
+            let other = store.map::<u64, u64>("other").unwrap();
+            drop(other);
+            assert!(store.drop_map::<u64, u64>("other").unwrap());
+            opened.send(()).unwrap();
+        });
+        let opened = opens.recv_timeout(Duration::from_secs(10));
+        go_on.send(()).unwrap();
+        assert!(opened.is_ok(), "it waits for the values of other maps");
+    });
+    assert_eq!(store.past_bytes(), 0);
+}
+
+/// What is dropped counts at once, so that no later reader is ended for it.
+#[test]
+fn old_values_count_no_more_as_they_are_dropped() {
+    let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+    let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+    let map = store.map::<u64, u64>("map").unwrap();
+    let view = store.snapshot().unwrap();
+    (0..1000).for_each(|key| assert!(map.put(&key, &1).unwrap()));
+    let all = store.past_bytes();
+    let kept = AtomicU64::new(all);
+    map.shared.versions.forget(u64::MAX, &kept);
+    assert!(all > 0 && kept.into_inner() == 0);
+    drop(view);
 }

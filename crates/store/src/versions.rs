@@ -21,7 +21,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Bound;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
@@ -419,9 +419,10 @@ impl<K: Key, V: Value> Versions<K, V> {
 }
 
 impl<K: Key, V: Value> Past for Versions<K, V> {
-    fn forget(&self, oldest: u64) -> u64 {
-        let (mut bytes, mut is_done) = (0, !self.any.load(Acquire));
+    fn forget(&self, oldest: u64, kept: &AtomicU64) {
+        let mut is_done = !self.any.load(Acquire);
         while !is_done {
+            let mut bytes = 0;
             let mut order = self.order.lock();
             // A few at a time: commits need the lock.
             for _ in 0..64 {
@@ -448,7 +449,7 @@ impl<K: Key, V: Value> Past for Versions<K, V> {
             if order.by_number.is_empty() && self.loaded.load(Acquire) <= oldest {
                 self.any.store(false, Release);
             }
+            kept.fetch_sub(bytes, Relaxed);
         }
-        bytes
     }
 }
