@@ -37,6 +37,8 @@ pub(crate) struct Core<M: Medium> {
     is_stuck: AtomicBool,
     /// All commits write records, for later watches.
     logging: Option<Logging>,
+    /// Tells what came from this store from what came from others.
+    pub(crate) identity: Arc<()>,
 }
 
 /// The changes of a commit to one map.
@@ -91,6 +93,7 @@ impl<M: Medium> Core<M> {
             stuck: Mutex::default(),
             is_stuck: AtomicBool::new(false),
             logging: None,
+            identity: Arc::new(()),
         }
     }
 

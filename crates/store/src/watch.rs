@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex_core::{Mapped, Medium};
@@ -67,6 +68,8 @@ impl<M: Medium> fmt::Debug for Watch<M> {
 /// The changes of one commit.
 #[derive(Clone, Debug)]
 pub struct Committed {
+    /// The store's: see `Core::identity`.
+    store: Arc<()>,
     number: u64,
     groups: Vec<Group>,
 }
@@ -87,16 +90,21 @@ impl Committed {
     /// removed.
     ///
     /// # Errors
+    /// [`StoreError::OtherStore`] if the map is not of the store that was watched, opened as it was then;
     /// [`PmError::Corrupt`](pmindex_core::PmError::Corrupt): the map had other types then.
     pub fn changes<K: Key, V: Value, M: Medium>(
         &self,
         map: &Map<K, V, M>,
     ) -> Result<Vec<(K, Option<V>)>, StoreError> {
+        if !Arc::ptr_eq(&self.store, &map.shared.core.identity) {
+            return Err(StoreError::OtherStore { name: map.name().into() });
+        }
         let group = self.groups.iter().find(|group| group.name == map.name());
         Ok(group.map_or(Ok(Vec::new()), Group::changes)?)
     }
 
-    /// Returns `true` if a map, which was empty, was loaded: its records came at once and are in no commit.
+    /// Returns `true` if a map, which was empty, was loaded, or was created with records: its records came at once and
+    /// are in no commit.
     #[must_use]
     pub fn is_loaded(&self, map: &str) -> bool {
         self.groups.iter().any(|group| group.name == map && group.is_loaded)
@@ -145,7 +153,9 @@ impl<M: Medium> Watch<M> {
             return Err(StoreError::WatchEnded);
         };
         self.up_to = finished.max(self.up_to);
-        let commits = commits.into_iter().map(|(number, groups)| Committed { number, groups });
+        let store = &core.identity;
+        let committed = |(number, groups)| Committed { store: Arc::clone(store), number, groups };
+        let commits = commits.into_iter().map(committed);
         self.read.extend(commits);
         Ok(!self.read.is_empty())
     }

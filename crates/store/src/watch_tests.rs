@@ -282,3 +282,22 @@ fn who_follows_threads_has_a_moment_after_each_commit() {
         assert_eq!((followed, commits), ([all(&maps[0]), all(&maps[1])], 3 * 800));
     });
 }
+
+#[test]
+fn changes_of_another_stores_map_are_refused() {
+    let (pool, other) = (pool(4 << 20), pool(4 << 20));
+    let (store, other) = (store(&pool, &kept()), store(&other, &kept()));
+    let (map, same_name) =
+        (store.map::<u64, u64>("map").unwrap(), other.map::<u64, u64>("map").unwrap());
+    let absent = other.map::<u64, u64>("absent").unwrap();
+    let mut watch = store.watch().unwrap();
+    map.put(&1, &10).unwrap();
+    let commit = watch.try_next().unwrap().unwrap();
+    for foreign in [&same_name, &absent] {
+        let changes = commit.changes(foreign);
+        let is_it =
+            matches!(&changes, Err(StoreError::OtherStore { name }) if name == foreign.name());
+        assert!(is_it, "{changes:?}");
+    }
+    assert_eq!(commit.clone().changes(&map).unwrap(), [(1, Some(10))]);
+}
