@@ -352,6 +352,40 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         self.shared.index.blocks()
     }
 
+    /// Notes, before anything can read the map, that it was created with its records: as if it had been loaded now.
+    pub(crate) fn note_filled(&self) -> Result<(), IndexError> {
+        let shared = &*self.shared;
+        let core = &*shared.core;
+        let note = |commit: Commit<'_>| {
+            // Later readers have this number in their moments.
+            if commit.newest_reader.is_some() {
+                shared.versions.note_loaded(commit);
+            }
+            Ok(0)
+        };
+        let unfinished = core.moments.commit(core.pm(), None, note).map_err(never_refused)?;
+        if !unfinished.is_logged() {
+            return Ok(());
+        }
+        let number = unfinished.number();
+        match core.redo.put(number, &Record::of_load(&shared.name)) {
+            Ok(logged) => {
+                let none = Vec::<Box<dyn Changes>>::new();
+                let durable = Durable::new(core, unfinished, none, logged);
+                core.redo.retire(logged)?;
+                drop(durable.end());
+                Ok(())
+            }
+            Err(error) => {
+                core.redo.raise_floor(number)?; // watches have missed it
+                if matches!(&error, IndexError::Pool(error) if error.is_full()) {
+                    return Ok(());
+                }
+                Err(error)
+            }
+        }
+    }
+
     /// Loads an empty map. Readers of earlier moments find it empty.
     fn load(&self, records: &mut dyn Iterator<Item = (K, V)>) -> Result<u64, IndexError> {
         let shared = &*self.shared;

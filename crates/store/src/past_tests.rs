@@ -8,14 +8,14 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pmindex_core::Pool;
+use pmindex_core::{Mapped, Pool};
 use pmindex_index::{Index, IndexError};
 use pmindex_testkit::crash::Rng;
 
 use crate::moments::Past;
 use crate::tests::store::Small;
 use crate::transaction::Transaction;
-use crate::{Map, Snapshot, Store, StoreError, StoreOptions};
+use crate::{Catalog, Map, Snapshot, Store, StoreError, StoreOptions};
 
 const KEYS: u64 = 6;
 
@@ -192,6 +192,69 @@ fn what_a_load_reads_of_its_store_ends_it() {
         assert_eq!(other.first_key_value().unwrap(), Some((1, 1)), "{what}");
     }
     assert_eq!(map.bulk_load(&mut (0..9).map(|key| (key, key))), Ok(9));
+}
+
+/// Creates a map with records that are not written through it.
+fn created(store: &Store<Small>, name: &str, records: u64) -> Map<u64, u64> {
+    let create = |pool: &Arc<Pool>, name: &str| {
+        let index = <Small as Catalog>::create::<u64, u64, Mapped>(pool, name, ())?;
+        index.bulk_load(&mut (0..records).map(|key| (key, 1)))?;
+        Ok(index)
+    };
+    store.map_with(name, create).unwrap()
+}
+
+#[test]
+fn a_map_that_is_created_with_records_was_empty_before() {
+    let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+    let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+    let mut tx = store.begin().unwrap();
+    let first = store.map::<u64, u64>("first").unwrap();
+    assert_eq!(tx.get(&first, &1).unwrap(), None);
+    let mut blind = store.begin().unwrap();
+    let view = store.snapshot().unwrap();
+    let map = created(&store, "map", KEYS);
+    check(&map, &view, &Records::new());
+    assert!(map.at(&view).is_empty().unwrap());
+    let after = store.snapshot().unwrap();
+    let all: Records = (0..KEYS).map(|key| (key, 1)).collect();
+    check(&map, &after, &all);
+    // Later changes change neither.
+    map.put(&2, &2).unwrap();
+    map.remove(&3).unwrap();
+    map.put(&100, &3).unwrap();
+    check(&map, &view, &Records::new());
+    check(&map, &after, &all);
+    // A transaction that began before has read that it is empty, which is true no more.
+    assert_eq!((tx.get(&map, &1).unwrap(), tx.range(&map, ..).count()), (None, 0));
+    tx.put(&first, &1, &1).unwrap();
+    assert!(matches!(tx.commit(), Err(StoreError::Conflict { .. })));
+    blind.put(&map, &1, &5).unwrap();
+    blind.put(&first, &1, &5).unwrap();
+    blind.commit().unwrap();
+    drop((view, after));
+    assert_eq!(store.past_bytes(), 0);
+    assert_eq!(map.get(&1).unwrap(), Some(5));
+}
+
+/// In a transaction that creates the map itself.
+#[test]
+fn a_transaction_that_creates_a_map_is_in_no_earlier_moment() {
+    let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+    let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+    for (name, records, puts) in [("a", 0, 1), ("b", 0, 3), ("c", 4, 1), ("d", 4, 3)] {
+        let view = store.snapshot().unwrap();
+        let done: Result<(), StoreError> = store.transaction(|tx| {
+            let map = created(&store, name, records);
+            assert_eq!(map.at(&view).len()?, 0);
+            (10..10 + puts).try_for_each(|key| tx.put(&map, &key, &key))
+        });
+        done.unwrap();
+        let map = store.map::<u64, u64>(name).unwrap();
+        assert_eq!(map.len().unwrap(), records + puts);
+        assert_eq!(map.at(&view).len().unwrap(), 0, "{name}");
+        assert_eq!(map.at(&view).get(&10).unwrap(), None, "{name}");
+    }
 }
 
 /// Old values of a map that take long to drop.

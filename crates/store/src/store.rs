@@ -241,6 +241,10 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// Opens the map `name`, of any kind, or makes it with `create`, which creates an index of this name in the
     /// pool, of a kind that the store knows: for kinds with options.
     ///
+    /// `create` may also fill the index. Earlier moments find the map empty, and watches find that it was
+    /// [loaded](crate::Committed::is_loaded); a crash before this returns may leave a map of which a later watch
+    /// is not told.
+    ///
     /// # Errors
     /// Those of [`map`](Self::map) and of `create`.
     pub fn map_with<K: Key, V: Value>(
@@ -255,7 +259,12 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         }
         self.core.forget_stuck(name)?;
         let index = create(&self.core.pool, name)?;
-        Ok(self.share(&mut maps, name, index))
+        let is_filled = !index.is_empty()?;
+        let map = self.share(&mut maps, name, index);
+        if is_filled {
+            map.note_filled()?;
+        }
+        Ok(map)
     }
 
     /// Opens the map `name` of records that expire, each at its own time, of any kind, or creates one of the

@@ -301,3 +301,34 @@ fn changes_of_another_stores_map_are_refused() {
     }
     assert_eq!(commit.clone().changes(&map).unwrap(), [(1, Some(10))]);
 }
+
+/// A map may be made with its records: they are in no commit, and who watches is told.
+#[test]
+fn a_map_that_is_created_with_records_is_loaded() {
+    let pool = pool(4 << 20);
+    let store = store(&pool, &kept());
+    let mut watch = store.watch().unwrap();
+    for (name, records) in [("full", 9u64), ("empty", 0)] {
+        let create = |pool: &Arc<Pool>, name: &str| {
+            let index = <Small as crate::Catalog>::create::<u64, u64, Mapped>(pool, name, ())?;
+            index.bulk_load(&mut (0..records).map(|key| (key, key)))?;
+            Ok(index)
+        };
+        let map = store.map_with::<u64, u64>(name, create).unwrap();
+        assert_eq!(map.len().unwrap(), records);
+    }
+    let commit = watch.try_next().unwrap().expect("a commit");
+    assert!(commit.is_loaded("full") && !commit.is_loaded("empty"));
+    assert!(watch.try_next().unwrap().is_none());
+    let position = watch.position();
+    let full = store.map::<u64, u64>("full").unwrap();
+    full.put(&1, &10).unwrap();
+    assert_eq!(watch.try_next().unwrap().unwrap().changes(&full).unwrap(), [(1, Some(10))]);
+    drop((watch, full));
+    assert_eq!(store.unfinished_commits(), 0);
+    store.close().unwrap();
+    let store = self::store(&pool, &kept());
+    assert!(store.watch_from(position).unwrap().try_next().unwrap().is_some());
+    let mut watch = store.watch_from(WatchPosition::START).unwrap();
+    assert!(watch.try_next().unwrap().unwrap().is_loaded("full"));
+}
