@@ -51,12 +51,17 @@ impl<M: Medium> Pages<M> for Unverified<'_, M> {
     }
 }
 
+/// The number of times that pages are read while others may change them.
+const TRIES: u32 = 16;
+
 /// Reads pages at one moment: that of the last read. Nothing is committed. Each page is looked at twice, not again for
-/// each one that is read after it.
+/// each one that is read after it. It ends, whatever other threads do: after some tries their commits wait, except
+/// those in progress.
 fn at_one_moment<M: Medium, R>(
     buffer: &Buffer<M>,
     read: impl Fn(&mut Unverified<'_, M>) -> Result<R, PagedError>,
 ) -> Result<R, PagedError> {
+    let (mut tries, mut _paused) = (0, None);
     loop {
         let mut pages = Unverified(buffer.begin());
         let found = read(&mut pages);
@@ -64,6 +69,10 @@ fn at_one_moment<M: Medium, R>(
             Ok(()) => return found,
             Err(BufferError::Conflict) => buffer.pool().pm().spin(),
             Err(error) => return Err(error.into()),
+        }
+        tries += 1;
+        if tries == TRIES {
+            _paused = Some(buffer.pause());
         }
     }
 }
@@ -415,4 +424,58 @@ pub(crate) fn damaged(page: u64) -> impl Fn(&'static str) -> PagedError {
 
 fn page_number(page: u64) -> Packed {
     Packed { words: vec![page], len: 8 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use pmindex_buffer::BufferOptions;
+    use pmindex_core::{Mapped, Pool};
+    use pmindex_wal::sim::SimDisk;
+
+    use super::*;
+    use crate::map::PagedMap;
+
+    /// Another thread changes what was read after each reading, as long as it can.
+    #[test]
+    fn reads_of_one_moment_end_although_others_always_write() {
+        let pool = Arc::new(Pool::<Mapped>::emulated(4 << 20).expect("memory"));
+        let disk = Arc::new(SimDisk::new(512, 64 * 4096));
+        let options = BufferOptions::new(64);
+        let buffer = Arc::new(Buffer::create(&pool, "buffer", disk, &options).expect("room"));
+        let map = PagedMap::<u64, u64>::open(&buffer, "map").expect("room");
+        map.put(&1, &0).expect("room");
+        let (ask, asked) = channel::<()>();
+        let (answer, answered) = channel::<()>();
+        thread::scope(|scope| {
+            let map = &map;
+            scope.spawn(move || {
+                for value in 1.. {
+                    if asked.recv().is_err() {
+                        return;
+                    }
+                    map.put(&1, &value).expect("room");
+                    let _ = answer.send(());
+                }
+            });
+            let times = std::cell::Cell::new(0);
+            let read = at_one_moment(&buffer, |pages| {
+                times.set(times.get() + 1);
+                assert!(times.get() < 100, "it does not end");
+                let batch = map.tree.batch(pages, &Packed::default(), 1)?;
+                ask.send(()).expect("it writes");
+                // The writer waits, if it may not commit now.
+                let _ = answered.recv_timeout(Duration::from_millis(200));
+                Ok(batch.0.len())
+            });
+            assert_eq!(read.expect("whole"), 1);
+            assert!(times.get() >= TRIES, "{}", times.get());
+            drop(ask);
+        });
+        assert!(map.get(&1).expect("whole").is_some_and(|value| value >= u64::from(TRIES)));
+    }
 }

@@ -56,6 +56,8 @@ pub struct Buffer<M: Medium = Mapped> {
     pub(crate) active: Mutex<Active>,
     /// The groups of commits that began to change their pages.
     pub(crate) changes: AtomicU64,
+    /// The readers for which commits wait.
+    pub(crate) pauses: AtomicU64,
     pub(crate) checkpoints: Mutex<Checkpoints>,
     /// Its holder takes no latches.
     pub(crate) archive: Option<Mutex<Archive>>,
@@ -109,6 +111,7 @@ impl<M: Medium> Buffer<M> {
             pending: Mutex::new(HashMap::new()),
             active: Mutex::new(parts.active),
             changes: AtomicU64::new(0),
+            pauses: AtomicU64::new(0),
             checkpoints: Mutex::new(Checkpoints::after(parts.horizon)),
             archive: None,
             horizon: AtomicU64::new(parts.horizon),

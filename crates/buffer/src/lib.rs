@@ -92,5 +92,5 @@ pub use options::BufferOptions;
 pub use options::Mutant;
 pub use page::Sums;
 pub use scrub::Scrubbed;
-pub use tx::Tx;
+pub use tx::{Paused, Tx};
 pub use view::{Draft, Page};

@@ -16,7 +16,8 @@
 //! fence: [`Buffer::commit_all`].
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
 
 use pmindex_core::Medium;
 use pmindex_core::sync::VersionGuard;
@@ -47,7 +48,43 @@ pub struct Tx<'b, M: Medium> {
     drafts: BTreeMap<u64, Draft>,
 }
 
+/// The turns of a wait for a reader without sleep, and the duration of the sleep in each later turn.
+const AWAKE: u32 = 1_000;
+const NAP: Duration = Duration::from_micros(50);
+
+/// While this exists, no transaction begins to commit changes: see [`Buffer::pause`].
+#[derive(Debug)]
+#[must_use = "commits wait while this lives"]
+pub struct Paused<'b, M: Medium>(&'b Buffer<M>);
+
+impl<M: Medium> Drop for Paused<'_, M> {
+    fn drop(&mut self) {
+        self.0.pauses.fetch_sub(1, Release);
+    }
+}
+
 impl<M: Medium> Buffer<M> {
+    /// Makes transactions that change something wait before they commit, until the result is dropped. Commits that are
+    /// in progress go on: each thread changes pages once more at most. So a reader that others make repeat its reads
+    /// again and again comes to an end. The holder commits nothing itself, and is brief.
+    pub fn pause(&self) -> Paused<'_, M> {
+        self.pauses.fetch_add(1, Relaxed);
+        Paused(self)
+    }
+
+    /// Waits for readers that need pages to stay as they are. The caller has no latches, so these readers do not wait
+    /// for it.
+    fn wait_for_readers(&self) {
+        let mut turns = 0;
+        while self.pauses.load(Acquire) > 0 {
+            self.pool.pm().spin();
+            turns += 1;
+            if turns > AWAKE {
+                self.pool.pm().nap(NAP);
+            }
+        }
+    }
+
     /// Begins a transaction.
     pub fn begin(&self) -> Tx<'_, M> {
         let current_at = self.changes.load(Acquire);
@@ -72,6 +109,9 @@ impl<M: Medium> Buffer<M> {
         group: Vec<Tx<'_, M>>,
     ) -> Result<Vec<Result<u64, BufferError>>, BufferError> {
         self.pool.check_writable()?;
+        if group.iter().any(Tx::is_changed) {
+            self.wait_for_readers();
+        }
         let mut latched = Latched { buffer: self, pages: BTreeMap::new() };
         let mut changed: Vec<(u64, bool)> = Vec::new();
         for tx in &group {
