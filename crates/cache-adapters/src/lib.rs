@@ -17,6 +17,7 @@
 
 mod foyer;
 mod moka;
+mod removals;
 #[cfg(feature = "slatedb")]
 mod slatedb;
 
