@@ -2,7 +2,7 @@
 //!
 //! Opening reads the table, then the summary of each place, in the order of the generations, or its entries
 //! if there is no summary. Of several entries with one name the last one counts: the earlier ones were
-//! killed. Nothing is written, so opening may be interrupted and repeated. No entries are appended to a
+//! killed. Nothing is written, except to places that are damaged, so opening may be interrupted and repeated. No entries are appended to a
 //! segment that a crash left without a summary, since behind its last intact entry there may be others of the
 //! same generation; it is sealed before the next segment begins.
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 
 use parking_lot::Mutex;
-use pmindex_core::{LINE, Medium, OpenIndex, Owner, PPtr, PmError, PmU64, Pool};
+use pmindex_core::{Flushed, LINE, Medium, OpenIndex, Owner, PPtr, PmError, PmU64, Pool};
 
 use super::entry::{LINE_BYTES, LINE_WORDS, Stored};
 use super::index::{Index, Location, Slot};
@@ -84,8 +84,8 @@ impl<M: Medium> BlockCache<M> {
     /// [`PmError::Corrupt`] if its root is damaged, [`PmError::AlreadyOpen`].
     ///
     /// # Cost
-    /// No flush, no fence (if its creation was complete). Time: reading the summaries, about 40 bytes an
-    /// entry.
+    /// No flush, no fence (if its creation was complete and no place is damaged). Time: reading the summaries, about
+    /// 40 bytes an entry.
     pub fn open(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -172,11 +172,16 @@ impl<M: Medium> BlockCache<M> {
 
     fn recover(&self, log: &mut Log) -> Result<(), PmError> {
         let pm = self.pool.pm();
-        let mut found: Vec<(u64, u16)> = Vec::new();
+        let (mut found, mut misread): (Vec<(u64, u16)>, Vec<u16>) = Default::default();
         for place in (0..self.places.len() as u16).rev() {
             let cell = self.cell(place)?;
             let block = pm.load(&cell.block);
+            let generation = pm.load(&cell.generation);
             if block == 0 {
+                if generation != 0 {
+                    count(&self.counters.corrupt); // a new segment has its block before any generation
+                    misread.push(place);
+                }
                 log.unused.push(place); // in reverse order, so that the first ones are taken first
                 continue;
             }
@@ -185,10 +190,10 @@ impl<M: Medium> BlockCache<M> {
                 && self.pool.words(block, self.lines as usize * LINE_WORDS).is_ok();
             if !sound {
                 count(&self.counters.corrupt); // it is not used
+                misread.push(place);
                 continue;
             }
             self.place(place).offset.store(block, Release);
-            let generation = pm.load(&cell.generation);
             let sum = generation_checksum(self.identity, place, block, generation);
             if pm.load(&cell.generation_checksum) == sum {
                 self.place(place).generation.store(generation, Release);
@@ -197,10 +202,12 @@ impl<M: Medium> BlockCache<M> {
             } else {
                 if generation != 0 {
                     log.generation += PASSED;
+                    misread.push(place);
                 }
                 log.free.push(place);
             }
         }
+        self.void_misread(log, &misread)?;
         found.sort_unstable();
         for (generation, place) in found {
             let seed = self.seed(generation);
@@ -215,6 +222,25 @@ impl<M: Medium> BlockCache<M> {
                 self.list(log, place, record);
             }
         }
+        Ok(())
+    }
+
+    /// Voids places that cannot be read now, durably before anything is invalidated or replaced. Their entries are not
+    /// found, so they are not killed one by one, and must not return if the cause of the damage passes. Whatever a crash
+    /// leaves of this, the generation does not match its checksum.
+    fn void_misread(&self, log: &mut Log, places: &[u16]) -> Result<(), PmError> {
+        if places.is_empty() || self.pool.check_writable().is_err() {
+            return Ok(()); // or nothing can be invalidated either
+        }
+        let (pm, mut voided) = (self.pool.pm(), Flushed::nothing());
+        for &place in places {
+            let cell = self.cell(place)?;
+            pm.store(&cell.generation, log.generation);
+            pm.store(&cell.generation_checksum, 0);
+            log.generation += 1;
+            voided = voided.and(pm.flush(cell));
+        }
+        pm.fence(voided)?; // DUR: before any invalidation
         Ok(())
     }
 

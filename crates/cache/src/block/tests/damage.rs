@@ -163,3 +163,120 @@ fn a_damaged_entry_costs_one_block() {
     assert!(lost.iter().filter(|&&lost| lost > 1).count() <= 1, "{lost:?}");
     assert!(lost.iter().sum::<usize>() >= 2, "{lost:?}");
 }
+
+/// How the blocks of a cache end.
+#[derive(Clone, Copy, Debug)]
+enum Ends {
+    Invalidated,
+    Removed,
+    Replaced,
+}
+
+/// A read of a line of the table fails at one opening, or has wrong bits, and is right at the next. What was
+/// invalidated meanwhile, when its segment was not known, does not return; nor does the process need to die: the same
+/// one may open the cache again.
+#[test]
+fn what_is_invalidated_while_its_place_is_misread_never_returns() {
+    let pool = pool();
+    let filled = cache(&pool, 8);
+    (0..60).for_each(|n| assert_eq!(put(&filled, n, 150), Inserted::Stored));
+    filled.seal().unwrap();
+    let cells: Vec<u64> =
+        (0..8).map(|place| pool.pptr(filled.cell(place).unwrap()).offset()).collect();
+    let has_any = |place: usize| filled.generation_of(place as u16) != 0;
+    let used: Vec<usize> = (0..8).filter(|place| has_any(*place)).collect();
+    assert!(used.len() > 2);
+    drop(filled);
+    let image = killed(&pool);
+    // A bit of each word, all words, the block reads as none.
+    let masks: [[u64; 4]; 7] = [
+        [1 << 13, 0, 0, 0],
+        [0, 4, 0, 0],
+        [0, 0, 1, 0],
+        [0, 0, 0, 1 << 60],
+        [1 << 20, 7, 1 << 33, 1],
+        [u64::MAX; 4],
+        [0; 4],
+    ];
+    for (mask, ends) in masks.iter().flat_map(|mask| {
+        [Ends::Invalidated, Ends::Removed, Ends::Replaced].map(|ends| (mask, ends))
+    }) {
+        for &place in &used {
+            let at = cells[place] as usize;
+            let word = |image: &[u8], nth: usize| {
+                u64::from_le_bytes(image[at + 8 * nth..][..8].try_into().unwrap())
+            };
+            let wrong: Vec<u64> = (0..4)
+                .map(|nth| match (nth, mask == &[0; 4]) {
+                    (0, true) => 0,
+                    _ => word(&image, nth) ^ mask[nth],
+                })
+                .collect();
+            let mut misread = image.clone();
+            for nth in 0..4 {
+                misread[at + 8 * nth..][..8].copy_from_slice(&wrong[nth].to_le_bytes());
+            }
+            let pool = reopened(&misread);
+            let cache = open(&pool);
+            let lost: Vec<u64> = (0..60).filter(|n| !has(&cache, *n, 150)).collect();
+            assert!(!lost.is_empty(), "{place}, {mask:x?}");
+            for n in 0..60 {
+                match ends {
+                    Ends::Invalidated => drop(cache.invalidate(Prefix::File(1, 0)).unwrap()),
+                    Ends::Removed => drop(cache.remove(&key(n)).unwrap()),
+                    Ends::Replaced => {
+                        drop(cache.insert(&key(n), 3, &bytes(&key(n), 1, 2000)).unwrap())
+                    }
+                }
+            }
+            drop(cache);
+            // The cause passes: what was not written since is as it was.
+            let mut later = killed(&pool);
+            for nth in 0..4 {
+                if word(&later, nth) == wrong[nth] {
+                    let right = word(&image, nth).to_le_bytes();
+                    later[at + 8 * nth..][..8].copy_from_slice(&right);
+                }
+            }
+            let cache = open(&reopened(&later));
+            for n in 0..60 {
+                let found = cache.get(&key(n));
+                assert!(found.is_none(), "{n} is back: {place}, {mask:x?}, {ends:?}");
+            }
+            // The place is used again, and none of the old entries is taken for a new one.
+            for n in 0..200 {
+                cache.insert(&key(n), 3, &bytes(&key(n), 2, 150)).unwrap();
+                assert_eq!(cache.get(&key(n)).unwrap().bytes, bytes(&key(n), 2, 150));
+            }
+            cache.check().unwrap();
+        }
+    }
+}
+
+/// Whatever a crash leaves of voiding a place, it is void, or nothing was invalidated yet.
+#[test]
+fn a_place_that_is_half_voided_is_void() {
+    let pool = pool();
+    let filled = cache(&pool, 4);
+    (0..20).for_each(|n| assert_eq!(put(&filled, n, 150), Inserted::Stored));
+    filled.seal().unwrap();
+    drop(filled);
+    let image = killed(&pool);
+    for (generation, checksum) in [(true, false), (false, true), (true, true)] {
+        let pool = reopened(&image);
+        let cache = open(&pool);
+        for place in (0..4).filter(|place| cache.generation_of(*place) != 0) {
+            let cell = cache.cell(place).unwrap();
+            if generation {
+                pool.pm().store(&cell.generation, cache.log.lock().generation + 7);
+            }
+            if checksum {
+                pool.pm().store(&cell.generation_checksum, 0);
+            }
+        }
+        drop(cache);
+        let cache = open(&pool);
+        assert!((0..20).all(|n| !has(&cache, n, 150)));
+        assert_eq!(put(&cache, 0, 150), Inserted::Stored);
+    }
+}
