@@ -11,7 +11,7 @@ use pmindex_core::{Flushed, Mapped, Medium, OpenIndex, PPtr, PmError, Pool};
 use pmindex_log::Log;
 
 use crate::active::Active;
-use crate::archive::Archive;
+use crate::archive::Shared;
 use crate::checkpoint::Checkpoints;
 use crate::device::Device;
 use crate::entries::Unlisted;
@@ -59,8 +59,7 @@ pub struct Buffer<M: Medium = Mapped> {
     /// The readers for which commits wait.
     pub(crate) pauses: AtomicU64,
     pub(crate) checkpoints: Mutex<Checkpoints>,
-    /// Its holder takes no latches.
-    pub(crate) archive: Option<Mutex<Archive>>,
+    pub(crate) archive: Option<Shared>,
     /// The log may lack records up to this LSN.
     pub(crate) horizon: AtomicU64,
     pub(crate) verify_reads: bool,

@@ -12,12 +12,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
-use parking_lot::Mutex;
 use pmindex_core::Medium;
 use pmindex_wal::Disk;
 
 use crate::archive::tags::Tags;
-use crate::archive::{Archive, ArchiveState, Change, Owner};
+use crate::archive::{Archive, ArchiveState, Change, Found, Owner, Shared};
 use crate::buffer::Buffer;
 use crate::error::BufferError;
 use crate::frames::Place;
@@ -96,7 +95,7 @@ impl<M: Medium> Buffer<M> {
             tags: Tags::from_word(self.pool.pm().load(&self.pool.get(self.root)?.archived)),
             ..Owner::new(&self.shape, &self.layout, self.mutant)
         };
-        self.archive = Some(Mutex::new(Archive::open(disk, owner)?));
+        self.archive = Some(Shared::new(Archive::open(disk, owner)?));
         Ok(())
     }
 
@@ -104,7 +103,7 @@ impl<M: Medium> Buffer<M> {
     #[must_use]
     pub fn archive_state(&self) -> ArchiveState {
         let pm = self.pool.pm();
-        self.archive.as_ref().map_or(ArchiveState::Absent, |archive| pm.lock(archive).state())
+        self.archive.as_ref().map_or(ArchiveState::Absent, |archive| archive.state(pm))
     }
 
     pub(crate) fn change_of(&self, page: u64, update: &Update) -> Result<Change, BufferError> {
@@ -194,7 +193,7 @@ impl<M: Medium> Buffer<M> {
     /// never created, if the archive does not have it.
     fn rebuild_from(
         &self,
-        archive: &Mutex<Archive>,
+        archive: &Shared,
         page: u64,
         error: BufferError,
     ) -> Result<Rebuilt, BufferError> {
@@ -207,10 +206,8 @@ impl<M: Medium> Buffer<M> {
         }
         // After the log was read: the archive has all that the log lacks.
         let horizon = self.horizon.load(Acquire);
-        let (found, upto, has_all) = {
-            let archive = self.pool.pm().lock(archive);
-            (archive.find(page), archive.upto(), archive.is_complete())
-        };
+        let Found { changes: found, upto, is_complete: has_all } =
+            archive.find(self.pool.pm(), page);
         let mut changes = match found {
             Ok(changes) if changes.is_empty() && is_new => return Err(error),
             Ok(changes) => changes,

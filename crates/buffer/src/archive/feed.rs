@@ -71,14 +71,15 @@ impl<M: Medium> Buffer<M> {
     pub(crate) fn archive_log(&self, upto: u64) -> Result<(), BufferError> {
         let Some(archive) = &self.archive else { return Ok(()) };
         let lsns = {
-            let archive = self.pool.pm().lock(archive);
+            let archive = &archive.extend(self.pool.pm()).archive;
             if archive.is_stopped() {
                 return Ok(());
             }
             archive.upto() + 1..=upto
         };
         let first = self.piece(&lsns, (0, 0));
-        let mut archive = self.pool.pm().lock(archive);
+        let mut extending = archive.extend(self.pool.pm());
+        let archive = &mut *extending.archive;
         let Ok(first) = first else {
             archive.stop(ArchiveFault::Log);
             return Ok(());
@@ -91,7 +92,7 @@ impl<M: Medium> Buffer<M> {
             let lsns = lsns.clone();
             Box::new(Records { buffer: self, lsns, piece, has_more, last: (0, 0) }) as Source<'_>
         };
-        self.tagged(&mut archive, |archive, tag| archive.append(&records, words, upto, tag))
+        self.tagged(archive, |archive, tag| archive.append(&records, words, upto, tag))
     }
 
     /// Returns the next updates with these LSNs, after `last`.
@@ -150,19 +151,21 @@ impl<M: Medium> Buffer<M> {
         let Some(archive) = self.archive.as_ref().filter(|_| !images.is_empty()) else {
             return Ok(());
         };
-        let mut archive = self.pool.pm().lock(archive);
+        let mut extending = archive.extend(self.pool.pm());
+        let archive = &mut *extending.archive;
         let upto = archive.upto();
         let words = images.iter().map(Change::words).sum();
         let source = || Box::new(images.iter().cloned().map(Ok)) as Source<'_>;
-        self.tagged(&mut archive, |archive, tag| archive.append(&source, words, upto, tag))
+        self.tagged(archive, |archive, tag| archive.append(&source, words, upto, tag))
     }
 
     /// Notes that the archive has images of these pages.
     pub(crate) fn note_images(&self, pages: Range<u64>) -> Result<(), BufferError> {
         let Some(archive) = &self.archive else { return Ok(()) };
-        let mut archive = self.pool.pm().lock(archive);
+        let mut extending = archive.extend(self.pool.pm());
+        let archive = &mut *extending.archive;
         if archive.note_images(pages, self.shape.pages) {
-            self.tagged(&mut archive, Archive::complete)?;
+            self.tagged(archive, Archive::complete)?;
         }
         Ok(())
     }

@@ -21,6 +21,9 @@
 //!
 //! An archive whose tag the root does not have is not used (`tags.rs`).
 //!
+//! Writing a run, with which others may be merged, takes as long as reading and writing them all. Meanwhile pages are
+//! found in the runs that the archive has (`shared.rs`): the new run is in chunks that none of these has.
+//!
 //! If the archive fails or is full, checkpoints go on without it. The horizon passes records that it lacks, and from
 //! then on what it has is not used any more: a page might have changed since. The next opening begins it anew.
 
@@ -28,6 +31,7 @@ mod change;
 mod chunks;
 mod feed;
 pub(crate) mod layout;
+mod shared;
 pub(crate) mod tags;
 #[cfg(test)]
 mod tests;
@@ -41,6 +45,7 @@ use pmindex_wal::Disk;
 pub(crate) use change::Change;
 use chunks::{Chunks, Source};
 use layout::{Head, MOST_RUNS, Run, newest};
+pub(crate) use shared::{Found, Shared};
 use tags::Tags;
 
 use crate::device::{blocks_of, read_words};
@@ -185,11 +190,6 @@ impl Archive {
         self.head.upto
     }
 
-    /// Returns `true` if a page of which it has nothing was not created up to there.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.head.complete
-    }
-
     pub(crate) fn state(&self) -> ArchiveState {
         match &self.stopped {
             Some(fault) => ArchiveState::Stopped(fault.clone()),
@@ -243,16 +243,6 @@ impl Archive {
             self.imaged = self.imaged.max(pages.end);
         }
         self.imaged >= all && !self.head.complete
-    }
-
-    /// Returns the changes of a page, by LSN.
-    pub(crate) fn find(&self, page: u64) -> Result<Vec<Change>, ArchiveFault> {
-        let mut found = Vec::new();
-        for run in self.head.runs.iter().filter(|run| page <= run.last_page) {
-            self.chunks.find(run, page, &mut found)?;
-        }
-        found.sort_by_key(|change| change.lsn);
-        Ok(found)
     }
 
     fn try_append(

@@ -2,10 +2,17 @@
 //! changes.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
+use parking_lot::Mutex;
+use pmindex_core::Pool;
 use pmindex_wal::sim::SimDisk;
 use proptest::prelude::*;
 
+use super::shared::View;
 use super::*;
 use crate::runs::encode;
 
@@ -65,7 +72,7 @@ fn append(archive: &mut Archive, changes: &[Change], lsn: u64) {
 
 /// Returns a page as the archive has it, and the number of its changes.
 fn found(archive: &Archive, page: u64) -> Option<((u64, Vec<u64>), usize)> {
-    let changes = archive.find(page).expect("a whole archive");
+    let changes = View::of(archive).find(page).changes.expect("a whole archive");
     let first = changes.iter().rposition(|change| change.fresh)?;
     let (mut lsn, mut words) = (0, vec![0; USER]);
     for change in &changes[first..] {
@@ -127,7 +134,7 @@ proptest! {
         let disk = SimDisk::with_bytes(512, &bytes);
         let archive = Archive::open(Arc::new(disk), owner()).unwrap();
         for page in 1..20 {
-            if archive.find(page).is_ok() {
+            if View::of(&archive).find(page).changes.is_ok() {
                 prop_assert_eq!(found(&archive, page).map(|(page, _)| page), model.get(&page).cloned());
             }
         }
@@ -170,5 +177,132 @@ fn an_archive_without_a_tag_begins_anew_and_one_with_another_tag_is_refused() {
             matches!(&refused, Err(BufferError::WrongArchive { what }) if what.contains(why)),
             "{refused:?}"
         );
+    }
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A disk that calls something before its next read, or its next write.
+struct Hooked {
+    disk: SimDisk,
+    reads: Mutex<Option<Hook>>,
+    writes: Mutex<Option<Hook>>,
+}
+
+impl fmt::Debug for Hooked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooked").finish_non_exhaustive()
+    }
+}
+
+fn call(hook: &Mutex<Option<Hook>>) {
+    let hook = hook.lock().take();
+    if let Some(hook) = hook {
+        hook();
+    }
+}
+
+impl Disk for Hooked {
+    fn block(&self) -> usize {
+        self.disk.block()
+    }
+    fn len(&self) -> u64 {
+        self.disk.len()
+    }
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        call(&self.reads);
+        self.disk.read(at, into)
+    }
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        call(&self.writes);
+        self.disk.write(at, bytes)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+}
+
+/// An archive with some changes of each of 20 pages, and the next LSN.
+struct Bed {
+    pool: Pool,
+    disk: Arc<Hooked>,
+    shared: Shared,
+    next: Mutex<(Model, u64)>,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let disk = SimDisk::new(512, 1024 + 40 * 2048);
+        let disk = Arc::new(Hooked { disk, reads: Mutex::default(), writes: Mutex::default() });
+        let archive = Archive::open(Arc::clone(&disk) as Arc<dyn Disk>, owner()).unwrap();
+        let pool = Pool::volatile(1 << 16).unwrap();
+        let next = Mutex::new((Model::new(), 0));
+        let bed = Self { pool, disk, shared: Shared::new(archive), next };
+        (0..5).for_each(|_| bed.append());
+        bed
+    }
+
+    /// Appends a change of each page.
+    fn append(&self) {
+        let (model, lsn) = &mut *self.next.lock();
+        let changes: Vec<Change> = (1..20)
+            .map(|page| {
+                *lsn += 1;
+                change(model, *lsn, (page, vec![(*lsn as usize % USER, *lsn)], 2))
+            })
+            .collect();
+        append(&mut self.shared.extend(self.pool.pm()).archive, &changes, *lsn);
+    }
+
+    /// Returns the words of a page as the archive has it.
+    fn found(&self, page: u64) -> (u64, Vec<u64>) {
+        let found = self.shared.find(self.pool.pm(), page);
+        let (mut lsn, mut words) = (0, vec![0; USER]);
+        for change in found.changes.expect("a whole archive") {
+            change.apply(&mut words);
+            lsn = change.lsn;
+        }
+        assert!(lsn <= found.upto);
+        (lsn, words)
+    }
+}
+
+#[test]
+fn a_page_is_found_while_runs_are_merged() {
+    let bed = Bed::new();
+    let wanted = bed.next.lock().0[&7].clone();
+    let (begun, begins) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel();
+    *bed.disk.writes.lock() = Some(Box::new(move || {
+        begun.send(()).unwrap();
+        goes_on.recv().unwrap();
+    }));
+    thread::scope(|scope| {
+        scope.spawn(|| bed.append());
+        begins.recv().unwrap();
+        let (find, finds) = mpsc::channel();
+        let bed = &bed;
+        scope.spawn(move || find.send((bed.found(7), bed.shared.state(bed.pool.pm()))));
+        let found = finds.recv_timeout(Duration::from_secs(10));
+        go_on.send(()).unwrap();
+        let (found, state) = found.expect("it waits until the run is written");
+        assert_eq!(found, wanted);
+        assert!(matches!(state, ArchiveState::Complete));
+    });
+    assert_eq!(bed.found(7), bed.next.lock().0[&7]);
+}
+
+/// The chunks of the runs in which a page is looked for get other runs meanwhile.
+#[test]
+fn a_page_is_found_although_its_runs_are_written_over() {
+    let bed = Arc::new(Bed::new());
+    for times in 1..20 {
+        let other = Arc::clone(&bed);
+        // An attempt has several reads: those after the first one find other runs.
+        let hook = move || (0..times).for_each(|_| other.append());
+        *bed.disk.reads.lock() = Some(Box::new(hook));
+        let found = bed.found(7);
+        assert_eq!(found, bed.next.lock().0[&7], "{times}");
+        assert!(bed.disk.reads.lock().is_none());
     }
 }
