@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use crate::error::OpenError;
 use crate::media::traced;
-use crate::newfile::{Temporary, folder_of, hidden_name};
+use crate::newfile::{Temporary, create_hidden, folder_of, sweep};
 use crate::process::Process;
 use crate::region::{MapKind, Region};
 use crate::sys::{self, DriveCache};
@@ -138,15 +138,19 @@ impl PoolFile {
         if rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(OpenError::AlreadyExists { path: path.into() });
         }
+        sweep(path);
         let mode = sys::mode(mode);
         let access = OFlags::RDWR | OFlags::CLOEXEC;
         let (fd, temporary) = match sys::create_unnamed(folder_of(path), access, mode) {
             Ok(fd) => (fd, None),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-                let directory = |_| OpenError::NotAFile { path: path.into(), found: "a directory" };
-                let name = hidden_name(path).map_err(directory)?;
-                let fd = rustix::fs::open(&name, OFlags::CREATE | OFlags::EXCL | access, mode);
-                (fd.map_err(|e| io_error(path, "creating the file", e))?, Some(name))
+                let (fd, temporary) = create_hidden(path, access, mode).map_err(|e| {
+                    let directory =
+                        || OpenError::NotAFile { path: path.into(), found: "a directory" };
+                    let failed = |e| io_error(path, "creating the file", e);
+                    Errno::from_io_error(&e).map_or_else(directory, failed)
+                })?;
+                (fd, Some(temporary))
             }
             Err(Errno::NOENT) => {
                 let directory = folder_of(path).to_path_buf();
@@ -154,7 +158,6 @@ impl PoolFile {
             }
             Err(e) => return Err(io_error(path, "creating the file in its directory", e)),
         };
-        let temporary = temporary.map(Temporary::new);
         let (handle, kind) = (Handle::Os(fd), FileKind::Regular);
         let mut file = Self { handle, kind, path: path.into(), temporary, locked_by: None };
         file.lock(false)?;
