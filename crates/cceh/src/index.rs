@@ -1,6 +1,7 @@
 //! The index, and functions that its operations share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use pmindex_core::sync::{VersionLock, VersionTable};
 use pmindex_core::{Mapped, Medium, OpenIndex, PmError, Pool};
@@ -44,6 +45,8 @@ use crate::segment::Segment;
 pub struct Cceh<K, V, M: Medium = Mapped, const LINES: usize = 255, const PROBE: usize = 4> {
     pub(crate) pool: Arc<Pool<M>>,
     pub(crate) directory: Directory,
+    /// The greatest depth that the durable length of the pool is known to allow; 0 until it is needed.
+    pub(crate) max_depth: AtomicU32,
     /// The locks of the segments, by their offsets.
     pub(crate) locks: VersionTable,
     pub(crate) tally: Tally,

@@ -29,6 +29,8 @@ mod access;
 mod batch;
 mod check;
 mod directory;
+#[cfg(test)]
+mod grow_tests;
 mod index;
 mod layout;
 mod merge;

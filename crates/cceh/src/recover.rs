@@ -8,6 +8,7 @@
 //! | P1 | the mark of a clean shutdown is cleared | return |
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
 use pmindex_core::sync::VersionTable;
@@ -98,6 +99,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         Ok(Self {
             pool: Arc::clone(pool),
             directory,
+            max_depth: AtomicU32::new(0),
             tally: Tally::new(locks.len(), base),
             locks,
             report,

@@ -10,7 +10,9 @@
 //! belong to it; new records overwrite them. A crash before P2 leaves the old segment unchanged, and the
 //! ticket frees the new one; after P2 the list has both. So recovery has nothing to do.
 
-use pmindex_core::{Medium, Owner};
+use std::sync::atomic::Ordering::Relaxed;
+
+use pmindex_core::{Medium, Owner, PmError};
 use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::link;
 
@@ -22,6 +24,19 @@ use crate::write::Change;
 impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
     Cceh<K, V, M, LINES, PROBE>
 {
+    /// Returns `true` if the pool is long enough for segments that are deeper than this. Another thread may be growing
+    /// it: until the new length is durable, a crash may take it back, and with it what it allows.
+    fn may_be_deeper(&self, depth: u32) -> Result<bool, PmError> {
+        if depth < self.max_depth.load(Relaxed) {
+            return Ok(true);
+        }
+        // As long as it is, it need not grow, but this waits for a growth in progress.
+        let durable = self.pool.grow(self.pool.len())?;
+        let most = Geometry::<K, V, LINES, PROBE>::max_depth(durable);
+        self.max_depth.fetch_max(most, Relaxed);
+        Ok(depth < most)
+    }
+
     /// Splits a segment that is locked.
     ///
     /// # Errors
@@ -36,7 +51,7 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize, const PROBE: usize>
         change: Change<'_, K, V, M, LINES, PROBE>,
     ) -> Result<(), IndexError> {
         let (pool, pm) = (&*self.pool, self.pm());
-        if cover.depth >= Geometry::<K, V, LINES, PROBE>::max_depth(pool.len()) {
+        if !self.may_be_deeper(cover.depth)? {
             change.done();
             return Err(IndexError::TooManyAlike { keys: 4 * PROBE as u64 });
         }
