@@ -12,6 +12,14 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use crate::status::{Fault, Status};
 
+/// Returns a field that C has set. A field that it may leave unset is a `MaybeUninit`, since a reference to a value
+/// that was never set is invalid; another field, or the function, says whether it counts.
+pub(crate) fn set<T>(field: &MaybeUninit<T>) -> &T {
+    // SAFETY: C promises to set the fields that count, and callers ask only for those. Every bit pattern is valid for
+    // the types of fields.
+    unsafe { field.assume_init_ref() }
+}
+
 /// A string that C passes.
 #[repr(transparent)]
 #[derive(Debug)]
@@ -145,9 +153,16 @@ pub struct Change {
     /// The key.
     pub(crate) key: Bytes,
     /// The new value; ignored if the record is to be removed.
-    pub(crate) value: Bytes,
+    value: MaybeUninit<Bytes>,
     /// 1 to remove the record if the key is present, else 0.
-    pub(crate) remove: u8,
+    remove: u8,
+}
+
+impl Change {
+    /// Returns the new value; `None` if the record is to be removed.
+    pub(crate) fn value(&self) -> Option<&Bytes> {
+        (self.remove == 0).then(|| set(&self.value))
+    }
 }
 
 /// Keys to look up that C passes.
@@ -196,7 +211,7 @@ impl Changes {
             return Ok(&[]);
         }
         // SAFETY: not null, aligned, no longer than an object can be, and C promises `count` of them that
-        // stay as they are for the call.
+        // stay as they are for the call; fields that it may leave unset are `MaybeUninit`.
         Ok(unsafe { slice::from_raw_parts(self.0, count) })
     }
 }

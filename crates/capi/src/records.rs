@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ops::Bound;
 
-use crate::boundary::{Buffer, Bytes};
+use crate::boundary::{Buffer, Bytes, set};
 use crate::dyn_index::{End, Span, Write};
 use crate::index::{INDEXES, Index};
 use crate::status::{Fault, Status, run};
@@ -135,13 +135,13 @@ pub extern "C" fn pmindex_pop_last(
 #[derive(Debug)]
 pub struct Range {
     /// The first key; ignored if `has_from` is 0.
-    from: Bytes,
+    from: MaybeUninit<Bytes>,
     /// The key after the last; ignored if `has_to` is 0.
-    to: Bytes,
+    to: MaybeUninit<Bytes>,
     /// 1 if there is a first key, else 0.
-    has_from: u8,
+    has_from: MaybeUninit<u8>,
     /// 1 if there is a key after the last, else 0.
-    has_to: u8,
+    has_to: MaybeUninit<u8>,
     /// 1 to go from the last record to the first, else 0.
     reverse: u8,
     /// 1 for the records whose keys begin with the bytes of `from`, else 0. With 1, `has_from`, `to` and
@@ -155,15 +155,15 @@ impl Range {
         let Some(range) = range else { return Ok(Span::ALL) };
         let reverse = range.reverse != 0;
         if range.is_prefix != 0 {
-            return Ok(Span::of_prefix(range.from.read("range->from")?, reverse));
+            return Ok(Span::of_prefix(set(&range.from).read("range->from")?, reverse));
         }
-        let lower = match range.has_from {
+        let lower = match set(&range.has_from) {
             0 => Bound::Unbounded,
-            _ => Bound::Included(range.from.read("range->from")?.to_vec()),
+            _ => Bound::Included(set(&range.from).read("range->from")?.to_vec()),
         };
-        let upper = match range.has_to {
+        let upper = match set(&range.has_to) {
             0 => Bound::Unbounded,
-            _ => Bound::Excluded(range.to.read("range->to")?.to_vec()),
+            _ => Bound::Excluded(set(&range.to).read("range->to")?.to_vec()),
         };
         Ok(Span { lower, upper, reverse, is_prefix: false })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use facade::{OpenError, PoolOptions, StoreOptions as Settings};
 
-use crate::boundary::{Buffer, Text};
+use crate::boundary::{Buffer, Text, set};
 use crate::dyn_index::Type;
 use crate::handles::Table;
 use crate::index::{Index, keep, kind_of, name_of};
@@ -28,7 +28,7 @@ pub(crate) static STORES: Table<Arc<Stored>> = Table::new(4, "a store");
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
     /// Options of the pool; ignored by pmindex_store_in_pool().
-    pool: Options,
+    pool: MaybeUninit<Options>,
     /// The memory in bytes, approximately, that snapshots and transactions may hold for replaced values; 0:
     /// 256 MiB. Beyond it the oldest of them ends.
     past_bytes: u64,
@@ -40,10 +40,10 @@ pub struct StoreOptions {
     reserved: u64,
 }
 
-/// Converts the options of the pool and of the store.
-fn read(options: Option<&StoreOptions>) -> Result<(PoolOptions, Settings), Fault> {
-    let (pool, settings) = (PoolOptions::new(), Settings::new());
-    let Some(options) = options else { return Ok((pool, settings)) };
+/// Converts the options of the store, without those of its pool.
+fn read(options: Option<&StoreOptions>) -> Result<Settings, Fault> {
+    let settings = Settings::new();
+    let Some(options) = options else { return Ok(settings) };
     if options.reserved != 0 {
         let message = format!("options: reserved is {}", options.reserved);
         return Err(Fault::new(Status::InvalidArgument, message));
@@ -56,7 +56,7 @@ fn read(options: Option<&StoreOptions>) -> Result<(PoolOptions, Settings), Fault
         0 => settings,
         bytes => settings.keep_commits(bytes),
     };
-    Ok((options.pool.read()?, settings))
+    Ok(settings)
 }
 
 /// Where a function stores the new handle.
@@ -66,12 +66,12 @@ type Place<'p> = Option<&'p mut MaybeUninit<*mut Store>>;
 fn start(
     store: Place<'_>,
     options: Option<&StoreOptions>,
-    pool: impl FnOnce(PoolOptions) -> Result<(Arc<facade::Pool>, bool), Fault>,
+    pool: impl FnOnce() -> Result<(Arc<facade::Pool>, bool), Fault>,
 ) -> Result<Status, Fault> {
     let Some(store) = store else { return Err(Fault::null("the place for the store")) };
     store.write(std::ptr::null_mut());
-    let (pool_options, settings) = read(options)?;
-    let (pool, is_own) = pool(pool_options)?;
+    let settings = read(options)?;
+    let (pool, is_own) = pool()?;
     let opened = facade::Store::in_pool(&pool, &settings)?;
     let own_pool = is_own.then_some(pool);
     store.write(STORES.open(Arc::new(Stored { store: opened, own_pool }))?);
@@ -85,7 +85,13 @@ fn start_at<'t>(
     store: Place<'_>,
     how: impl FnOnce(&'t str, &PoolOptions) -> Result<facade::Pool, OpenError>,
 ) -> Result<Status, Fault> {
-    start(store, options, |options| Ok((Arc::new(how(path.read("the path")?, &options)?), true)))
+    start(store, options, || {
+        let pool_options = match options {
+            Some(options) => set(&options.pool).read()?,
+            None => PoolOptions::new(),
+        };
+        Ok((Arc::new(how(path.read("the path")?, &pool_options)?), true))
+    })
 }
 
 /// Creates a store in a pool in a new file. `options` may be null. On failure `*store` is null.
@@ -128,7 +134,7 @@ pub extern "C" fn pmindex_store_in_pool(
     options: Option<&StoreOptions>,
     store: Option<&mut MaybeUninit<*mut Store>>,
 ) -> Status {
-    run(|| start(store, options, |_| POOLS.with(pool, |pool| Ok((Arc::clone(pool), false)))))
+    run(|| start(store, options, || POOLS.with(pool, |pool| Ok((Arc::clone(pool), false)))))
 }
 
 /// Closes a store and its maps durably, and also the pool if it was opened with the store. Returns

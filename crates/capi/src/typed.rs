@@ -247,10 +247,8 @@ impl<K: FromC, V: FromC, O: Opened<K, V>> DynIndex for Typed<K, V, O> {
         let mut typed = Vec::with_capacity(changes.len());
         for change in changes {
             let key = K::read_from(change.key.read("a key")?, "a key")?;
-            let value = match change.remove {
-                0 => Some(V::read_from(change.value.read("a value")?, "a value")?),
-                _ => None,
-            };
+            let value = change.value().map(|value| V::read_from(value.read("a value")?, "a value"));
+            let value = value.transpose()?;
             typed.push((key, value));
         }
         self.opened.write_batch(typed)

@@ -11,6 +11,13 @@ struct seen {
     pmindex_index *map;
 };
 
+static bool never(void *context, pmindex_bytes key, const pmindex_bytes *value) {
+    (void)context;
+    (void)key;
+    EXPECT(value == NULL && false);
+    return false;
+}
+
 static bool see(void *context, pmindex_bytes key, pmindex_bytes value) {
     struct seen *seen = context;
     strncat(seen->text, key.data, key.len);
@@ -348,8 +355,19 @@ static void ended_snapshots(const char *path) {
     IS(pmindex_transaction_put(transaction, elsewhere, number(&key), number(&key)), INVALID_ARGUMENT);
     SAYS("not a map");
     OK(pmindex_index_close(elsewhere));
-    OK(pmindex_store_in_pool(pool, NULL, &second));
+    /* Options of the pool do not count here, whatever they are. */
+    pmindex_store_options ignored;
+    memset(&ignored, 0, sizeof ignored);
+    memset(&ignored.pool, 0xa5, sizeof ignored.pool);
+    OK(pmindex_store_in_pool(pool, &ignored, &second));
     OK(pmindex_store_map(second, "index", NULL, NUMBER, NUMBER, &elsewhere));
+    pmindex_watch *watch;
+    OK(pmindex_watch_begin(store, &watch));
+    OK(pmindex_put(map, number(&key), number(&key), NULL));
+    OK(pmindex_watch_next(watch, 0));
+    IS(pmindex_watch_changes(watch, elsewhere, never, NULL, NULL), INVALID_ARGUMENT);
+    SAYS("another store");
+    OK(pmindex_watch_end(watch));
     IS(pmindex_transaction_put(transaction, elsewhere, number(&key), number(&key)), INVALID_ARGUMENT);
     SAYS("another store");
     OK(pmindex_transaction_rollback(transaction));
