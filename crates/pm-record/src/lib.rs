@@ -50,7 +50,7 @@ pub use hash::{hash_bytes, hash_words};
 pub use pair::{Pair, PairValue, ordered_bytes};
 pub use pending::Pending;
 pub use probe::{EncodedValue, Probe};
-pub use redo::{RedoLog, Redone};
+pub use redo::{Leaving, RedoLog, Redone};
 pub use route::{OwnedRoute, Route, Separator, Tail, Tails};
 pub use salvage::{Salvaged, salvage_leaves};
 pub use scan::{Barren, Bounds, LeafSource, Outside, Scan, Skipped};

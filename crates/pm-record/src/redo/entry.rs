@@ -50,13 +50,34 @@ fn lines_for(count: usize) -> usize {
     (1 + count).div_ceil(BODY)
 }
 
-/// Returns the seal of a line: the number of its entry, and a checksum of that and of the line's other words.
+/// Returns the seal of a line: the number of its entry, and a checksum of that and of the line's other words. That of
+/// no words stands in a line that is stored in part; so each line has a seal at any time, and one without is damaged.
 fn seal_of(number: u64, body: &[u64]) -> u64 {
     let hash = hash_words(&[number, hash_words(body)]);
     (hash & !IS_VOID) >> NUMBER_BITS << NUMBER_BITS | number
 }
 
-/// Writes and flushes an entry. A line that is stored in part has no seal.
+/// Returns `true` for what a crash may leave of a line beside lines of another entry: it has the seal of some entry of
+/// the same turn, or of none yet, for all its words or those that the entry had, or for none.
+fn is_sealed(seal: u64, body: &[u64], turn: usize) -> bool {
+    let number = seal & LAST;
+    let is_of_turn = number == 0 || number % ENTRIES as u64 == turn as u64;
+    is_of_turn && (0..=body.len()).any(|len| seal == seal_of(number, &body[..len]))
+}
+
+/// Returns the seal of a line that is stored in part, and has this one when it is whole.
+#[cfg(test)]
+pub(super) fn in_part(seal: u64) -> u64 {
+    seal_of(seal & LAST, &[])
+}
+
+/// Returns the words of a ring without entries.
+pub(super) fn fresh_ring() -> [u64; RING_WORDS] {
+    let seal = seal_of(0, &[]);
+    array::from_fn(|word| if word % LINE_WORDS == 0 { seal } else { 0 })
+}
+
+/// Writes and flushes an entry.
 #[inline(always)]
 #[track_caller]
 pub(super) fn write(
@@ -77,8 +98,9 @@ pub(super) fn write(
         payload[1 + whole.len()] = short_word(rest);
     }
     let words = &words[..lines_for(count) * LINE_WORDS];
+    let in_part = seal_of(number, &[]);
     for (line, body) in words.chunks(LINE_WORDS).zip(payload[..=count].chunks(BODY)) {
-        pm.store_word(&line[0], 0);
+        pm.store_word(&line[0], in_part);
         pm.in_order();
         for (cell, &word) in line[1..].iter().zip(body) {
             pm.store_word(cell, word);
@@ -93,40 +115,42 @@ impl Entry {
     /// Reads an entry, if it is whole.
     ///
     /// # Errors
-    /// [`PmError::Corrupt`] for what no writer left.
-    pub(super) fn read<M: Medium>(
+    /// [`PmError::Corrupt`] for what no writer left, nor a crash.
+    fn read<M: Medium>(
         pool: &Pool<M>,
         ring: &[PmU64],
         turn: usize,
     ) -> Result<Option<Self>, PmError> {
         let (pm, words) = (pool.pm(), words_of_turn(ring, turn));
         let corrupt = |what| PmError::Corrupt { what, offset: pool.pptr(&words[0]).offset() };
-        let seals: [u64; LINES] = array::from_fn(|line| pm.load_word(&words[line * LINE_WORDS]));
-        let is_void = seals[0] & IS_VOID != 0;
-        let top = if is_void { seals[0] ^ VOID } else { seals[0] };
-        if top == 0 {
+        let words: [u64; ENTRY_WORDS] = array::from_fn(|word| pm.load_word(&words[word]));
+        let is_void = words[0] & IS_VOID != 0;
+        let top = if is_void { words[0] ^ VOID } else { words[0] };
+        let (number, place) = (top & LAST, words[1]);
+        if top == seal_of(number, &[]) {
             return Ok(None); // its first line is stored in part, or not at all
         }
-        let (number, place) = (top & LAST, pm.load_word(&words[1]));
         let count = (place & ((1 << COUNT_BITS) - 1)) as usize;
         if number % ENTRIES as u64 != turn as u64 || count == 0 || count > MOST {
             return Err(corrupt("an entry of the redo log"));
         }
-        let lines = lines_for(count);
-        if seals[1..lines].iter().any(|seal| seal & LAST != number) {
-            return Ok(None);
-        }
         let mut payload = [0; 1 + MOST];
-        let cells = words.chunks(LINE_WORDS).flat_map(|line| &line[1..]);
-        payload[..=count].iter_mut().zip(cells).for_each(|(word, cell)| *word = pm.load_word(cell));
-        let bodies = payload[..=count].chunks(BODY);
-        let mut sealed = seals[1..lines].iter().zip(bodies.clone().skip(1));
-        if top != seal_of(number, &payload[..BODY.min(1 + count)])
-            || sealed.any(|(&seal, body)| seal != seal_of(number, body))
-        {
-            return Err(corrupt("the checksum of an entry of the redo log"));
+        let bodies = words.chunks(LINE_WORDS).flat_map(|line| &line[1..]);
+        payload[..=count].iter_mut().zip(bodies).for_each(|(word, body)| *word = *body);
+        let mut is_whole = true;
+        let lines = words.chunks(LINE_WORDS).zip(payload[..=count].chunks(BODY));
+        for (at, (line, body)) in lines.enumerate() {
+            let seal = if at == 0 { top } else { line[0] };
+            if seal == seal_of(number, body) {
+                continue;
+            }
+            // It was never stored, or stored in part, while others of its entry were.
+            is_whole = false;
+            if at == 0 || !is_sealed(seal, &line[1..], turn) {
+                return Err(corrupt("the checksum of an entry of the redo log"));
+            }
         }
-        Ok(Some(Self { number, is_void, payload }))
+        Ok(is_whole.then_some(Self { number, is_void, payload }))
     }
 
     /// Returns the offset of the record block.
@@ -159,44 +183,72 @@ pub(super) fn greatest_number(pm: &impl Medium, ring: &[PmU64]) -> u64 {
     numbers.max().unwrap_or(0)
 }
 
-/// Returns those of a ring's whole entries that count, the older one first.
-pub(super) fn that_count(entries: impl IntoIterator<Item = Entry>) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = entries.into_iter().collect();
-    entries.sort_unstable_by_key(|entry| entry.number);
-    match entries.last().map(|newest| (newest.number, newest.is_void)) {
-        Some((newest, false)) => entries.retain(|one| !one.is_void && one.number + 1 >= newest),
-        // A void one that is the newest speaks for the other, too.
-        Some((_, true)) | None => entries.clear(),
+/// Returns the entries of a ring that count, the older one first; tells damage, of which nothing counts.
+pub(super) fn that_count<M: Medium>(
+    pool: &Pool<M>,
+    ring: &[PmU64],
+    mut tell: impl FnMut(PmError),
+) -> Vec<Entry> {
+    let (mut entries, mut is_damaged) = (Vec::with_capacity(ENTRIES), false);
+    for turn in 0..ENTRIES {
+        match Entry::read(pool, ring, turn) {
+            Ok(entry) => entries.extend(entry),
+            Err(error) => {
+                is_damaged = true;
+                tell(error);
+            }
+        }
     }
+    entries.sort_unstable_by_key(|entry| entry.number);
+    let Some(newest) = entries.last() else { return entries };
+    if newest.is_void {
+        entries.clear(); // it speaks for the other, too
+        return entries;
+    }
+    // The entry before it was durable before any word of it was stored.
+    let (number, turn) = (newest.number, (newest.number % ENTRIES as u64) as usize);
+    let other = words_of_turn(ring, 1 - turn);
+    let is_right = match &entries[..] {
+        [before, _] => before.is_void || before.number + 1 == number,
+        _ => is_damaged || may_be_in_part(pool.pm(), other, number),
+    };
+    if !is_right {
+        let offset = pool.pptr(&other[0]).offset();
+        tell(PmError::Corrupt { what: "the last but one entry of a ring of the redo log", offset });
+    }
+    entries.retain(|one| !one.is_void && one.number + 1 >= number);
     entries
+}
+
+/// Returns `true` if the entry that takes turns with `whole`, and is not whole, is a later one, none, or void.
+fn may_be_in_part(pm: &impl Medium, words: &[PmU64], whole: u64) -> bool {
+    let top = pm.load_word(&words[0]);
+    top & IS_VOID != 0 || top & LAST == 0 || greatest_number(pm, words) > whole
 }
 
 /// Reads a ring: its entries that count, the older one first.
 ///
 /// # Errors
-/// Those of [`Entry::read`].
+/// [`PmError::Corrupt`].
 pub(super) fn counting<M: Medium>(pool: &Pool<M>, ring: &[PmU64]) -> Result<Vec<Entry>, PmError> {
-    let mut entries = Vec::with_capacity(ENTRIES);
-    for turn in 0..ENTRIES {
-        entries.extend(Entry::read(pool, ring, turn)?);
-    }
-    Ok(that_count(entries))
+    let mut damage = Ok(());
+    let entries = that_count(pool, ring, |error| damage = Err(error));
+    damage.map(|()| entries)
 }
 
-/// Makes the entries of these rings void, durably. The newest one of a ring says it of both, in whatever order they
+/// Makes the entries of these rings void, and flushes that. The newest one of a ring says it of both, in whatever order they
 /// become durable. One that is void, or stored in part, is flushed all the same: on the medium it may still count, if a
 /// process died before its flush.
 #[track_caller]
 pub(super) fn void<'r>(
     pm: &impl Medium,
     rings: impl IntoIterator<Item = &'r [PmU64]>,
-) -> Result<(), PmError> {
+) -> Flushed {
     let mut flushed = Flushed::nothing();
     for top in rings.into_iter().flat_map(|ring| ring.iter().step_by(ENTRY_WORDS)) {
         let seal = pm.load_word(top);
         pm.store_word(top, if seal & IS_VOID == 0 { seal ^ VOID } else { seal });
         flushed = flushed.and(pm.flush(top));
     }
-    pm.fence(flushed)?;
-    Ok(())
+    flushed
 }

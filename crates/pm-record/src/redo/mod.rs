@@ -9,10 +9,12 @@
 //! which take turns. An update's own words are flushed by the next update in the ring, whose entry may be durable before
 //! they are: so the last *two* entries of a ring count, and recovery stores what they say, the older one first. Each line
 //! of an entry has a seal with the entry's number, which is stored last: an entry that has it in all its lines is whole.
+//! Until then the line has the seal of no words, and a line that was never used has that of number 0: so every line has a
+//! seal at any time, and neither a damaged number nor a line of zeros looks like what a crash left.
 //!
 //! Rings have no order among them. So no two of them name the same block: an update of a block that a ring names takes
 //! that ring. And none names a block that is free: before a block is freed, the ring that names it is made void
-//! ([`leave`](RedoLog::leave)), under the lock of the block's leaf. All updates of a value hold that lock, which keeps
+//! ([`leave`](RedoLog::leave), [`leave_all`](RedoLog::leave_all)), under the lock of the block's leaf. All updates of a value hold that lock, which keeps
 //! readers from it until it is whole.
 //!
 //! ```text
@@ -22,8 +24,9 @@
 //! seal:    number:48 | checksum:15 | void:1, of the first line; the last 16 are inverted where it is void
 //! ```
 //!
-//! The checksum is of the number and of the line's other words: it tells damage, of which no number and no place is
-//! believed. The block of the log is made for the first update that needs it.
+//! The checksum is of the number and of the line's other words (none of a line that is stored in part): it tells damage,
+//! of which no number and no place is believed. An entry that is not whole although a later one is there is damage too:
+//! it was durable before. The block of the log is made for the first update that needs it.
 
 mod entry;
 mod redone;
@@ -97,6 +100,25 @@ impl Ring {
     }
 }
 
+/// Rings that are void, but not yet durably so, and locked. Dropped before their [end](Self::end), they name their blocks
+/// for this process as before.
+#[must_use]
+#[derive(Debug, Default)]
+pub struct Leaving<'l> {
+    rings: Vec<(&'l Ring, VersionGuard<'l>)>,
+}
+
+impl Leaving<'_> {
+    /// Forgets the blocks: after the fence that makes the rings void durably, and before one that makes durable that the
+    /// blocks are free.
+    pub fn end(self) {
+        for (ring, guard) in self.rings {
+            ring.begin_after(ring.number.load(Relaxed));
+            drop(guard);
+        }
+    }
+}
+
 impl RedoLog {
     /// Opens the log that `cell` leads to, and stores what the values of its last entries shall be; returns it and whether
     /// there were any. Idempotent. Before anything else reads or changes values of the index.
@@ -116,8 +138,9 @@ impl RedoLog {
             for entry in entry::counting(pool, words)? {
                 redo.push((entry.place(pool)?, entry));
             }
-            ring.begin_after(entry::greatest_number(pm, words));
-            if words.iter().any(|cell| pm.load_word(cell) != 0) {
+            let number = entry::greatest_number(pm, words);
+            ring.begin_after(number);
+            if number > 0 {
                 used.push(words);
             }
         }
@@ -130,7 +153,8 @@ impl RedoLog {
             pm.fence(redone)?; // durable before: that it need not be redone
         }
         if !used.is_empty() {
-            entry::void(pm, used)?; // durable before: any block that they name is freed
+            let void = entry::void(pm, used);
+            pm.fence(void)?; // durable before: any block that they name is freed
         }
         Ok((log, !redo.is_empty()))
     }
@@ -219,6 +243,41 @@ impl RedoLog {
         Ok(())
     }
 
+    /// Makes the log forget many blocks, whose leaves are locked, before they are freed: as [`leave`](Self::leave) does,
+    /// but the caller makes it durable by a fence that it needs anyway, and calls [`Leaving::end`] after it. It takes no
+    /// operation of this log meanwhile.
+    ///
+    /// # Cost
+    /// None for blocks that no ring's last two entries name; else 1 fence for all of them, and the caller's.
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`], and those of the medium.
+    pub fn leave_all<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        blocks: impl IntoIterator<Item = u64>,
+    ) -> Result<(Leaving<'_>, Flushed), PmError> {
+        let mut leaving = Leaving::default();
+        let log = self.block.load(Acquire);
+        if log == 0 {
+            return Ok((leaving, Flushed::nothing()));
+        }
+        let mut named = [false; RINGS];
+        blocks.into_iter().filter_map(|block| self.named_by(block)).for_each(|at| named[at] = true);
+        let (pm, mut voided, mut placed) = (pool.pm(), Vec::new(), Flushed::nothing());
+        // In ascending order, as all do that wait for a second one.
+        for (at, ring) in self.rings.iter().enumerate().filter(|(at, _)| named[*at]) {
+            leaving.rings.push((ring, ring.lock.lock(pm)));
+            voided.push(ring_words(pool, log, at)?);
+            placed = placed.and(Self::flush_values(pool, ring)?);
+        }
+        if voided.is_empty() {
+            return Ok((leaving, Flushed::nothing()));
+        }
+        pm.fence(placed)?; // durable before: that it need not be redone
+        Ok((leaving, entry::void(pm, voided)))
+    }
+
     /// Makes all values durable in place, and the log void: of an index that is closed.
     ///
     /// # Errors
@@ -301,15 +360,22 @@ impl RedoLog {
     #[inline(never)]
     fn clear<M: Medium>(&self, pool: &Pool<M>, at: usize) -> Result<(), PmError> {
         let (pm, ring) = (pool.pm(), &self.rings[at]);
+        let placed = Self::flush_values(pool, ring)?;
+        pm.fence(placed)?; // durable before: that it need not be redone
+        let void = entry::void(pm, [ring_words(pool, self.block.load(Acquire), at)?]);
+        pm.fence(void)?;
+        ring.begin_after(ring.number.load(Relaxed));
+        Ok(())
+    }
+
+    /// Flushes in place what a ring says.
+    fn flush_values<M: Medium>(pool: &Pool<M>, ring: &Ring) -> Result<Flushed, PmError> {
         let mut flushed = Flushed::nothing();
         for block in &ring.blocks {
             let words = value_words(pool, block.load(Relaxed))?;
-            flushed = flushed.and(pm.flush_words(words));
+            flushed = flushed.and(pool.pm().flush_words(words));
         }
-        pm.fence(flushed)?; // durable before: that it need not be redone
-        entry::void(pm, [ring_words(pool, self.block.load(Acquire), at)?])?;
-        ring.begin_after(ring.number.load(Relaxed));
-        Ok(())
+        Ok(flushed)
     }
 
     /// Returns the offset of the log's block, which it makes if there is none; `None` if there is no room.
@@ -330,7 +396,8 @@ impl RedoLog {
         let mut op = pool.op()?;
         let Ok(block) = op.reserve_bytes(8 * WORDS as u64, LINE as u64) else { return Ok(None) };
         let offset = block.ptr().offset();
-        let filled = pool.pm().stream_words(pool.words(offset, WORDS)?, &[0; WORDS]);
+        let fresh = [entry::fresh_ring(); RINGS];
+        let filled = pool.pm().stream_words(pool.words(offset, WORDS)?, fresh.as_flattened());
         op.allocate(&block, Owner { word: cell, mask: u64::MAX, expect: offset })?;
         op.prepare(filled)?;
         link(pool, op, cell, offset)?;

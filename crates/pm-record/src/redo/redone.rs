@@ -6,7 +6,7 @@ use pmindex_core::{Medium, PmError, PmU64, Pool};
 
 use crate::block::RecordBlock;
 
-use super::entry::{ENTRIES, Entry, RING_WORDS, that_count};
+use super::entry::{RING_WORDS, that_count};
 use super::log_words;
 
 /// The values that recovery would store in place, by their blocks.
@@ -27,14 +27,7 @@ impl Redone {
             &[]
         });
         for ring in words.chunks(RING_WORDS) {
-            let mut entries = Vec::with_capacity(ENTRIES);
-            for turn in 0..ENTRIES {
-                match Entry::read(pool, ring, turn) {
-                    Ok(entry) => entries.extend(entry),
-                    Err(error) => damage.push(error),
-                }
-            }
-            for entry in that_count(entries) {
+            for entry in that_count(pool, ring, |error| damage.push(error)) {
                 redone.0.insert(entry.block(), entry.value().to_vec());
             }
         }

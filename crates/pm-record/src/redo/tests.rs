@@ -30,7 +30,7 @@ struct Places {
 
 impl Places {
     fn new() -> Self {
-        let pool = Pool::emulated(1 << 20).expect("memory");
+        let pool = Pool::counting(1 << 20).expect("memory");
         let init = |root: &[PmU64; 5]| {
             for cell in root {
                 pool.pm().store_word(cell, 0);
@@ -53,11 +53,9 @@ impl Places {
             offset
         };
         let log = make(0, 8 * WORDS as u64);
-        let records = [1, 2, 3].map(|nth| make(nth, RecordBlock::size_for(3, 40)));
+        let records = [1, 2, 3].map(|nth| make(nth, RecordBlock::size_for(3, 200)));
         let places = Self { pool, cell, log, records };
-        for cell in places.log() {
-            places.pool.pm().store_word(cell, 0);
-        }
+        places.store(&[entry::fresh_ring(); RINGS].concat());
         places.records.iter().for_each(|&record| places.fill(record, 1));
         places
     }
@@ -70,8 +68,23 @@ impl Places {
         self.pool.words(self.log, WORDS).expect("in bounds")
     }
 
+    /// Returns the first words of the log.
+    fn words(&self, count: usize) -> Vec<u64> {
+        self.log()[..count].iter().map(|cell| self.pool.pm().load_word(cell)).collect()
+    }
+
+    /// Overwrites the first words of the log.
+    fn store(&self, words: &[u64]) {
+        self.log().iter().zip(words).for_each(|(cell, &w)| self.pool.pm().store_word(cell, w));
+    }
+
     fn fill(&self, record: u64, byte: u8) {
         RecordBlock::fill(&self.pool, PPtr::new(record), b"key", &[byte; 40]).expect("in bounds");
+    }
+
+    /// Makes it a record with a value of 200 bytes, which takes 4 lines of an entry.
+    fn fill_long(&self, record: u64, byte: u8) {
+        RecordBlock::fill(&self.pool, PPtr::new(record), b"key", &[byte; 200]).expect("in bounds");
     }
 
     fn value(&self, record: u64) -> Vec<u8> {
@@ -84,6 +97,11 @@ impl Places {
 
     fn replace(&self, log: &RedoLog, record: u64, byte: u8) -> bool {
         log.replace(&self.pool, self.cell(), record, &[byte; 40]).expect("intact")
+    }
+
+    /// Replaces a value of 200 bytes.
+    fn replace_long(&self, log: &RedoLog, record: u64, byte: u8) -> bool {
+        log.replace(&self.pool, self.cell(), record, &[byte; 200]).expect("intact")
     }
 }
 
@@ -166,12 +184,10 @@ fn no_damaged_bit_of_a_seal_makes_a_void_ring_count() {
     LAST.set(0);
     assert!(places.replace(&log, a, 2) && places.replace(&log, b, 3));
     let _ = places.open().expect("intact");
-    let void: Vec<u64> = places.log().iter().map(|cell| places.pool.pm().load_word(cell)).collect();
+    let void = places.words(WORDS);
     for at in (0..RING_WORDS).step_by(8) {
         for bit in 0..64 {
-            for (cell, &word) in places.log().iter().zip(&void) {
-                places.pool.pm().store_word(cell, word);
-            }
+            places.store(&void);
             places.fill(a, 7);
             places.fill(b, 7);
             places.pool.pm().store_word(&places.log()[at], void[at] ^ 1 << bit);
@@ -182,52 +198,195 @@ fn no_damaged_bit_of_a_seal_makes_a_void_ring_count() {
     }
 }
 
-#[test]
-fn damage_is_told_or_does_nothing_whatever_word_of_a_ring_it_hits() {
+/// Damages each word of a ring whose last two updates are not in place: each of them is there, or damage is told.
+fn damaged(update: impl Fn(&Places, &RedoLog)) {
     let places = Places::new();
     let [a, b, c] = places.records;
+    places.records.iter().for_each(|&record| places.fill_long(record, 7));
     let (log, _) = places.open().expect("intact");
     LAST.set(0);
-    assert!(places.replace(&log, a, 2) && places.replace(&log, b, 3));
-    let whole: Vec<u64> =
-        places.log().iter().map(|cell| places.pool.pm().load_word(cell)).collect();
-    let store = |words: &[u64]| {
-        places.log().iter().zip(words).for_each(|(cell, &w)| places.pool.pm().store_word(cell, w));
-    };
+    update(&places, &log);
+    let whole = places.words(WORDS);
     let mut told = 0;
     for at in 0..2 * RING_WORDS {
         for damage in damages(whole[at]).filter(|damage| *damage != whole[at]) {
-            store(&whole);
+            places.store(&whole);
             for record in [a, b, c] {
-                places.fill(record, 7);
+                places.fill_long(record, 7);
             }
             places.pool.pm().store_word(&places.log()[at], damage);
-            let (redone, _) = Redone::read(&places.pool, places.cell());
+            let (redone, damages) = Redone::read(&places.pool, places.cell());
             let opened = places.open();
             match &opened {
                 Ok((log, _)) => {
                     log.check(&places.pool).expect("whole");
                     // Whatever number it goes on with, it takes the next ones or none.
                     for n in 0..3 {
-                        places.replace(log, c, n);
+                        places.replace_long(log, c, n);
                     }
                     assert!(places.open().is_ok(), "{at}: {damage:x}");
-                    places.fill(c, 7);
+                    places.fill_long(c, 7);
                 }
                 Err(PmError::Corrupt { .. }) => told += 1,
                 Err(error) => panic!("word {at} is {damage:x}: {error}"),
             }
+            assert_eq!(opened.is_err(), !damages.is_empty(), "{at}: {damage:x}");
             for (record, new) in [(a, 2), (b, 3), (c, 7)] {
-                // All of the value that the log says or all of the old one; what is salvaged is never another.
+                // All of the value that the log says or, if damage is told, all of the old one; what is salvaged is
+                // never another.
                 let salvaged = redone.value(&places.pool, record).expect("a block");
-                assert!(salvaged.is_none_or(|value| value == [new; 40]), "{at}: {damage:x}");
-                let value = places.value(record);
-                let is_old = value == [7; 40];
-                assert!(is_old || opened.is_ok() && value == [new; 40], "{at}: {damage:x}");
+                assert!(salvaged.is_none_or(|value| value == [new; 200]), "{at}: {damage:x}");
+                let wanted = if opened.is_ok() { new } else { 7 };
+                assert_eq!(places.value(record), [wanted; 200], "{at}: {damage:x}");
             }
         }
     }
     assert!(told > 400, "{told}");
+}
+
+#[test]
+fn damage_is_told_or_does_nothing_whatever_word_of_a_fresh_ring_it_hits() {
+    damaged(|places, log| {
+        let [a, b, _] = places.records;
+        assert!(places.replace_long(log, a, 2) && places.replace_long(log, b, 3));
+    });
+}
+
+#[test]
+fn damage_is_told_or_does_nothing_whatever_word_of_a_used_ring_it_hits() {
+    damaged(|places, log| {
+        let [a, b, c] = places.records;
+        for byte in [9, 8, 7] {
+            assert!(places.replace_long(log, c, byte));
+        }
+        assert!(places.replace_long(log, a, 2) && places.replace_long(log, b, 3));
+    });
+}
+
+#[test]
+fn lines_of_zeros_and_lines_of_an_earlier_entry_are_damage() {
+    let places = Places::new();
+    let [a, b, c] = places.records;
+    let (log, _) = places.open().expect("intact");
+    LAST.set(0);
+    assert!(places.replace(&log, a, 2) && places.replace(&log, b, 2));
+    let earlier = places.words(RING_WORDS);
+    assert!(places.replace(&log, c, 3) && places.replace(&log, a, 3));
+    let whole = places.words(RING_WORDS);
+    let stays = |words: &[u64], line: &str| {
+        places.store(words);
+        assert!(matches!(places.open(), Err(PmError::Corrupt { .. })), "{line}");
+    };
+    // Of the entry numbers 3 and 4, which stand at 4 and 0, both of one line.
+    for line in [0, 4] {
+        let mut words = whole.clone();
+        words[line * 8..][..8].fill(0);
+        stays(&words, "zeros");
+        stays(&[0; RING_WORDS], "all zeros");
+    }
+    // Entry number 3 was durable before number 4 was begun.
+    let mut words = whole.clone();
+    words[4 * 8..][..8].copy_from_slice(&earlier[4 * 8..][..8]);
+    stays(&words, "the earlier line");
+    places.store(&whole);
+    assert!(places.open().expect("intact").1);
+}
+
+/// Opens what a crash can leave of the entry of C: each of its lines as it was, stored in part, or new. The one before
+/// it, of B, counts if the ring is not void.
+fn torn(places: &Places, before: &[u64], after: &[u64], is_void: bool) {
+    let [a, b, c] = places.records;
+    let changed: Vec<usize> = (0..RING_WORDS / 8)
+        .filter(|line| before[line * 8..][..8] != after[line * 8..][..8])
+        .collect();
+    assert_eq!(changed.len(), 4);
+    for state in 0..3_usize.pow(4) {
+        let mut words = before.to_vec();
+        for (nth, line) in changed.iter().enumerate() {
+            let new = &after[line * 8..][..8];
+            let line = &mut words[line * 8..][..8];
+            match state / 3_usize.pow(nth as u32) % 3 {
+                0 => {}
+                1 => {
+                    line[1..4].copy_from_slice(&new[1..4]);
+                    line[0] = entry::in_part(new[0]);
+                }
+                _ => line.copy_from_slice(new),
+            }
+        }
+        places.store(&words);
+        places.fill(a, 7);
+        places.fill_long(b, 7);
+        places.fill_long(c, 7);
+        let (_, redone) = places.open().expect("a crash is no damage");
+        let is_new = words == after;
+        assert_eq!(redone, !is_void || is_new, "{state}");
+        let wanted = [if is_void { 7 } else { 3 }, if is_new { 4 } else { 7 }];
+        assert_eq!([b, c].map(|record| places.value(record)[0]), wanted, "{state}");
+    }
+}
+
+#[test]
+fn what_a_crash_leaves_of_an_entry_is_no_damage() {
+    // Entries of one line and of several, or none, are in the ring before.
+    for updates in 0..5 {
+        for is_void in [false, true] {
+            let places = Places::new();
+            let [a, b, c] = places.records;
+            places.fill_long(b, 7);
+            places.fill_long(c, 7);
+            let (mut log, _) = places.open().expect("intact");
+            let long = |log: &RedoLog, record, byte| {
+                LAST.set(0);
+                places.replace_long(log, record, byte)
+            };
+            for n in 0..updates {
+                LAST.set(0);
+                assert!(if n % 2 == 0 { places.replace(&log, a, n) } else { long(&log, b, n) });
+            }
+            assert!(long(&log, b, 3));
+            if is_void {
+                (log, _) = places.open().expect("intact");
+            }
+            let before = places.words(RING_WORDS);
+            assert!(long(&log, c, 4));
+            torn(&places, &before, &places.words(RING_WORDS), is_void);
+        }
+    }
+}
+
+#[test]
+fn many_blocks_leave_under_one_fence_and_the_callers() {
+    let places = Places::new();
+    let [a, b, c] = places.records;
+    let (log, _) = places.open().expect("intact");
+    for (ring, record) in [(3, a), (1, b), (5, c)] {
+        LAST.set(ring);
+        assert!(places.replace(&log, record, 2));
+    }
+    let pm = places.pool.pm();
+    let fences = || pm.counter().expect("it counts").counts().fences;
+    let before = fences();
+    let (leaving, voided) = log.leave_all(&places.pool, [a, b, 64]).expect("intact");
+    // Not ended, they are named as before.
+    drop(leaving);
+    assert_eq!([a, b, c].map(|record| log.named_by(record)), [Some(3), Some(1), Some(5)]);
+    pm.fence(voided).expect("memory");
+    let (leaving, voided) = log.leave_all(&places.pool, [b, a]).expect("intact");
+    pm.fence(voided).expect("memory");
+    leaving.end();
+    assert_eq!([a, b, c].map(|record| log.named_by(record)), [None, None, Some(5)]);
+    assert_eq!(fences() - before, 4);
+    let (leaving, voided) = log.leave_all(&places.pool, [b, a]).expect("intact");
+    pm.fence(voided).expect("memory");
+    leaving.end();
+    assert_eq!(fences() - before, 5, "nothing to do");
+    log.check(&places.pool).expect("whole");
+    for record in places.records {
+        places.fill(record, 9);
+    }
+    assert!(places.open().expect("intact").1);
+    assert_eq!([a, b, c].map(|record| places.value(record)[0]), [9, 9, 2]);
 }
 
 #[test]
@@ -243,9 +402,7 @@ fn an_entry_that_names_no_record_or_one_of_another_length_is_refused() {
             let _ = entry::write(places.pool.pm(), words, number, block, &[5; 40]);
             let error = places.open().expect_err("refused");
             assert!(matches!(error, PmError::Corrupt { .. }), "{block:x}: {error}");
-            for cell in ring {
-                places.pool.pm().store_word(cell, 0);
-            }
+            places.store(&entry::fresh_ring());
         }
     }
     let words = entry::words_of_turn(ring, 1);
