@@ -9,7 +9,7 @@
 //! | step | store | durable before |
 //! |------|-------|----------------|
 //! | P0 | leaves without room split, each by itself | |
-//! | P1 | all slots (and blocks, with their tickets); 8-byte values that are replaced (LIN) | P2 |
+//! | P1 | all slots (and blocks, with their tickets); 8-byte values that are replaced (LIN); the redo log without the blocks that are replaced, whose values a fence before has made durable in place | P2 |
 //! | P2 | for each leaf: fingerprints, then the state (LIN of all its new records, and of values of several words, whose records move to other slots); for each byte string that is replaced: the pointer to its new block (LIN) | return (DUR) |
 //!
 //! A stage that only replaces 8-byte values ends with P1. Each ticket names the word that decides its block, so a
@@ -25,7 +25,7 @@ use std::cmp::Ordering;
 use pmindex_core::sync::VersionGuard;
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError, words_of};
 use pmindex_index::{IndexError, InsertMany, Key, Noted, Value};
-use pmindex_record::{EncodedValue, Probe, bits};
+use pmindex_record::{EncodedValue, Leaving, Probe, bits};
 
 use super::access::At;
 use super::inner::{BATCH, Cursor};
@@ -162,7 +162,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// Adds or replaces many records with one fence per phase for all; nothing is visible before its fence.
     ///
     /// # Cost
-    /// Per 64 records: 2 fences; 1 if all replace 8-byte values; more if the tickets of an operation do not
+    /// Per 64 records: 2 fences; 1 if all replace 8-byte values; 3 if byte strings are replaced that the redo log has,
+    /// of the last updates; more if the tickets of an operation do not
     /// suffice for their blocks. Values of several words that are replaced take free slots until the end, so they
     /// share fences as far as their leaves have room. Those of byte-string keys go in alone, as
     /// [`put`](Self::put) does it.
@@ -362,7 +363,6 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let (probe, words) = (&self.probes[record], self.leaves[leaf].leaf);
             let word = &words.slot(slot)[Slot::<K, V>::BLOCK_WORD];
             let old = self.tree.pm().load_word(word);
-            self.tree.forget_block(old).ok()?;
             let op = self.op()?;
             let reserved = op.reserve_bytes(Slot::<K, V>::block_size(probe, &datum), 8).ok()?;
             block = reserved.ptr().offset();
@@ -459,13 +459,28 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(pm.flush_together(&mut written))
     }
 
+    /// Makes the redo log forget the blocks that are replaced; P1's fence makes that durable. What is in place there
+    /// needs a fence before: 1 for all.
+    fn leave_redo_log(&self) -> Result<(Leaving<'t>, Flushed), PmError> {
+        let pm = self.tree.pm();
+        let blocks = self.replacing.iter().filter(|one| one.block != 0).map(|one| {
+            let slot = self.leaves[one.leaf].leaf.slot(one.slot);
+            pm.load_word(&slot[Slot::<K, V>::BLOCK_WORD])
+        });
+        match &self.tree.redo {
+            Some(redo) if V::SHAPE.is_bytes() => redo.leave_all(&self.tree.pool, blocks),
+            _ => Ok((Leaving::default(), Flushed::nothing())),
+        }
+    }
+
     /// Makes the staged records durable and visible (P1 and P2).
     fn commit(self) -> Result<(), PmError> {
         if self.planned.is_empty() && self.replacing.is_empty() {
             return Ok(());
         }
         let slots = self.tree.write_slots();
-        let flushed = self.write()?;
+        let (leaving, voided) = self.leave_redo_log()?;
+        let flushed = self.write()?.and(voided);
         let swung = |replacing: &&Replacing<'_, V>| replacing.block != 0;
         let is_done = self.planned.is_empty() && !self.replacing.iter().any(|one| swung(&one));
         let Self { tree, op, leaves, replacing, .. } = self;
@@ -494,6 +509,7 @@ impl<'t, 'r, K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Ok(());
         };
         op.prepare(flushed)?;
+        leaving.end();
         for staged in changed() {
             tree.count(staged.leaf.offset(), staged.new);
             staged.leaf.put_state(pm, staged.committed()); // P2, LIN
