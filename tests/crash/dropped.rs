@@ -1,7 +1,8 @@
 //! An index of every kind that is dropped, beside another one that stays in use.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::iter;
+use std::ops::{Bound, Range};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use pmindex::core::{Pool, PoolOptions, Traced};
 use pmindex::{Index, IndexError, Key, Value};
 use pmindex_index::{ErasedIndex, PmIndex, erase};
 use pmindex_testkit::crash::{
-    CrashIndex, CrashSubject, Fault, Geometry, create_used_pool, open_pool,
+    CrashIndex, CrashSubject, Fault, Geometry, Plan, create_used_pool, open_pool,
 };
 use proptest::prelude::*;
 
@@ -112,6 +113,9 @@ const KINDS: [Make; 12] = [
     make::<PacTreeBytes>,
     make::<SkipListBytes>,
 ];
+
+/// Which of them is FPTree, whose values are replaced in place by a redo log.
+const FPTREE: usize = 2;
 
 /// Opens an index, whatever its kind.
 fn open_any(pool: &Arc<Pool<Traced>>, name: &str) -> Result<Box<dyn Doomed>, IndexError> {
@@ -244,6 +248,30 @@ impl CrashSubject for Dropped {
             2 => (0..9u64, 1..200u64).prop_map(|(k, v)| Op::PutOther(k, v)),
         ]
         .boxed()
+    }
+
+    /// An FPTree is dropped whose redo log is not settled: opened for that, it stores what the log says in blocks that
+    /// are freed then, the log's own among them, and that an index of the same name takes.
+    fn directed() -> Vec<Plan<Op>> {
+        let put = |keys: Range<u64>, value| keys.map(move |key| Op::Put(key, value + key));
+        let others = (0..3).map(|key| Op::PutOther(key, 1));
+        let setup = || iter::once(Op::Create(FPTREE)).chain(put(0..6, 10)).chain(others.clone());
+        // Replaced in place, so that the last values stand in the log; then dropped, and made anew or as another kind.
+        [0..1, 1..3, 0..6]
+            .into_iter()
+            .zip([FPTREE, 0, FPTREE])
+            .map(|(replaced, kind)| Plan {
+                setup: setup().collect(),
+                threads: vec![
+                    put(replaced.clone(), 20)
+                        .chain([Op::PutOther(2, 2), Op::Drop, Op::Create(kind)])
+                        .chain(put(3..8, 30))
+                        .chain(put(4..5, 40))
+                        .collect(),
+                ],
+                tail: put(1..2, 50).chain([Op::Drop, Op::Create(FPTREE)]).chain(put(0..3, 60)).collect(),
+            })
+            .collect()
     }
 
     fn owns(site: &Location<'static>) -> bool {
