@@ -329,6 +329,25 @@ fn bztree_contended_changes_freeze_first_and_thaw_when_there_is_no_room() {
     assert_eq!(tree.check().unwrap(), 59);
 }
 
+/// Removing needs no room: it goes on where what a frozen leaf needs has none.
+#[test]
+fn bztree_removes_from_a_frozen_leaf_of_a_full_pool() {
+    let pool = pool();
+    let tree = tree(&pool);
+    for key in [300, 310] {
+        let path = path(&tree, key);
+        let leaf = tree.leaf(path.leaf).unwrap();
+        let status = leaf.status(&tree.mwcas).unwrap();
+        let mut session = tree.mwcas.session().unwrap();
+        assert!(Words::set_status(&mut session, &leaf, status, status.frozen()).unwrap());
+        drop(session);
+        pool.fail_allocation_after(Some(0));
+        assert_eq!(tree.remove(&key), Ok(Some(key / 10)));
+        pool.fail_allocation_after(None);
+    }
+    assert_eq!(tree.check().unwrap(), 58);
+}
+
 /// The number of records is there after closing, however many there are.
 #[test]
 fn bztree_closed_index_knows_its_number_of_records() {

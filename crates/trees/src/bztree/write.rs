@@ -328,7 +328,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let leaf = self.leaf(self.leaf_of(&target)?)?;
             let status = leaf.status(&self.mwcas)?;
             if status.is_frozen() {
-                self.restructure_at(&mut session, &target, leaf.ptr)?;
+                match self.restructure_at(&mut session, &target, leaf.ptr) {
+                    // The leaf is thawed, and removing needs no room.
+                    Err(IndexError::Pool(error)) if error.is_full() => {}
+                    restructured => restructured?,
+                }
                 continue;
             }
             let Some(found) = leaf.find(&self.mwcas, status, &probe)? else { return Ok(None) };
