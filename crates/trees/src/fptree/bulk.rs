@@ -54,7 +54,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !self.is_empty()? {
             return Err(IndexError::NotEmpty);
         }
-        self.unlink(&Route::GREATEST)?;
+        self.gather(&head)?;
         let guard = self.lock_of(head.offset()).lock(pm);
         if head.state(pm).len() > 0 || head.next(pm) != 0 {
             return Err(IndexError::NotEmpty);
@@ -63,6 +63,19 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let loaded = bulk_load(load, &[from_ref(self.lock_of(head.offset()))], records)?;
         drop(guard);
         Ok(loaded)
+    }
+
+    /// Gives back the leaves that stayed when they emptied, because no operation was free then, or a crash came between:
+    /// all but the first, as far as they are empty.
+    fn gather(&self, head: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
+        for _ in 0..Self::leaf_limit(&self.pool) {
+            let last = self.inner.leaf_for(self.pm(), &Route::GREATEST);
+            if last == head.offset() || self.leaf(last)?.state(self.pm()).len() > 0 {
+                break;
+            }
+            self.unlink(&Route::GREATEST)?;
+        }
+        Ok(())
     }
 }
 

@@ -59,7 +59,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !self.is_empty()? {
             return Err(IndexError::NotEmpty);
         }
-        self.unlink(&Route::GREATEST)?;
+        self.gather()?;
         let head = self.head()?;
         let guard = self.lock_of(head.offset()).lock(pm);
         let hint = head.hint(pm);
@@ -71,6 +71,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let loaded = bulk_load(load, &[from_ref(self.lock_of(head.offset()))], records)?;
         drop(guard);
         Ok(loaded)
+    }
+
+    /// Gives back the leaves that stayed when they emptied, because no operation was free then, or a crash came between:
+    /// all but the first, as far as they are empty.
+    fn gather(&self) -> Result<(), PmError> {
+        for _ in 0..Self::leaf_limit(&self.pool) {
+            let leaf = self.leaf(self.inner.leaf_of(self.pm(), &Route::GREATEST))?;
+            let hint = leaf.hint(self.pm());
+            let is_empty = hint.len() == 0 && !leaf.is_behind(self.pm(), hint);
+            if !is_empty || leaf.offset() == self.head()?.offset() {
+                break;
+            }
+            self.unlink(&Route::GREATEST)?;
+        }
+        Ok(())
     }
 }
 

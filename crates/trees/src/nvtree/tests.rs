@@ -45,6 +45,25 @@ pub(super) fn leaf_of(tree: &Tree, key: u64) -> Leaf<'_, u64, u64, 8> {
 }
 
 #[test]
+fn an_index_of_empty_leaves_is_loaded() {
+    let (pool, tree) = tree_of(0..60);
+    assert!(tree.stats().expect("intact").leaves > 4);
+    // As when no operation is free to give a leaf back that empties.
+    for key in 0..60 {
+        let probe = Probe::<u64>::new(&key).expect("a key");
+        let held = tree.hold(&probe, |present| present).expect("intact").expect("there");
+        held.leaf.remove(&pool, held.hint, held.slot.expect("there")).expect("emulated");
+        tree.count(held.leaf.offset(), u64::MAX);
+        tree.note_appended(&held.entry, held.hint.count() + 1);
+    }
+    assert!(tree.stats().expect("intact").leaves > 4);
+    assert_eq!(tree.bulk_load(&mut (0..30).map(|key| (key, key * 10))), Ok(30));
+    assert_holds(&pool, &tree, 0..30);
+    let tree = reopen(&pool, tree);
+    assert_holds(&pool, &tree, 0..30);
+}
+
+#[test]
 fn pitfall_split_makes_two_leaves_and_one_link_decides_for_each_leaf_of_the_list() {
     let (_, tree) = tree_of((0..60).map(|i| i * 2));
     let leaves = tree.stats().expect("intact").leaves;
