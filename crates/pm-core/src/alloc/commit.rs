@@ -103,6 +103,16 @@ impl<M: Medium> Op<'_, M> {
         pool.pm().handover_point();
     }
 
+    /// Ends an operation whose commit store has not been executed, staged or not: its tickets change nothing. As
+    /// dropping it before it is staged does; dropping it afterwards takes a fence.
+    ///
+    /// # Cost
+    /// No flush, no fence.
+    pub fn withdraw(mut self) {
+        debug_assert!(self.step <= Step::Staged, "a commit store may have been executed");
+        self.step = Step::Open;
+    }
+
     /// Ends an operation of a volatile pool whose reservations are all in use.
     pub(super) fn keep_all(mut self) {
         debug_assert!(self.pool.pm().is_volatile());

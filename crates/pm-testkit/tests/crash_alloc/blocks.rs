@@ -85,6 +85,11 @@ pub(crate) enum Step {
         how_far: u8,
         tag: u64,
     },
+    /// Starts to free the block of a pointer, and withdraws that, staged or not.
+    Withdraw {
+        at: usize,
+        staged: bool,
+    },
     Trim,
 }
 
@@ -306,6 +311,20 @@ impl Process {
         }
         Ok(Some(op))
     }
+
+    fn withdraw(&self, at: usize, staged: bool) -> Result<Vec<u64>, Fault> {
+        let cell = &self.root()?.pointers[at];
+        let old = self.pool.pm().load(cell);
+        if !old.is_null() {
+            let mut op = self.pool.op()?;
+            op.free(old, Owner::pointer(cell, old))?;
+            if staged {
+                let _ = op.stage();
+            }
+            op.withdraw();
+        }
+        Ok(vec![])
+    }
 }
 
 impl Blocks {
@@ -376,6 +395,10 @@ impl Blocks {
                 let _lock = lock(POINTERS);
                 drop(process.start(at, size, how_far, ABANDONED)?);
                 Ok(vec![])
+            }
+            Step::Withdraw { at, staged } => {
+                let _lock = lock(at);
+                process.withdraw(at, staged)
             }
             Step::Trim | Step::Die { .. } => {
                 process.pool.trim()?;
@@ -470,7 +493,7 @@ impl CrashSubject for Blocks {
                 start(model, at, how_far, tag);
                 vec![]
             }
-            Step::Trim => vec![],
+            Step::Withdraw { .. } | Step::Trim => vec![],
         })
     }
 
@@ -478,8 +501,11 @@ impl CrashSubject for Blocks {
         let mut after = model.clone();
         let answer = Self::model(&mut after, step);
         let mut all = vec![(after, answer)];
-        if !matches!(step, Step::Take { .. } | Step::Drop { .. } | Step::Shift { .. } | Step::Trim)
-        {
+        let may_be_full = matches!(
+            step,
+            Step::Put { .. } | Step::Batch { .. } | Step::Abandon { .. } | Step::Die { .. }
+        );
+        if may_be_full {
             all.push((model.clone(), Answer::Full));
         }
         all
@@ -492,7 +518,8 @@ impl CrashSubject for Blocks {
         prop_oneof![
             5 => (at.clone(), size.clone(), tag.clone())
                 .prop_map(|(at, size, tag)| Step::Put { at, size, tag }),
-            3 => (at, any::<bool>()).prop_map(|(at, retire)| Step::Take { at, retire }),
+            3 => (at.clone(), any::<bool>()).prop_map(|(at, retire)| Step::Take { at, retire }),
+            2 => (at, any::<bool>()).prop_map(|(at, staged)| Step::Withdraw { at, staged }),
             5 => (mask.clone(), size.clone(), tag.clone())
                 .prop_map(|(mask, size, tag)| Step::Batch { mask, size, tag }),
             4 => mask.prop_map(|mask| Step::Drop { mask }),

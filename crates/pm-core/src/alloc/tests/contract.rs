@@ -64,6 +64,31 @@ fn a_reservation_that_is_not_allocated_goes_back() {
 }
 
 #[test]
+fn a_withdrawn_operation_changes_nothing_and_takes_no_fence() {
+    let pool: Pool = Pool::counting(64 << 20).unwrap();
+    let root = new_root(&pool);
+    alloc(&pool, root, 0, 1024).unwrap();
+    let cell = place(&pool, root, 0);
+    let block = pool.pm().load(cell);
+    for staged in [false, true, true] {
+        let before = pool.pm().counter().expect("it counts").counts();
+        let mut op = pool.op().unwrap();
+        let _ = op.reserve_bytes(100, 16).unwrap();
+        op.free(block, Owner::pointer(cell, block)).unwrap();
+        if staged {
+            let _ = op.stage();
+        }
+        op.withdraw();
+        let counts = pool.pm().counter().expect("it counts").counts() - before;
+        assert_eq!((counts.fences, counts.lines), (0, u64::from(staged)));
+        pool.audit([root.offset(), block.offset()].into_iter()).unwrap();
+    }
+    pool.free_from(cell).unwrap();
+    pool.trim().unwrap();
+    pool.audit([root.offset()].into_iter()).unwrap();
+}
+
+#[test]
 fn one_kib_costs_two_fences_and_few_lines() {
     let pool: Pool = Pool::counting(64 << 20).unwrap();
     let root = new_root(&pool);
