@@ -269,7 +269,10 @@ impl CrashSubject for Dropped {
                         .chain(put(4..5, 40))
                         .collect(),
                 ],
-                tail: put(1..2, 50).chain([Op::Drop, Op::Create(FPTREE)]).chain(put(0..3, 60)).collect(),
+                tail: put(1..2, 50)
+                    .chain([Op::Drop, Op::Create(FPTREE)])
+                    .chain(put(0..3, 60))
+                    .collect(),
             })
             .collect()
     }

@@ -15,6 +15,8 @@ use pmindex_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 /// The number of a block's lines that are prefetched.
 const PREFETCHED: usize = 8;
+/// The number of lines that are prefetched of a block whose length is not known.
+const MOST_LINES: u64 = 3;
 
 /// The lengths in the first word of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +99,14 @@ impl<'p> RecordBlock<'p> {
         let line = LINE as u64;
         for next in (offset / line + 1)..end.div_ceil(line) {
             Self::prefetch(pool, next * line);
+        }
+    }
+
+    /// Prefetches a block of which no line is cached, as far as most are long. A hint: any offset is allowed.
+    #[inline(always)]
+    pub fn prefetch_most<M: Medium>(pool: &Pool<M>, offset: u64) {
+        for line in 0..MOST_LINES {
+            Self::prefetch(pool, offset.wrapping_add(line * LINE as u64));
         }
     }
 

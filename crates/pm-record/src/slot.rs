@@ -164,15 +164,22 @@ impl<K: Key, V: Value, const PREFIX: bool> RawSlot<K, V, PREFIX> {
         probe: &Probe<'_, K>,
     ) -> Result<bool, PmError> {
         let pm = pool.pm();
+        if !Self::key_may_be(pm, slot, probe) {
+            return Ok(false);
+        }
+        if !K::SHAPE.is_bytes() {
+            return Ok(true);
+        }
+        let block = RecordBlock::at(pool, pm.load_word(&slot[Self::BLOCK_WORD]))?;
+        Ok(block.key_is(pm, probe.bytes()))
+    }
+
+    /// Returns `true` if what the slot itself has of its key is the probe's: all of an inline key. Reads no block.
+    #[inline(always)]
+    pub fn key_may_be<M: Medium>(pm: &M, slot: &[PmU64], probe: &Probe<'_, K>) -> bool {
         match K::SHAPE {
-            Shape::Inline(n) => Ok((0..n).all(|i| pm.load_word(&slot[i]) == probe.words()[i])),
-            Shape::Bytes => {
-                if Self::HAS_PREFIX && pm.load_word(&slot[0]) != probe.prefix() {
-                    return Ok(false);
-                }
-                let block = RecordBlock::at(pool, pm.load_word(&slot[Self::BLOCK_WORD]))?;
-                Ok(block.key_is(pm, probe.bytes()))
-            }
+            Shape::Inline(n) => (0..n).all(|i| pm.load_word(&slot[i]) == probe.words()[i]),
+            Shape::Bytes => !Self::HAS_PREFIX || pm.load_word(&slot[0]) == probe.prefix(),
         }
     }
 

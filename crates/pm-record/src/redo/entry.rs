@@ -240,10 +240,7 @@ pub(super) fn counting<M: Medium>(pool: &Pool<M>, ring: &[PmU64]) -> Result<Vec<
 /// become durable. One that is void, or stored in part, is flushed all the same: on the medium it may still count, if a
 /// process died before its flush.
 #[track_caller]
-pub(super) fn void<'r>(
-    pm: &impl Medium,
-    rings: impl IntoIterator<Item = &'r [PmU64]>,
-) -> Flushed {
+pub(super) fn void<'r>(pm: &impl Medium, rings: impl IntoIterator<Item = &'r [PmU64]>) -> Flushed {
     let mut flushed = Flushed::nothing();
     for top in rings.into_iter().flat_map(|ring| ring.iter().step_by(ENTRY_WORDS)) {
         let seal = pm.load_word(top);

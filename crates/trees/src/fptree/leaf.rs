@@ -12,7 +12,7 @@
 //! |           | P2 | the one word of the value or block; or fingerprint, then two bits of the state (LIN) | return (DUR) |
 //! | update (a byte string of the old one's length) | P1 | an entry of the redo log (DUR) | P2 |
 //! |           | P2 | the value, in its block (LIN) | the entry is overwritten |
-//! | remove    | P1 | byte strings: the redo log without the block, if it names it; the ticket of the block | P2 |
+//! | remove    | P1 | byte strings: the ticket of the block; the redo log without the block, if it names it | P2 |
 //! |           | P2 | bit of the state (LIN) | return (DUR) |
 //!
 //! An insert of a record that lies in one line takes **one fence** (the paper: three flushes, each with
@@ -410,27 +410,48 @@ impl<K: Key, V: Value, const LEAF: usize> Leaf<'_, K, V, LEAF> {
         finish(pool, op, || pm.flush_words(words_of(cell))) // DUR
     }
 
-    /// Removes the record in slot `i`.
+    /// Removes the record in slot `i`, which has no block.
     #[inline(always)]
-    pub(super) fn remove<M: Medium>(
+    pub(super) fn remove_inline<M: Medium>(
         &self,
         pool: &Pool<M>,
         state: LeafState,
         i: usize,
     ) -> Result<(), PmError> {
         let pm = pool.pm();
-        if !Slot::<K, V>::HAS_BLOCK {
-            // P2, LIN: the bit.
-            let committed = self.commit(pm, state.without(i));
-            pm.fence(committed)?; // DUR
-            return Ok(());
-        }
-        let block = Slot::<K, V>::block(pm, self.slot(i));
+        // P2, LIN: the bit.
+        let committed = self.commit(pm, state.without(i));
+        pm.fence(committed)?; // DUR
+        Ok(())
+    }
+
+    /// Stages and flushes the ticket by which the record in slot `i` is removed.
+    #[inline(always)]
+    pub(super) fn begin_removal<'m, M: Medium>(
+        &self,
+        pool: &'m Pool<M>,
+        i: usize,
+    ) -> Result<(Op<'m, M>, Flushed), PmError> {
+        let block = Slot::<K, V>::block(pool.pm(), self.slot(i));
         let mut op = pool.op()?;
         // P1: the ticket. An earlier one may name the slot's word, which is free from now on.
         op.free(LeafPtr::new(block), self.owner(i))?;
         op.changes(&self.slot(i)[Slot::<K, V>::BLOCK_WORD]);
-        op.prepare(Flushed::nothing())?;
+        let staged = op.stage();
+        Ok((op, staged))
+    }
+
+    /// Removes the record in slot `i`, whose removal was [begun](Self::begin_removal).
+    #[inline(always)]
+    pub(super) fn end_removal<M: Medium>(
+        &self,
+        pool: &Pool<M>,
+        state: LeafState,
+        i: usize,
+        (op, staged): (Op<'_, M>, Flushed),
+    ) -> Result<(), PmError> {
+        let pm = pool.pm();
+        pm.fence(staged)?; // durable before: P2
         // P2, LIN: the bit.
         self.put_state(pm, state.without(i));
         finish(pool, op, || self.flush_state(pm)) // DUR

@@ -46,6 +46,61 @@ fn set_state(tree: &Tree, leaf: &Leaf<'_, u64, u64, 8>, state: LeafState) {
     tree.pm().fence(committed).expect("emulated");
 }
 
+/// A removal that is begun before its record is read, and finds another key: it changes nothing, without a fence.
+#[test]
+fn a_removal_that_was_begun_for_another_key_is_withdrawn() {
+    type Strings = FpTree<Vec<u8>, Vec<u8>, Mapped, 8, 4>;
+    let pool = Arc::new(Pool::counting(1 << 20).expect("memory"));
+    let tree = Strings::create(&pool, "t").expect("room");
+    let print = |key: &Vec<u8>| Probe::<Vec<u8>>::new(key).expect("short").fingerprint();
+    let there = b"the same 8 bytes".to_vec();
+    let alike = (0..).map(|n| format!("the same {n}").into_bytes());
+    let absent = alike.into_iter().find(|key| print(key) == print(&there)).expect("one of 256");
+    // Others in its line, which begin with other bytes.
+    let others: Vec<_> = (0..7).map(|n| format!("{n} begins so").into_bytes()).collect();
+    for key in others.iter().chain([&there]) {
+        assert!(tree.try_insert(key, key).expect("room").is_ok());
+    }
+    let fences = || pool.pm().counter().expect("it counts").counts().fences;
+    let before = fences();
+    for _ in 0..3 {
+        assert_eq!(tree.remove(&absent), Ok(None));
+        assert_eq!(tree.remove_exact(&there, &b"another value".to_vec()), Ok(None));
+    }
+    assert_eq!(fences(), before);
+    pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
+    assert_eq!(tree.remove_exact(&there, &there), Ok(Some(there.clone())));
+    assert!(tree.try_insert(&absent, &absent).expect("room").is_ok());
+    assert_eq!(tree.remove(&there), Ok(None));
+    assert_eq!(tree.check(), Ok(8));
+    drop(tree);
+    let tree = Strings::open(&pool, "t").expect("recovery");
+    assert_eq!(tree.remove(&absent), Ok(Some(absent.clone())));
+    for key in others {
+        assert_eq!(tree.remove(&key), Ok(Some(key.clone())));
+    }
+    pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
+}
+
+#[test]
+fn an_index_of_empty_leaves_is_loaded() {
+    let (pool, tree) = tree_of(0..40);
+    assert!(tree.stats().expect("intact").leaves > 4);
+    // As when no operation is free to give a leaf back that empties.
+    for key in 0..40 {
+        let probe = Probe::<u64>::new(&key).expect("a key");
+        let held = tree.hold(&probe, |present| present).expect("intact").expect("there");
+        held.leaf.remove_inline(&pool, held.state, held.slot.expect("there")).expect("emulated");
+        tree.count(held.leaf.offset(), u64::MAX);
+    }
+    assert!(tree.stats().expect("intact").leaves > 4);
+    assert_eq!(tree.bulk_load(&mut (0..30).map(|key| (key, key * 10))), Ok(30));
+    assert_holds(&tree, 0..30);
+    pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
+    let tree = reopen(&pool, tree);
+    assert_holds(&tree, 0..30);
+}
+
 #[test]
 fn pitfall_split_interrupted_after_the_link_neither_truncates_nor_duplicates() {
     let (pool, tree) = tree_of((0..30).map(|i| i * 2));

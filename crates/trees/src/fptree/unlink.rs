@@ -52,17 +52,21 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         self.merge_into_left(route, 0)
     }
 
-    /// Merges the leaf of a key, from which one of `left + 1` records was removed, with a neighbour, if
-    /// both together have few. Without locks it only guesses whether they have.
+    /// Merges `leaf`, which is that of a key, and from which one of `left + 1` records was removed, with a neighbour, if
+    /// both together have few. Without locks it only guesses whether they have, and whether it is still that leaf.
     #[cold]
     #[inline(never)]
-    pub(super) fn merge_around(&self, route: &Route<'_>, left: usize) -> Result<(), PmError> {
+    pub(super) fn merge_around(
+        &self,
+        route: &Route<'_>,
+        leaf: &Leaf<'_, K, V, LEAF>,
+        left: usize,
+    ) -> Result<(), PmError> {
         let (pm, most) = (self.pm(), Geometry::<K, V, LEAF>::MERGED);
         if left == 0 {
             return self.unlink(route);
         }
-        let here = self.inner.leaf_for(pm, route);
-        let next = self.leaf(here)?.next(pm);
+        let next = leaf.next(pm);
         if next != 0 {
             let right = self.leaf(next)?;
             let state = right.state(pm);

@@ -1,9 +1,9 @@
 //! Single writes: add, replace, put, remove.
 
 use pmindex_core::sync::VersionGuard;
-use pmindex_core::{Medium, PmError, PmU64};
+use pmindex_core::{Flushed, Medium, Op, PmError, PmU64};
 use pmindex_index::{IndexError, Key, Missing, Noted, Occupied, Value, same_encoding};
-use pmindex_record::{EncodedValue, Probe};
+use pmindex_record::{EncodedValue, Probe, RecordBlock, bits};
 
 use super::access::At;
 use super::inner::Route;
@@ -21,6 +21,19 @@ pub(super) struct Held<'t, K, V, const LEAF: usize> {
     pub(super) state: LeafState,
     pub(super) slot: Option<usize>,
     pub(super) guard: VersionGuard<'t>,
+}
+
+/// The removal of a record: its operation, staged, and the flush of that.
+type Removal<'t, M> = (Op<'t, M>, Flushed);
+
+/// What became of the removal of a slot's record.
+enum Removed<V> {
+    /// It had this value.
+    Done(V),
+    /// Its value was not the wanted one.
+    Unwanted,
+    /// It has another key.
+    NotTheKey,
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -247,23 +260,117 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         wanted: impl Fn(&V) -> bool,
     ) -> Result<Option<V>, IndexError> {
         let probe = Probe::new(key)?;
-        let Some(held) = self.hold(&probe, |present| present)? else { return Ok(None) };
-        let Held { leaf, state, slot, guard } = held;
-        let Some(slot) = slot else { return Ok(None) };
-        let value = Slot::<K, V>::value(&self.pool, leaf.slot(slot))?;
-        if !wanted(&value) {
-            return Ok(None);
+        self.pool.check_writable()?;
+        let mut at = self.locate_probe(&probe);
+        if Slot::<K, V>::HAS_BLOCK
+            && let Some(tried) = self.hold_to_remove(&at, &probe)
+        {
+            let (held, removal) = tried?;
+            match self.remove_held(&probe, held, Some(removal), &wanted)? {
+                Removed::Done(value) => return Ok(Some(value)),
+                Removed::Unwanted => return Ok(None),
+                Removed::NotTheKey => at = self.locate_probe(&probe),
+            }
         }
-        self.forget_block(Slot::<K, V>::block(self.pm(), leaf.slot(slot)))?;
-        leaf.remove(&self.pool, state, slot)?;
+        loop {
+            if let Some(held) = self.hold_at(&at, &probe, &|present| present) {
+                let Some(held) = held? else { return Ok(None) };
+                return Ok(match self.remove_held(&probe, held, None, &wanted)? {
+                    Removed::Done(value) => Some(value),
+                    Removed::Unwanted | Removed::NotTheKey => None,
+                });
+            }
+            self.pm().spin();
+            at = self.locate_probe(&probe);
+        }
+    }
+
+    /// Locks the leaf of a key of which a slot has the beginning, and begins the removal of the slot's record before its
+    /// block is read: it is fetched while the ticket is staged and written back. `None` if there is no such slot, or no
+    /// [sure](Self::is_sure) one, or the leaf has changed, or all is not well: nothing was changed then.
+    #[inline(always)]
+    fn hold_to_remove<'t>(
+        &'t self,
+        at: &At<'t>,
+        probe: &Probe<'_, K>,
+    ) -> Option<Result<(Held<'t, K, V, LEAF>, Removal<'t, M>), IndexError>> {
+        let pm = self.pm();
+        let leaf = self.leaf(at.leaf).ok()?;
+        let state = leaf.state(pm);
+        let slot = bits(leaf.matches(pm, state, probe))
+            .find(|&i| i < LEAF && Slot::<K, V>::key_may_be(pm, leaf.slot(i), probe))?;
+        if !Self::is_sure(pm, &leaf, slot, probe) {
+            return None;
+        }
+        RecordBlock::prefetch_most(&self.pool, Slot::<K, V>::block(pm, leaf.slot(slot)));
+        let guard = at.lock.try_upgrade(pm, at.version)?;
+        match leaf.begin_removal(&self.pool, slot) {
+            Ok(removal) => Some(Ok((Held { leaf, state, slot: Some(slot), guard }, removal))),
+            Err(PmError::Corrupt { .. }) => None, // of this record or another one
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+
+    /// Returns `true` if a slot with the beginning of the probe's key has the key, most probably: another slot of its
+    /// line has or had a record, and none of them one whose key begins in the same way. What is begun in vain costs a
+    /// line.
+    #[inline(always)]
+    fn is_sure(pm: &M, leaf: &Leaf<'_, K, V, LEAF>, slot: usize, probe: &Probe<'_, K>) -> bool {
+        if !K::SHAPE.is_bytes() {
+            return true;
+        }
+        let first = slot / Slot::<K, V>::GROUP * Slot::<K, V>::GROUP;
+        let line = (first..LEAF.min(first + Slot::<K, V>::GROUP)).filter(|&other| other != slot);
+        let (mut others, mut alike) = (0, 0);
+        for prefix in line.map(|other| leaf.prefix(pm, other)) {
+            others |= prefix;
+            alike |= u64::from(prefix == probe.prefix());
+        }
+        others != 0 && alike == 0
+    }
+
+    /// Removes the record of a held slot, if it has the key and `wanted` accepts its value. What was begun is withdrawn
+    /// if it is not removed.
+    #[inline(always)]
+    fn remove_held(
+        &self,
+        probe: &Probe<'_, K>,
+        held: Held<'_, K, V, LEAF>,
+        begun: Option<Removal<'_, M>>,
+        wanted: &impl Fn(&V) -> bool,
+    ) -> Result<Removed<V>, IndexError> {
+        let Held { leaf, state, slot, guard } = held;
+        let begun = begun; // ends, however it does, before the lock is released
+        let Some(slot) = slot else { return Ok(Removed::NotTheKey) };
+        let words = leaf.slot(slot);
+        let has_key = begun.is_none() || Slot::<K, V>::key_is(&self.pool, words, probe)?;
+        let value = if has_key { Some(Slot::<K, V>::value(&self.pool, words)?) } else { None };
+        let Some(value) = value.filter(wanted) else {
+            if let Some((op, _)) = begun {
+                op.withdraw();
+            }
+            return Ok(if has_key { Removed::Unwanted } else { Removed::NotTheKey });
+        };
+        let left = state.len() - 1;
+        let looks = is_time_to_look(LEAF, Geometry::<K, V, LEAF>::MERGED, left);
+        if looks {
+            // Where it will look.
+            self.pool.prefetch(LeafPtr::new(leaf.next(self.pm())));
+        }
+        self.forget_block(Slot::<K, V>::block(self.pm(), words))?;
+        if Slot::<K, V>::HAS_BLOCK {
+            let removal = begun.map_or_else(|| leaf.begin_removal(&self.pool, slot), Ok)?;
+            leaf.end_removal(&self.pool, state, slot, removal)?;
+        } else {
+            leaf.remove_inline(&self.pool, state, slot)?;
+        }
         self.count(leaf.offset(), u64::MAX);
         drop(guard);
-        let left = state.len() - 1;
-        if is_time_to_look(LEAF, Geometry::<K, V, LEAF>::MERGED, left) {
+        if looks {
             // The record is removed, durably. A leaf that cannot be freed now (the pool is full) stays until
             // the next removal or, if it is empty, until the index is opened.
-            let _ = self.merge_around(&Route::to(&probe), left);
+            let _ = self.merge_around(&Route::to(probe), &leaf, left);
         }
-        Ok(Some(value))
+        Ok(Removed::Done(value))
     }
 }

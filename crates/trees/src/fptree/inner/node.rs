@@ -127,7 +127,11 @@ impl<K: Key, const F: usize> InnerTree<K, F> {
     #[inline(always)]
     pub(super) fn child_index(&self, index: u32, node: &Inner<F>, route: &Route<'_>) -> usize {
         let at = self.dram.count_less(&node.keys, route.prefix);
-        if Self::ONE_WORD { at } else { self.break_ties(index, node, route, at) }
+        let is_tied = |key: &PmU64| self.dram.load_word(key) == route.prefix;
+        if Self::ONE_WORD || !node.keys.get(at).is_some_and(is_tied) {
+            return at;
+        }
+        self.break_ties(index, node, route, at)
     }
 
     /// Returns the word of child `at`.
