@@ -336,20 +336,20 @@ fn what_a_crash_leaves_of_an_entry_is_no_damage() {
             places.fill_long(b, 7);
             places.fill_long(c, 7);
             let (mut log, _) = places.open().expect("intact");
-            let long = |log: &RedoLog, record, byte| {
+            let put_long = |log: &RedoLog, record, byte| {
                 LAST.set(0);
                 places.replace_long(log, record, byte)
             };
             for n in 0..updates {
                 LAST.set(0);
-                assert!(if n % 2 == 0 { places.replace(&log, a, n) } else { long(&log, b, n) });
+                assert!(if n % 2 == 0 { places.replace(&log, a, n) } else { put_long(&log, b, n) });
             }
-            assert!(long(&log, b, 3));
+            assert!(put_long(&log, b, 3));
             if is_void {
                 (log, _) = places.open().expect("intact");
             }
             let before = places.words(RING_WORDS);
-            assert!(long(&log, c, 4));
+            assert!(put_long(&log, c, 4));
             torn(&places, &before, &places.words(RING_WORDS), is_void);
         }
     }

@@ -25,6 +25,8 @@ pub(super) struct Held<'t, K, V, const LEAF: usize> {
 
 /// The removal of a record: its operation, staged, and the flush of that.
 type Removal<'t, M> = (Op<'t, M>, Flushed);
+/// A held slot, and the removal of its record.
+type Begun<'t, K, V, M, const LEAF: usize> = (Held<'t, K, V, LEAF>, Removal<'t, M>);
 
 /// What became of the removal of a slot's record.
 enum Removed<V> {
@@ -293,7 +295,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &'t self,
         at: &At<'t>,
         probe: &Probe<'_, K>,
-    ) -> Option<Result<(Held<'t, K, V, LEAF>, Removal<'t, M>), IndexError>> {
+    ) -> Option<Result<Begun<'t, K, V, M, LEAF>, IndexError>> {
         let pm = self.pm();
         let leaf = self.leaf(at.leaf).ok()?;
         let state = leaf.state(pm);
