@@ -474,3 +474,61 @@ fn keys_out_of_order_are_refused_by_build() {
     let in_order = [2, 0, 0, 0]; // the tree of the keys in order
     assert_eq!(nodes.counts(), in_order, "what failed took nothing");
 }
+
+#[test]
+fn a_build_without_room_takes_nothing() {
+    let nodes = Nodes::new(1).unwrap();
+    let mut builder = nodes.builder();
+    let mut refused = false;
+    for number in 0..2000_u32 {
+        // Long common parts: nodes of one child above those of many.
+        let key = [&b"a long part in common"[..], &number.to_be_bytes()].concat();
+        let pushed = builder.push(&[&number.to_be_bytes()[..], &key, b"a"].concat(), 1);
+        let pushed = pushed
+            .and_then(|()| builder.push(&[&number.to_be_bytes()[..], &key, b"b"].concat(), 2));
+        if let Err(error) = pushed {
+            assert!(matches!(error, PmError::Full { .. }), "{error}");
+            refused = true;
+            break;
+        }
+    }
+    assert!(refused);
+    nodes.forget(&builder.finish().unwrap()); // nothing
+    drop(builder);
+    assert_eq!(nodes.counts(), [0; 4]);
+}
+
+proptest! {
+    /// Of a key that is no prefix of the next one, a tree needs the bytes that distinguish it from its neighbours.
+    #[test]
+    fn a_build_needs_only_what_distinguishes_keys(
+        keys in proptest::collection::btree_set(proptest::collection::vec(0u8..4, 0..30), 1..60),
+    ) {
+        let keys: Vec<Vec<u8>> = keys.into_iter().collect();
+        let (nodes, roots) = (Nodes::new(1000).unwrap(), Arena::<Root>::new(2).unwrap());
+        let pool = Pool::volatile(1 << 16).unwrap();
+        let common = |one: &[u8], two: &[u8]| one.iter().zip(two).take_while(|(a, b)| a == b).count();
+        let mut builder = nodes.builder();
+        for (at, key) in keys.iter().enumerate() {
+            let before = at.checked_sub(1).map_or(0, |before| common(&keys[before], key));
+            let after = keys.get(at + 1).map_or(0, |after| common(key, after));
+            builder.push(&key[..key.len().min(before.max(after) + 1)], at as u64).unwrap();
+        }
+        let built = builder.finish().unwrap();
+        let root = roots.get(roots.alloc().unwrap());
+        nodes.install(pool.pm(), root, &built);
+        let load = |leaf: u64, key: &mut KeyBuf| -> Result<(), PmError> {
+            key.push(&keys[leaf as usize]);
+            Ok(())
+        };
+        let tree = Tree::new(&nodes, root, &load);
+        for (at, key) in (0..).zip(&keys) {
+            prop_assert_eq!(tree.get(pool.pm(), key).unwrap(), Some(at));
+        }
+        let whole = Tree::new(&nodes, roots.get(roots.alloc().unwrap()), &load);
+        for (at, key) in (0..).zip(&keys) {
+            whole.insert(pool.pm(), key, at).unwrap();
+        }
+        prop_assert_eq!(tree.height(pool.pm()), whole.height(pool.pm()));
+    }
+}
