@@ -303,11 +303,17 @@ impl<M: Medium> Blocks<M> {
 
     /// Marks a record as live, which was not.
     pub(crate) fn enliven(&mut self, at: Location, words: u32) {
+        self.enliven_unlisted(at, words);
+        self.relist(at.place());
+    }
+
+    /// Does what [`enliven`](Self::enliven) does, in a block that is in no list.
+    #[inline(always)]
+    pub(crate) fn enliven_unlisted(&mut self, at: Location, words: u32) {
         let block = self.at_mut(at.place());
         block.set_live(at.word(), true);
         block.live += words;
         self.live += u64::from(words);
-        self.relist(at.place());
     }
 
     /// Marks a record as dead.

@@ -5,7 +5,7 @@
 
 use std::ops::Bound;
 
-use pmindex_art::{Direction, Nodes, Place, Root, Search, Tree};
+use pmindex_art::{Builder, Built, Direction, Nodes, Place, Root, Search, Tree};
 use pmindex_core::{Arena, Medium, PmError};
 
 use crate::blocks::{Blocks, Location};
@@ -75,6 +75,17 @@ impl Index {
         let removed = self.tree(blocks).remove_leaf(blocks.pool.pm(), key, at.leaf())?;
         self.len -= u64::from(removed);
         Ok(removed)
+    }
+
+    /// Returns a builder of the whole index, from locations in the order of their keys.
+    pub(crate) fn builder(&self) -> Builder<'_> {
+        self.nodes.builder()
+    }
+
+    /// Puts the index that was built of this number of records in place of the empty one.
+    pub(crate) fn install<M: Medium>(&mut self, blocks: &Blocks<M>, built: &Built, records: u64) {
+        self.nodes.install(blocks.pool.pm(), self.roots.get(self.root), built);
+        self.len = records;
     }
 
     /// Appends up to `limit` locations from a bound on; returns `true` if there may be more.

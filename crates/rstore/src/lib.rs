@@ -64,8 +64,9 @@
 //! fences.
 //!
 //! **Opening** reads blocks up to their lengths. Of the versions of a key the one with the greatest LSN is
-//! valid, wherever it is: position says nothing about time, because collection moves records. Then opening
-//! reads the log, and appends the writes that the blocks lack ([`recover`]).
+//! valid, wherever it is: position says nothing about time, because collection moves records. The valid ones are
+//! sorted, and the index is built of them at once ([`rebuild`]). Then opening reads the log, and appends the writes that
+//! the blocks lack ([`recover`]).
 //!
 //! Writes pay for **collection** ([`collect`]). While few blocks are free, they take the places of dead
 //! records of the same length instead, if there are any ([`holes`]). A **tombstone** stays while any block
@@ -93,6 +94,7 @@ extern crate self as pmindex_rstore;
 mod append;
 mod backup;
 mod batch;
+mod bins;
 mod blocks;
 mod check;
 mod clear;
@@ -108,6 +110,7 @@ mod layout;
 mod options;
 mod partition;
 mod read;
+mod rebuild;
 mod record;
 mod recover;
 mod report;

@@ -257,9 +257,7 @@ impl<M: Medium> Partition<M> {
 
     /// Returns the hash of a key in words.
     pub(crate) fn hash(&self, key: &[u64], len: usize) -> u64 {
-        let mut sum = pmindex_log::Checksum::new(self.seed, len as u32);
-        sum.add(key);
-        sum.finish()
+        hash(self.seed, key, len)
     }
 
     /// Returns figures. Cheap, except for the DRAM of the bits, which requires a look at each block.
@@ -298,4 +296,11 @@ impl<M: Medium> Partition<M> {
         all.extend(data.map(|block| block.offset));
         Ok(all)
     }
+}
+
+/// Returns the hash of a key in words.
+pub(crate) fn hash(seed: u64, key: &[u64], len: usize) -> u64 {
+    let mut sum = pmindex_log::Checksum::new(seed, len as u32);
+    sum.add(key);
+    sum.finish()
 }

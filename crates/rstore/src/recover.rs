@@ -1,8 +1,8 @@
 //! Creating and opening a partition.
 //!
 //! Opening reads the blocks up to their lengths, in any order. Of the records of a key the one with the
-//! greatest LSN is valid, tombstones included; records with equal LSNs are copies of each other. Then it
-//! reads the log: writes that the blocks lack are appended to blocks as if they were written now, with
+//! greatest LSN is valid, tombstones included; records with equal LSNs are copies of each other. The index is built of
+//! the valid records ([`rebuild`](crate::rebuild)). Then opening reads the log: writes that the blocks lack are appended to blocks as if they were written now, with
 //! their LSNs, and stay in the log until a length covers them. Records behind the length of a block are not
 //! read: the log has them, or they were never committed, or another block has a copy. Then tombstones
 //! without older versions are dropped, and large values without records are freed. All of this can be
@@ -29,10 +29,10 @@ use crate::layout::{
 };
 use crate::options::bad;
 use crate::partition::{Partition, Pipeline};
-use crate::record::{LARGE, Parts, TOMBSTONE};
+use crate::record::{Head, LARGE, Parts, TOMBSTONE};
 use crate::table::{Table, division};
 use crate::write::RESERVE;
-use crate::wrong::{Faults, Wrong};
+use crate::wrong::Faults;
 use crate::{Error, Options, Recovery, Stats};
 
 /// The possible sizes of a data block.
@@ -42,23 +42,31 @@ const LEAST_BLOCKS: u64 = 8;
 /// The LSNs of one opening of a pool, as a power of two, and the number of openings with LSNs of their own.
 const LSN_BITS: u32 = 44;
 const LSN_OPENINGS: u64 = (1 << 20) - 1;
-/// The number of records whose keys are searched together.
-const AHEAD: usize = 32;
 
 /// What opening has found so far.
 #[derive(Default)]
-struct Found {
-    recovery: Recovery,
-    /// Tombstones that were the newest records of their keys when they were read.
+pub(crate) struct Found {
+    pub(crate) recovery: Recovery,
+    /// Tombstones that were the newest records of their keys when they were found.
     tombstones: Vec<Location>,
-    /// Records with large values that were the newest of their keys when they were read.
+    /// Records with large values that were the newest of their keys when they were found.
     large: Vec<Location>,
-    last_lsn: u64,
+    pub(crate) last_lsn: u64,
+    /// Damage is no error.
+    salvage: bool,
     /// The hashes of the keys of dead versions.
-    dead: Vec<u64>,
-    key: Vec<u8>,
-    /// The keys of the next records.
-    keys: Vec<Vec<u8>>,
+    pub(crate) dead: Vec<u64>,
+}
+
+impl Found {
+    /// Notes a record that is the newest of its key so far.
+    pub(crate) fn note(&mut self, at: Location, head: Head) {
+        if head.has(TOMBSTONE) {
+            self.tombstones.push(at);
+        } else if head.has(LARGE) {
+            self.large.push(at);
+        }
+    }
 }
 
 impl<M: Medium> Partition<M> {
@@ -111,7 +119,8 @@ impl<M: Medium> Partition<M> {
     ///
     /// # Cost
     /// Reads all data blocks (not the large values), and the log. No fence, unless something must be freed
-    /// or replayed.
+    /// or replayed. Until it returns, it takes 16 bytes of DRAM for each version in the blocks, but at most 32 for each
+    /// key where there are many, and 8 for each dead version.
     pub fn open(
         pool: &Arc<Pool<M>>,
         name: &str,
@@ -248,23 +257,21 @@ impl<M: Medium> Partition<M> {
     /// Reads the blocks and the log.
     fn recover(&mut self, options: &Options) -> Result<Recovery, Error> {
         let mut found = Found { last_lsn: self.cleared, ..Found::default() };
+        found.salvage = options.salvage;
         let places = self.table.places();
         self.blocks.list.resize_with(places as usize, Block::absent);
+        let mut with_records = Vec::new();
         for place in (0..places).rev() {
             let offset = self.pool().pm().load(self.table.word(place)?);
             if offset == 0 {
                 self.unused.push(place); // the first ones last, to be taken first
                 continue;
             }
-            let damaged = found.recovery.damaged;
-            self.find_block(place, offset, &mut found)?;
-            if found.recovery.damaged > damaged {
-                if !options.salvage {
-                    return Err(PmError::Corrupt { what: "a block of a partition", offset }.into());
-                }
-                self.blocks.at_mut(place).state = State::Damaged;
+            if self.find_block(place, offset, &mut found)? {
+                with_records.push(place);
             }
         }
+        self.rebuild(&with_records, &mut found)?;
         self.replay(&mut found)?;
         self.graves.all_died(std::mem::take(&mut found.dead));
         self.settle_tombstones(&mut found)?;
@@ -276,15 +283,15 @@ impl<M: Medium> Partition<M> {
         Ok(found.recovery)
     }
 
-    /// Reads the block of a place.
-    fn find_block(&mut self, place: u32, offset: u64, found: &mut Found) -> Result<(), Error> {
+    /// Reads the header of the block of a place; returns `true` if it has records.
+    fn find_block(&mut self, place: u32, offset: u64, found: &mut Found) -> Result<bool, Error> {
         let identity = self.blocks.identity;
         if let Some((generation, large)) = self.find_large(offset) {
             self.generation = self.generation.max(generation);
             self.large_bytes += large.bytes;
             self.large.insert(place, large);
             *self.blocks.at_mut(place) = Block::large(offset, generation);
-            return Ok(());
+            return Ok(false);
         }
         let words = self.blocks.words;
         let cells: &[PmU64] = self.blocks.pool.words(offset, words as usize)?;
@@ -297,110 +304,45 @@ impl<M: Medium> Partition<M> {
         *self.blocks.at_mut(place) = Block::free(offset, generation, words);
         if used == 0 && is_length {
             self.free.push(place);
-            return Ok(());
+            return Ok(false);
         }
         found.recovery.blocks += 1;
         if !sound || !is_length || !(HEADER as u32..=words).contains(&used) {
-            found.recovery.damaged += 1;
-            return Ok(());
+            self.note_damage(place, 1, found)?;
+            return Ok(false);
         }
         self.generation = self.generation.max(generation);
         let block = self.blocks.at_mut(place);
         (block.used, block.durable, block.flushed) = (used, used, used / 8 * 8);
         block.state = State::Open;
-        self.find_records(place, found)?;
+        Ok(true)
+    }
+
+    /// Notes what is damaged in a block.
+    fn note_damage(&mut self, place: u32, count: u64, found: &mut Found) -> Result<(), Error> {
+        found.recovery.damaged += count;
+        if !found.salvage {
+            let offset = self.blocks.at(place).offset;
+            return Err(PmError::Corrupt { what: "a block of a partition", offset }.into());
+        }
+        self.blocks.at_mut(place).state = State::Damaged;
+        Ok(())
+    }
+
+    /// Decides what a block is for, whose records were read: `damaged` of them are lost.
+    pub(crate) fn end_block(
+        &mut self,
+        place: u32,
+        damaged: u64,
+        found: &mut Found,
+    ) -> Result<(), Error> {
+        let (used, words) = (self.blocks.at(place).used, self.blocks.words);
         if used <= words - words / 8 {
             self.tails.push(place);
         } else {
             self.fill(place);
         }
-        Ok(())
-    }
-
-    /// Reads the records of a block.
-    fn find_records(&mut self, place: u32, found: &mut Found) -> Result<(), Error> {
-        let (mut word, used) = (HEADER as u32, self.blocks.at(place).used);
-        let (mut words, mut ahead) = (Vec::new(), 0);
-        while word < used {
-            if word >= ahead {
-                ahead = self.look_ahead(place, word, &mut found.keys);
-            }
-            let at = Location::new(place, word);
-            let record = self.blocks.record(at);
-            let Ok((is_hole, length)) = record
-                .and_then(|(head, cells)| Ok((self.blocks.is_hole(at, head)?, cells.len() as u32)))
-            else {
-                found.recovery.damaged += 1;
-                return Ok(()); // where the next one begins is not known
-            };
-            word += length;
-            self.blocks.at_mut(place).has_record(length);
-            if is_hole {
-                continue;
-            }
-            match self.blocks.read(at, &mut words) {
-                Ok(parts) => self.find_record(at, parts, found)?,
-                Err(Error::Damaged { .. }) => found.recovery.damaged += 1,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Searches the index for the keys of the next records of a block together, so that their misses overlap. Returns
-    /// the word behind them; the end of the block if most keys follow each other, because then the paths to them are
-    /// in the caches. It verifies nothing: a damaged record is found when it is read.
-    fn look_ahead(&self, place: u32, from: u32, keys: &mut Vec<Vec<u8>>) -> u32 {
-        let (mut word, used, mut count) = (from, self.blocks.at(place).used, 0);
-        let mut followers = 0;
-        while word < used && count < AHEAD {
-            let Ok((head, cells)) = self.blocks.record(Location::new(place, word)) else { break };
-            if keys.len() == count {
-                keys.push(Vec::new());
-            }
-            let key = &mut keys[count];
-            key.resize(head.key_len, 0);
-            let cells_of_key = &cells[1 + head.key_at()..=head.value_at()];
-            self.blocks.pool.pm().read_bytes(cells_of_key, key);
-            followers += usize::from(count > 0 && is_near(&keys[count - 1], &keys[count]));
-            word += cells.len() as u32;
-            count += 1;
-        }
-        if 2 * followers >= count {
-            return used;
-        }
-        self.index.prefetch(&self.blocks, keys[..count].iter().map(Vec::as_slice));
-        word.max(from + 1)
-    }
-
-    /// Records the location of a record that was found.
-    fn find_record(
-        &mut self,
-        at: Location,
-        parts: Parts<'_>,
-        found: &mut Found,
-    ) -> Result<(), Error> {
-        found.last_lsn = found.last_lsn.max(parts.head.lsn);
-        if parts.head.lsn <= self.cleared {
-            return Ok(());
-        }
-        let mut key = std::mem::take(&mut found.key);
-        key.clear();
-        parts.push_key(&mut key);
-        let before = self.index.set(&self.blocks, &key, at)?;
-        if let Some(before) = before
-            && self.blocks.record(before)?.0.lsn >= parts.head.lsn
-            && !self.faults.has(Wrong::NewestByPlace)
-        {
-            self.index.set(&self.blocks, &key, before)?;
-            if !parts.head.has(TOMBSTONE) {
-                found.dead.push(self.hash_of(&parts));
-            }
-        } else {
-            self.newest(at, parts, before, found)?;
-        }
-        found.key = key;
-        Ok(())
+        if damaged > 0 { self.note_damage(place, damaged, found) } else { Ok(()) }
     }
 
     /// Notes that a record is the newest of its key so far.
@@ -420,11 +362,7 @@ impl<M: Medium> Partition<M> {
                 found.dead.push(self.hash_of(&parts));
             }
         }
-        if parts.head.has(TOMBSTONE) {
-            found.tombstones.push(at);
-        } else if parts.head.has(LARGE) {
-            found.large.push(at);
-        }
+        found.note(at, parts.head);
         if let Some(expiry) = parts.expiry() {
             self.note_expiry(at.place(), expiry);
         }
@@ -555,10 +493,4 @@ impl<M: Medium> Partition<M> {
         found.recovery.orphans = orphans.len() as u64;
         orphans.into_iter().try_for_each(|place| self.free_large(place))
     }
-}
-
-/// Returns `true` if two keys differ in their last two bytes at most.
-fn is_near(one: &[u8], two: &[u8]) -> bool {
-    let same = one.len().saturating_sub(2);
-    one.len() == two.len() && one[..same] == two[..same]
 }

@@ -8,3 +8,4 @@ mod golden;
 mod holes;
 mod limits;
 mod model;
+mod open;
