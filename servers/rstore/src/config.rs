@@ -8,8 +8,17 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use pmindex_rstore::MAX_VALUE;
+
 use crate::Error;
 use crate::group::{Identity, MOST_ENTRY, Member};
+
+/// The least size of a new pool: a block of the engine must fit into a part of it.
+const LEAST_SIZE: u64 = 1 << 20;
+/// The least capacity of a partition: the engine needs eight blocks, of what a group's logs leave of it.
+const LEAST_CAPACITY: u64 = 2 << 20;
+/// The least limit of the length of a value, which is also that of a command's name and of a key.
+const LEAST_VALUE: u64 = 1 << 10;
 
 /// Settings, as flags or in the file.
 #[derive(clap::Args, Clone, Debug, Default, Deserialize)]
@@ -24,11 +33,11 @@ pub struct Settings {
     pub listen: Option<String>,
 
     /// The address for clients of Redis with TLS
-    #[arg(long, value_name = "ADDRESS", requires = "tls_cert")]
+    #[arg(long, value_name = "ADDRESS")]
     pub tls_listen: Option<String>,
 
     /// The certificate chain for TLS, in PEM; the server's own certificate comes first
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
 
     /// The private key for TLS, in PEM
@@ -58,23 +67,25 @@ pub struct Settings {
     pub announce: Option<String>,
 
     /// The number of this node in a group of servers that replicate all records; never use a number twice
-    #[arg(long, value_name = "N", requires = "peers")]
+    #[arg(long, value_name = "N")]
     pub node: Option<u64>,
 
     /// The address for the other nodes of the group; use a private network, connections are not authenticated
-    #[arg(long, value_name = "ADDRESS", requires = "node")]
+    #[arg(long, value_name = "ADDRESS")]
     pub peers: Option<String>,
 
     /// The first nodes of a new group, the same list on each: N=PEERS/CLIENTS,...; omit it to join a group
-    #[arg(long, value_name = "NODES", requires = "node")]
+    #[arg(long, value_name = "NODES")]
     pub founders: Option<String>,
 
     /// What an acknowledged write survives [default: auto]
     ///
-    /// `auto`: the most that the medium supports.
+    /// `auto`: the most that the medium supports without a second file: `flush` on persistent memory, `msync` on
+    /// a disk, `process` in memory (tmpfs).
     /// `process`: a kill of the process; fast on any file.
     /// `msync`: power failure, on an ordinary file, by an msync in each turn of the event loop.
-    /// `journal`: power failure, on an ordinary file, by a write to a journal beside the file.
+    /// `journal`: power failure, on an ordinary file, by a write to a journal beside the file; on a disk
+    /// it is faster than `msync`.
     /// `periodic`, or for example `periodic:20ms`: a kill of the process; a power failure loses at most the
     /// last 100 ms, or 20 ms. The pool is in memory (tmpfs) with a copy on a disk (--twin); SAVE waits for
     /// the copy.
@@ -86,12 +97,15 @@ pub struct Settings {
     #[arg(long, value_name = "DIR")]
     pub twin: Option<PathBuf>,
 
-    /// The size of a new pool, which grows automatically [default: 64MiB]
+    /// The size of a new pool, at least 1MiB, which grows automatically [default: 64MiB]
     #[arg(long, value_name = "BYTES")]
     pub size: Option<Bytes>,
 
-    /// The size to which all pools together may grow. Writes are refused when records take 7/8 of it (3/4 if
-    /// it is less than 256 MiB) [default: 64GiB each]
+    /// The size to which the pools of all partitions together may grow [default: 64GiB for each partition]
+    ///
+    /// An eighth of it (or 64 MiB if that is more, but a quarter at most) is for logs and tables, twice as much in
+    /// a group. The rest is for records: it is `maxmemory`. Writes that add records are refused when 95 % of
+    /// `maxmemory` is live, and in a group when 90 % is.
     #[arg(long, value_name = "BYTES")]
     pub capacity: Option<Bytes>,
 
@@ -107,7 +121,7 @@ pub struct Settings {
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
 
-    /// The maximum length of a value [default: 64MiB]
+    /// The maximum length of a value, 1KiB to 64MiB [default: 64MiB]
     #[arg(long, value_name = "BYTES")]
     pub max_value: Option<Bytes>,
 
@@ -189,6 +203,9 @@ impl Settings {
             capacity: self.capacity.map(|bytes| bytes.0),
             salvage: self.salvage.unwrap_or(false),
         };
+        if storage.size < LEAST_SIZE {
+            return Err(Error::Setting("--size must be at least 1MiB"));
+        }
         let is_periodic = matches!(storage.durability, DurabilityArg::Periodic(_));
         match (is_periodic, &storage.twin) {
             (true, None) => {
@@ -202,7 +219,15 @@ impl Settings {
     /// Returns the identity of this node, if it belongs to a group.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, Error> {
         const WRONG: &str = "--founders must be N=HOST:PORT/HOST:PORT for each node, with N from 1";
-        let Some(id) = self.node else { return Ok(None) };
+        let Some(id) = self.node else {
+            // Without this a node would serve alone, and what it acknowledges would be on one machine.
+            if self.peers.is_some() || self.founders.is_some() {
+                return Err(Error::Setting(
+                    "--peers and --founders are for a node of a group: give its number with --node, or omit them",
+                ));
+            }
+            return Ok(None);
+        };
         if self.cluster == Some(true) || self.memcached.is_some() {
             return Err(Error::Setting(
                 "a node of a group (--node) has no port for memcached, and with several --partitions it is \
@@ -230,6 +255,33 @@ impl Settings {
         Ok(Some(Identity { id, me, founders, entry_bytes: MOST_ENTRY as usize }))
     }
 
+    /// Returns the files of the certificate and the key, if there is a port for TLS.
+    pub(crate) fn tls(&self) -> Result<Option<(&Path, &Path)>, Error> {
+        match (&self.tls_listen, &self.tls_cert, &self.tls_key) {
+            (None, None, None) => Ok(None),
+            (Some(_), Some(certificates), Some(key)) => Ok(Some((certificates, key))),
+            _ => Err(Error::Setting("--tls-listen, --tls-cert and --tls-key need each other")),
+        }
+    }
+
+    /// Returns the maximum number of connections.
+    pub(crate) fn most_clients(&self) -> Result<usize, Error> {
+        let most = self.maxclients.unwrap_or(10_000);
+        if most == 0 {
+            return Err(Error::Setting("--maxclients must be at least 1"));
+        }
+        Ok(most)
+    }
+
+    /// Returns the maximum length of a value.
+    pub(crate) fn most_value(&self) -> Result<usize, Error> {
+        let most = self.max_value.map_or(MAX_VALUE as u64, |bytes| bytes.0);
+        if !(LEAST_VALUE..=MAX_VALUE as u64).contains(&most) {
+            return Err(Error::Setting("--max-value must be 1KiB to 64MiB"));
+        }
+        Ok(most as usize)
+    }
+
     /// Returns the address of the first port.
     pub(crate) fn address(text: &str) -> Result<SocketAddr, Error> {
         use std::net::ToSocketAddrs;
@@ -249,6 +301,18 @@ pub(crate) struct Storage {
     pub(crate) size: u64,
     pub(crate) capacity: Option<u64>,
     pub(crate) salvage: bool,
+}
+
+impl Storage {
+    /// Refuses a capacity that is too small for this number of partitions.
+    pub(crate) fn check_capacity(&self, partitions: usize) -> Result<(), Error> {
+        match self.capacity {
+            Some(capacity) if capacity / (partitions as u64) < LEAST_CAPACITY => {
+                Err(Error::Setting("--capacity must be at least 2MiB for each partition"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The number of partitions.

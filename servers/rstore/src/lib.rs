@@ -12,6 +12,7 @@
 //! | `control` | the thread that accepts connections, hears signals and serves figures |
 //! | `access` | users and what they may do |
 //! | `config` | flags and the file |
+//! | `folders` | folders that are removed again if what they were created for fails |
 //! | `client`, `load`, `trial` | a small client, a load generator, kill and verify |
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_wrap, reason = "counts and lengths in memory are far below 2^63")]
@@ -26,6 +27,7 @@ mod command;
 mod config;
 mod control;
 mod error;
+mod folders;
 mod group;
 mod keyspace;
 mod memcache;

@@ -30,7 +30,7 @@ Examples:
                                                            serve a backup
   rstore cluster create /dev/shm/group                     three nodes that replicate all records
   rstore cluster create /dev/shm/groups --partitions 4     ... and share the leadership of four groups
-  rstore trial /dev/shm/trial --records 1000000            write, kill -9, restart, verify";
+  rstore trial /dev/shm --records 1000000                  write, kill -9, restart, verify, in a new folder there";
 
 #[derive(Subcommand)]
 enum Command {
@@ -77,7 +77,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rstore: {error}");
-            ExitCode::FAILURE
+            // Like a wrong command line: repeating it is in vain.
+            let is_wrong = matches!(error, Error::Setting(_) | Error::Config { .. });
+            if is_wrong { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -5,6 +5,8 @@
 mod group;
 #[path = "sessions/mod.rs"]
 mod sessions;
+#[path = "start/mod.rs"]
+mod start;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -418,7 +420,7 @@ fn signals_and_shutdown_end_it_cleanly() {
         .output()
         .expect("it runs");
     let text = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && text.contains("it has 1 partitions"), "{text}");
+    assert!(!refused.status.success() && text.contains("number of partitions is 1,"), "{text}");
 }
 
 /// Tests with other people's clients; the script names those that are not installed.

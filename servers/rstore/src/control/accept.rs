@@ -78,12 +78,9 @@ impl Doors {
             addresses,
             next: 0,
             #[cfg(feature = "tls")]
-            tls: match (&settings.tls_listen, &settings.tls_cert, &settings.tls_key) {
-                (None, _, _) => None,
-                (Some(_), Some(certificates), Some(key)) => {
-                    Some(super::tls::config(certificates, key)?)
-                }
-                _ => return Err(Error::Setting("--tls-listen needs --tls-cert and --tls-key")),
+            tls: match settings.tls()? {
+                Some((certificates, key)) => Some(super::tls::config(certificates, key)?),
+                None => None,
             },
         })
     }

@@ -13,9 +13,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The maximum length of a request in bytes.
 const MOST: u64 = 16 << 10;
 
+/// Takes the port.
+pub(super) fn listen(address: &str) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).map_err(Error::io(address))
+}
+
 /// Serves `/metrics`; returns the address.
-pub(super) fn serve(address: &str, common: &Arc<Common>) -> Result<SocketAddr, Error> {
-    let listener = TcpListener::bind(address).map_err(Error::io(address))?;
+pub(super) fn serve(listener: TcpListener, common: &Arc<Common>) -> Result<SocketAddr, Error> {
     let address = listener.local_addr().map_err(Error::io("the metrics socket"))?;
     let common = Arc::clone(common);
     let serve = move || {

@@ -9,7 +9,7 @@ mod notify;
 mod tls;
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{self, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -39,29 +39,29 @@ const WAKE: Token = Token(usize::MAX - 2);
 /// The reason why it could not start.
 pub fn serve(settings: &Settings) -> Result<(), Error> {
     let started = Instant::now();
+    // First everything that can be wrong with the settings, then the ports, and last what stays: the folder.
     let (mut storage, identity) = (settings.storage()?, settings.identity()?);
-    let folder = Folder::open(&storage)?;
+    let (users, limits) = (Users::new(settings)?, Limits::new(settings)?);
+    let max_value = settings.most_value()?;
+    let folder = Folder::find(&storage)?;
     // Each partition of a group has a leader of its own, to which clients must find their way.
     storage.cluster |= identity.is_some() && folder.partitions > 1;
     let groups = if identity.is_some() { folder.partitions } else { 0 };
-    let users = Users::new(settings)?;
-    limits::raise(settings.maxclients.unwrap_or(10_000));
+    limits::raise(limits.maxclients.load(Relaxed));
     let mut poll = Poll::new().map_err(Error::io("a poll"))?;
     let control = mio::Waker::new(poll.registry(), WAKE).map_err(Error::io("a waker"))?;
     let mut doors = Doors::open(settings, folder.partitions, storage.cluster)?;
+    let metrics = settings.metrics.as_deref().map(metrics::listen).transpose()?;
+    let peers = identity.as_ref().and(settings.peers.as_deref());
+    let peers = peers.map(Peers::bind).transpose()?;
     let common = Arc::new(Common {
         settings: settings.clone(),
         cluster: storage.cluster,
         users,
-        limits: Limits {
-            maxclients: AtomicUsize::new(settings.maxclients.unwrap_or(10_000)),
-            timeout: AtomicU64::new(settings.timeout.unwrap_or(0)),
-        },
-        max_value: usize::try_from(settings.max_value.map_or(64 << 20, |bytes| bytes.0))
-            .unwrap_or(usize::MAX)
-            .min(pmindex_rstore::MAX_VALUE),
+        limits,
+        max_value,
         started,
-        last_save: AtomicU64::new(0),
+        last_save: AtomicU64::new(crate::worker::now() / 1000),
         figures: (0..folder.partitions).map(|_| Figures::default()).collect(),
         groups: (0..groups).map(|_| Mutex::default()).collect(),
         folder,
@@ -74,13 +74,11 @@ pub fn serve(settings: &Settings) -> Result<(), Error> {
         addresses: doors.addresses.clone(),
         opened: OnceLock::new(),
     });
-    common.last_save.store(crate::worker::now() / 1000, Relaxed);
-    let (threads, post, opened) = start(&common, &storage, identity.as_ref())?;
+    let new = common.folder.create()?;
+    let (threads, post, opened) = start(&common, &storage, identity.as_ref(), peers)?;
+    drop(new); // it has pools now
     let _ = common.opened.set(persistence(&opened));
-    let metrics = match &settings.metrics {
-        Some(address) => Some(metrics::serve(address, &common)?),
-        None => None,
-    };
+    let metrics = metrics.map(|listener| metrics::serve(listener, &common)).transpose()?;
     greet(&doors, &opened, started, metrics)?;
     notify::ready();
     let ended = accept_until_stopped(&mut poll, &mut doors, &common, &post);
@@ -126,14 +124,14 @@ fn start(
     common: &Arc<Common>,
     storage: &crate::config::Storage,
     identity: Option<&Identity>,
+    peers: Option<net::TcpListener>,
 ) -> Result<Threads, Error> {
     let polls: Result<Vec<_>, _> = (0..common.partitions()).map(|_| Worker::poll()).collect();
     let polls = polls.map_err(Error::io("a poll"))?;
     let wakers = polls.iter().map(|(_, waker)| Arc::clone(waker)).collect();
     let (post, ends) = Post::new(wakers);
-    if identity.is_some() {
-        let address = common.settings.peers.clone().unwrap_or_default();
-        hear_peers(&address, common, &post)?;
+    if let Some(peers) = peers {
+        hear_peers(peers, common, &post)?;
     }
     let (sender, receiver) = mpsc::channel();
     let mut threads = Vec::new();
@@ -158,7 +156,9 @@ fn start(
         threads.push(thread.map_err(Error::io("a thread"))?);
     }
     drop(sender);
-    let mut opened = receiver.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    // All of them, also after an error: a folder must not be removed while a thread creates a pool in it.
+    let opened: Vec<_> = receiver.into_iter().collect();
+    let mut opened = opened.into_iter().collect::<Result<Vec<_>, Error>>()?;
     opened.sort_by_key(|summary| summary.number);
     if opened.len() < common.partitions() {
         return Err(Error::Server("could not open every partition; the reasons are above".into()));
@@ -167,7 +167,7 @@ fn start(
 }
 
 /// Listens for the replicas of other nodes.
-fn hear_peers(address: &str, common: &Arc<Common>, post: &Post) -> Result<(), Error> {
+fn hear_peers(listener: net::TcpListener, common: &Arc<Common>, post: &Post) -> Result<(), Error> {
     let (common, post) = (Arc::clone(common), post.clone());
     let partitions = common.partitions();
     let inbox = move |partition, from, place, parcel| {
@@ -185,7 +185,7 @@ fn hear_peers(address: &str, common: &Arc<Common>, post: &Post) -> Result<(), Er
         }
         !common.stopping.load(Relaxed)
     };
-    Peers::listen(address, partitions, Arc::new(inbox)).map(drop)
+    Peers::listen(listener, partitions, Arc::new(inbox))
 }
 
 fn summarize(number: usize, opened: Opened) -> (Summary, crate::shard::Shard) {

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -60,14 +60,17 @@ impl Peers {
         Self { hello, ways: BTreeMap::new() }
     }
 
+    /// Takes the port for the replicas of other nodes, which connect from now on.
+    pub(crate) fn bind(address: &str) -> Result<TcpListener, Error> {
+        TcpListener::bind(address).map_err(Error::io(address))
+    }
+
     /// Listens for the replicas of other nodes, which must have this number of partitions too.
     pub(crate) fn listen(
-        address: &str,
+        listener: TcpListener,
         partitions: usize,
         inbox: Inbox,
-    ) -> Result<SocketAddr, Error> {
-        let listener = TcpListener::bind(address).map_err(Error::io(address))?;
-        let bound = listener.local_addr().map_err(Error::io(address))?;
+    ) -> Result<(), Error> {
         let accept = move || {
             for stream in listener.incoming().flatten() {
                 let inbox = Arc::clone(&inbox);
@@ -81,8 +84,7 @@ impl Peers {
             }
         };
         let thread = thread::Builder::new().name("rstore-peers".into()).spawn(accept);
-        thread.map_err(Error::io("a thread"))?;
-        Ok(bound)
+        thread.map(drop).map_err(Error::io("a thread"))
     }
 
     /// Sends a parcel, or drops it.

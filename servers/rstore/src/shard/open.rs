@@ -10,6 +10,7 @@ use pmindex_rstore::{Batch, Options, Partition, Recovery};
 
 use crate::Error;
 use crate::config::{DurabilityArg, Storage};
+use crate::folders::{self, NewFolders};
 use crate::keyspace::{Place, Reaper};
 
 use super::{Shard, Store};
@@ -27,6 +28,26 @@ pub(crate) struct Folder {
     pub(crate) partitions: usize,
 }
 
+/// A folder without pools so far. If it has none when this is dropped, because they could not be created, all that
+/// is new is removed.
+#[derive(Debug)]
+pub(crate) struct NewFolder<'f> {
+    folder: &'f Folder,
+    /// The file with the number of partitions is new.
+    is_new: bool,
+    /// Removed after the file.
+    _folders: NewFolders,
+}
+
+impl Drop for NewFolder<'_> {
+    fn drop(&mut self) {
+        let has_pools = (0..self.folder.partitions).any(|number| self.folder.pool(number).exists());
+        if self.is_new && !has_pools {
+            let _ = fs::remove_file(self.folder.path.join(MANIFEST));
+        }
+    }
+}
+
 /// A partition that was opened, and the figures of opening.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -38,10 +59,10 @@ pub(crate) struct Opened {
 }
 
 impl Folder {
-    /// Opens a folder, and creates it if it is missing.
-    pub(crate) fn open(storage: &Storage) -> Result<Self, Error> {
+    /// Looks at a folder, which may be missing, and creates nothing.
+    pub(crate) fn find(storage: &Storage) -> Result<Self, Error> {
         let path = storage.dir.clone();
-        fs::create_dir_all(&path).map_err(Error::io(path.display()))?;
+        folders::check(&path)?;
         let manifest = path.join(MANIFEST);
         let wanted = storage.partitions;
         let partitions = match fs::read_to_string(&manifest) {
@@ -63,19 +84,38 @@ impl Folder {
                     );
                     return Err(Error::Folder { path, what });
                 }
-                folder.write_manifest()?;
                 folder.partitions
             }
             Err(error) => return Err(Error::io(manifest.display())(error)),
         };
-        if wanted.is_some_and(|wanted| wanted != partitions) {
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != partitions) {
             let what = format!(
-                "it has {partitions} partitions, which cannot be changed; --partitions is {}: omit it",
-                wanted.unwrap_or_default()
+                "its number of partitions is {partitions}, and cannot be changed to {wanted}: omit --partitions, \
+                 or name another folder"
             );
             return Err(Error::Folder { path, what });
         }
+        storage.check_capacity(partitions)?;
         Ok(Self { path, partitions })
+    }
+
+    /// Creates the folder if it is missing, and writes the number of partitions if it is new.
+    pub(crate) fn create(&self) -> Result<NewFolder<'_>, Error> {
+        let folders = NewFolders::create(&self.path)?;
+        let is_new = !self.path.join(MANIFEST).exists();
+        let new = NewFolder { folder: self, is_new, _folders: folders };
+        if is_new {
+            self.write_manifest()?;
+        }
+        Ok(new)
+    }
+
+    /// Finds a folder, and creates it if it is missing.
+    #[cfg(test)]
+    pub(crate) fn open(storage: &Storage) -> Result<Self, Error> {
+        let folder = Self::find(storage)?;
+        std::mem::forget(folder.create()?);
+        Ok(folder)
     }
 
     /// Writes the number of partitions durably.
@@ -112,8 +152,7 @@ impl Folder {
         let engine_error = |source| Error::Engine { path: path.clone(), source };
         let mut engine_options = Options::new().salvage(storage.salvage);
         let capacity = storage.capacity.unwrap_or(pool.max_size() * self.partitions as u64);
-        let spare = if identity.is_some() { 2 } else { 1 } * spare(capacity);
-        let each = (capacity - spare) / self.partitions as u64;
+        let each = for_records(capacity, identity.is_some()) / self.partitions as u64;
         engine_options = engine_options.capacity(each);
         if storage.capacity.is_some() {
             engine_options = engine_options.raise_capacity(each);
@@ -171,10 +210,11 @@ impl Shard {
     }
 }
 
-/// Returns the bytes of a pool that the engine leaves to its log and tables: a full engine must be able to
-/// remove.
-fn spare(capacity: u64) -> u64 {
-    (capacity / 8).max((capacity / 4).min(64 << 20))
+/// Returns the part of the capacity that is for records, `maxmemory`. The rest is for logs and tables: a full engine
+/// must be able to remove, and a group has a log of its own.
+fn for_records(capacity: u64, grouped: bool) -> u64 {
+    let spare = (capacity / 8).max((capacity / 4).min(64 << 20));
+    capacity - if grouped { 2 * spare } else { spare }
 }
 
 fn pool_options(storage: &Storage, number: usize) -> PoolOptions {
@@ -193,6 +233,20 @@ fn pool_options(storage: &Storage, number: usize) -> PoolOptions {
             let twin = storage.twin.as_deref().unwrap_or(Path::new("."));
             let twin = twin.join(format!("partition-{number:04}.twin"));
             options.require(Durability::Periodic).twin(twin).twin_every(every)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eighth_of_the_capacity_is_for_logs() {
+        let parts = [(16 << 10, 14 << 10), (512, 448), (400, 336), (256, 192), (8, 6)];
+        for (capacity, records) in parts.map(|(all, part): (u64, u64)| (all << 20, part << 20)) {
+            assert_eq!(for_records(capacity, false), records);
+            assert_eq!(capacity - for_records(capacity, true), 2 * (capacity - records));
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use crate::Error;
 use crate::access::Users;
 use crate::config::Settings;
 use crate::group::View;
@@ -43,6 +44,14 @@ pub(crate) fn add(figure: &AtomicU64, number: u64) {
 pub(crate) struct Limits {
     pub(crate) maxclients: AtomicUsize,
     pub(crate) timeout: AtomicU64,
+}
+
+impl Limits {
+    /// Returns the limits of these settings.
+    pub(crate) fn new(settings: &Settings) -> Result<Self, Error> {
+        let maxclients = AtomicUsize::new(settings.most_clients()?);
+        Ok(Self { maxclients, timeout: AtomicU64::new(settings.timeout.unwrap_or(0)) })
+    }
 }
 
 /// The state that all threads share.
