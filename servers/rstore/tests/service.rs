@@ -7,6 +7,8 @@ mod group;
 mod sessions;
 #[path = "start/mod.rs"]
 mod start;
+#[path = "tools/mod.rs"]
+mod tools;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,17 +1,20 @@
 //! Runs the trial on this server and on Redis: the same records, killed the same way.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use clap::value_parser;
 
 use crate::Error;
 use crate::config::DurabilityArg;
 
+use super::scratch::Scratch;
 use super::service::{AOF, Service, Store, is_installed};
 use super::trial::{IN_FLIGHT, Outcome, VALUE_SIZE, attempt, millis};
 
 /// The settings of the comparison.
 #[derive(clap::Args, Clone, Debug)]
 pub struct CompareArgs {
-    /// The folder for the files of both servers; they are removed at the end
+    /// The folder in which a new one is made for both servers, and removed at the end; created if it is missing
     #[arg(default_value = "/dev/shm", value_name = "DIR")]
     dir: PathBuf,
 
@@ -20,7 +23,7 @@ pub struct CompareArgs {
     records: u64,
 
     /// Connections that write
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     connections: u64,
 
     /// What an acknowledged write to the pool survives
@@ -33,14 +36,19 @@ pub struct CompareArgs {
 /// # Errors
 /// A server cannot be started, or has lost acknowledged writes.
 pub fn compare(args: &CompareArgs) -> Result<(), Error> {
-    let folder = tempfile::tempdir_in(&args.dir).map_err(Error::io(args.dir.display()))?;
+    let scratch = Scratch::new(&args.dir)?;
+    let done = compare_in(scratch.path(), args);
+    scratch.end(done)
+}
+
+fn compare_in(folder: &Path, args: &CompareArgs) -> Result<(), Error> {
     println!(
         "{} records of {VALUE_SIZE} bytes, {} connections with {IN_FLIGHT} writes in flight; SIGKILL while \
          they write; restart.\n",
         args.records, args.connections
     );
     println!("{:<22} {:>12} {:>14} {:>10}  ", "", "writes/s", "first reply", "lost");
-    let dir = folder.path().join("rstore");
+    let dir = folder.join("rstore");
     let twin = match args.durability {
         DurabilityArg::Periodic(_) => {
             Some(tempfile::tempdir().map_err(Error::io("a folder for twins"))?)
@@ -58,7 +66,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Error> {
     let says = ours.greetings[1].trim_end();
     row("rstore", &ours, says.split_once("ms: ").map_or(says, |(_, words)| words));
     for fsync in ["everysec", "always"] {
-        let dir = folder.path().join(fsync);
+        let dir = folder.join(fsync);
         std::fs::create_dir(&dir).map_err(Error::io(dir.display()))?;
         let service = Service::Redis(dir, [&AOF[..], &[fsync]].concat());
         if !is_installed(&service) {

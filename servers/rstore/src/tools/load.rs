@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use clap::value_parser;
 use hdrhistogram::Histogram;
 
 use crate::Error;
@@ -19,11 +20,11 @@ pub struct LoadArgs {
     pub records: u64,
 
     /// The number of connections, each with a thread
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub connections: u64,
 
     /// The number of requests in flight on each connection
-    #[arg(long, default_value_t = 16, value_name = "N")]
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub pipeline: u64,
 
     /// The length of a value in bytes
@@ -51,6 +52,11 @@ struct Phase {
 
 /// Sends SETs and GETs, and prints rates and latencies.
 pub fn load(args: &LoadArgs) -> Result<(), Error> {
+    // A heading without figures would be of no use.
+    Client::connect(&args.connect).map_err(|error| match error {
+        Error::Io { source, .. } => Error::io(format!("connecting to {}", args.connect))(source),
+        other => other,
+    })?;
     println!("{:<5} {:>12} {:>10} {:>10} {:>10}", "", "per second", "p50", "p99", "p99.9");
     for phase in ["SET", "GET"] {
         let Phase { elapsed, latencies } = run(args, phase == "SET")?;

@@ -4,6 +4,7 @@
 mod cluster;
 mod compare;
 mod load;
+mod scratch;
 mod service;
 mod trial;
 

@@ -14,14 +14,14 @@ use crate::config::{Bytes, DurabilityArg};
 /// The settings with which this server is started.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Store {
-    /// The folder of the pools
+    /// The folder in which a new one is made for the pools, and removed at the end; created if it is missing
     pub dir: PathBuf,
 
     /// What an acknowledged write survives
     #[arg(long, default_value = "auto", value_name = "MODE")]
     pub durability: DurabilityArg,
 
-    /// With --durability periodic: the folder of the twins, on a disk
+    /// With --durability periodic: the folder, on a disk, in which a new one is made for the twins
     #[arg(long, value_name = "DIR")]
     pub twin: Option<PathBuf>,
 
@@ -29,7 +29,7 @@ pub struct Store {
     #[arg(long, default_value = "1", value_name = "N|auto")]
     pub partitions: String,
 
-    /// The size to which all pools together may grow
+    /// The capacity: see `rstore serve --help`
     #[arg(long, value_name = "BYTES")]
     pub capacity: Option<Bytes>,
 }

@@ -5,7 +5,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::value_parser;
+
 use super::load::{key, per_second, value};
+use super::scratch::Scratch;
 use super::service::{Server, Service, Store};
 use crate::Error;
 use crate::client::{Client, Reply};
@@ -21,7 +24,7 @@ pub struct TrialArgs {
     records: u64,
 
     /// Connections that write
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     connections: u64,
 }
 
@@ -47,9 +50,21 @@ pub struct Outcome {
 }
 
 /// Writes through several connections, kills the server meanwhile, restarts it, and verifies every record
-/// whose write was acknowledged.
+/// whose write was acknowledged. All files are in a new folder, which is removed unless records are lost.
 pub fn trial(args: &TrialArgs) -> Result<(), Error> {
-    let outcome = attempt(&Service::Rstore(args.store.clone()), args.records, args.connections)?;
+    let scratch = Scratch::new(&args.store.dir)?;
+    let twins = args.store.twin.as_deref().map(Scratch::new).transpose()?;
+    let store = Store {
+        dir: scratch.path().join("pools"),
+        twin: twins.as_ref().map(|twins| twins.path().to_owned()),
+        ..args.store.clone()
+    };
+    let done = verify_all(&Service::Rstore(store), args);
+    twins.into_iter().fold(scratch.end(done), |done, twins| twins.end(done))
+}
+
+fn verify_all(service: &Service, args: &TrialArgs) -> Result<(), Error> {
+    let outcome = attempt(service, args.records, args.connections)?;
     let Outcome { acknowledged, lost, .. } = outcome;
     println!("started: {}", outcome.greetings[0].trim_end());
     println!("killed after {acknowledged} acknowledged writes ({:.0} a second)", outcome.rate);
