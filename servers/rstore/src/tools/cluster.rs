@@ -1,5 +1,6 @@
 //! Creates, starts, stops, shows and changes a group of nodes on this machine.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -8,14 +9,17 @@ use std::net::TcpListener;
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::client::{Client, Reply};
 use crate::config::DurabilityArg;
+use crate::folders::{self, NewFolders};
 use crate::group::Member;
+
+use super::started::Started;
 
 /// The file that lists the nodes.
 const NODES: &str = "nodes";
@@ -23,10 +27,8 @@ const NODES: &str = "nodes";
 const JOINING: &str = "joining";
 /// The distance of the ports between nodes from those for clients.
 const PEERS_ABOVE: u32 = 1000;
-/// The maximum time until a group has a leader, or a node answers.
+/// The maximum time until a group has a leader.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The time until a node answers whose process has ended because it has another one.
-const OTHERS_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A command for a group of nodes on this machine.
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -120,13 +122,11 @@ struct Group {
 pub fn cluster(args: &ClusterArgs) -> Result<(), Error> {
     match args {
         ClusterArgs::Create { dir, nodes, partitions, port, durability } => {
-            let group = Group::create(dir, (*nodes, *partitions), *port, *durability)?;
-            group.start()?;
-            group.show()
+            Group::create(dir, (*nodes, *partitions), *port, *durability)?.show()
         }
         ClusterArgs::Start { dir } => {
             let group = Group::read(dir)?;
-            group.start()?;
+            group.start(false, &mut Vec::new())?;
             group.show()
         }
         ClusterArgs::Stop { dir } => Group::read(dir)?.stop(),
@@ -157,7 +157,7 @@ fn free_ports(count: u16) -> Result<(Vec<TcpListener>, u16), Error> {
     Err(Error::Setting("there are not enough consecutive free ports; choose them with --port"))
 }
 
-/// Chooses ports for this number of nodes. All ports are held until each node has its own.
+/// Chooses ports for this number of nodes, which must be free. All ports are held until each node has its own.
 fn places(count: u64, partitions: u16, port: u16) -> Result<Vec<Member>, Error> {
     let (mut held, mut places) = (Vec::new(), Vec::new());
     for number in 0..count as u16 {
@@ -174,6 +174,11 @@ fn places(count: u64, partitions: u16, port: u16) -> Result<Vec<Member>, Error> 
                     "there are not enough ports from --port on: choose a lower one, or fewer partitions",
                 ));
             }
+            let ports = [peers].into_iter().chain(clients..=last);
+            for port in ports {
+                let address = format!("127.0.0.1:{port}");
+                held.push(TcpListener::bind(&address).map_err(Error::io(address))?);
+            }
             (peers as u16, clients as u16)
         };
         let on = |port: u16| format!("127.0.0.1:{port}");
@@ -183,6 +188,7 @@ fn places(count: u64, partitions: u16, port: u16) -> Result<Vec<Member>, Error> 
 }
 
 impl Group {
+    /// Creates a group and starts it. If it cannot start, and has no records, all of it is removed again.
     fn create(
         dir: &Path,
         (count, partitions): (u64, u16),
@@ -195,7 +201,12 @@ impl Group {
         if !(1..=1024).contains(&partitions) {
             return Err(Error::Setting("--partitions must be 1 to 1024"));
         }
-        fs::create_dir_all(dir).map_err(Error::io(dir.display()))?;
+        if matches!(durability, DurabilityArg::Periodic(_)) {
+            return Err(Error::Setting(
+                "--durability periodic needs --twin DIR for each node: start each with `rstore serve`",
+            ));
+        }
+        folders::check(dir)?;
         if dir.join(NODES).exists() {
             let what = "it already has a group; start that with `rstore cluster start`".into();
             return Err(Error::Folder { path: dir.into(), what });
@@ -203,10 +214,53 @@ impl Group {
         let places = places(count, partitions, port)?;
         let node = |(id, place)| Node { id, place, is: "founder".into() };
         let nodes = (1..).zip(places).map(node).collect();
-        let (dir, founders) = (dir.into(), count as usize);
-        let group = Self { dir, durability, founders, partitions, nodes };
-        group.write()?;
-        Ok(group)
+        let founders = count as usize;
+        let group = Self { dir: dir.into(), durability, founders, partitions, nodes };
+        if let Some(path) =
+            group.nodes.iter().map(|node| group.folder(node)).find(|dir| dir.exists())
+        {
+            let what = "this is of a node of another group, whose list `nodes` is missing; name another folder";
+            return Err(Error::Folder { path, what: what.into() });
+        }
+        let _new = NewFolders::create(dir)?;
+        let mut started = Vec::new();
+        let done = group.write().and_then(|()| group.start(true, &mut started));
+        match done {
+            Ok(()) => Ok(group),
+            Err(error) if group.remove_unused(&mut started) => Err(error),
+            Err(error) => Err(group.refuses(format!(
+                "{error}; the group stays, for it may have records: `rstore cluster start` continues, `stop` ends it"
+            ))),
+        }
+    }
+
+    /// Ends and removes a new group that cannot have acknowledged a write, because most of its nodes have no pool;
+    /// returns `false` for another one.
+    fn remove_unused(&self, started: &mut [Started]) -> bool {
+        let is_pool = |name: &OsString| name.as_encoded_bytes().ends_with(b".pool");
+        let has_pools = |node: &&Node| {
+            let files = fs::read_dir(self.folder(node)).into_iter().flatten().flatten();
+            files.map(|file| file.file_name()).any(|name| is_pool(&name))
+        };
+        let is_used = || 2 * self.nodes.iter().filter(has_pools).count() > self.nodes.len();
+        if is_used() {
+            return false;
+        }
+        started.iter_mut().for_each(Started::kill);
+        // One may have created its pool meanwhile.
+        if is_used() {
+            return false;
+        }
+        for node in &self.nodes {
+            let _ = fs::remove_dir_all(self.folder(node));
+        }
+        let _ = fs::remove_file(self.dir.join(NODES));
+        true
+    }
+
+    /// Returns the folder of a node.
+    fn folder(&self, node: &Node) -> PathBuf {
+        self.dir.join(format!("node-{}", node.id))
     }
 
     fn read(dir: &Path) -> Result<Self, Error> {
@@ -264,11 +318,13 @@ impl Group {
     }
 
     /// Starts a node in the background.
-    fn spawn(&self, node: &Node) -> Result<Child, Error> {
-        let dir = self.dir.join(format!("node-{}", node.id));
+    fn spawn(&self, node: &Node, is_new: bool) -> Result<Started, Error> {
+        let dir = self.folder(node);
         fs::create_dir_all(&dir).map_err(Error::io(dir.display()))?;
-        let log = fs::File::options().append(true).create(true).open(dir.join("log"));
-        let log = log.map_err(Error::io(dir.display()))?;
+        let log = dir.join("log");
+        let file = fs::File::options().append(true).create(true).open(&log);
+        let file = file.map_err(Error::io(log.display()))?;
+        let logged = file.metadata().map_err(Error::io(log.display()))?.len();
         let program = std::env::current_exe().map_err(Error::io("this program"))?;
         let mut command = Command::new(program);
         command.args(["serve", "--listen", &node.place.clients, "--peers", &node.place.peers]);
@@ -283,46 +339,23 @@ impl Group {
                 founders.map(|node| format!("{}={}", node.id, node.place.text())).collect();
             command.args(["--founders", &founders.join(",")]);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
-        let child = command.spawn().map_err(Error::io("starting a node"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).process_group(0);
+        let process = command.spawn().map_err(Error::io("starting a node"))?;
         let pid = dir.join("pid");
-        fs::write(&pid, child.id().to_string()).map_err(Error::io(pid.display()))?;
-        Ok(child)
+        fs::write(&pid, process.id().to_string()).map_err(Error::io(pid.display()))?;
+        let address = node.place.clients_of(0);
+        Ok(Started { id: node.id, address, process, log, logged, is_new })
     }
 
     /// Starts the nodes that are not running; waits until they serve and each partition has a leader.
-    fn start(&self) -> Result<(), Error> {
-        let mut started = Vec::new();
+    fn start(&self, is_new: bool, started: &mut Vec<Started>) -> Result<(), Error> {
         for node in self.members() {
             if node.client(0).is_err() {
-                started.push((node, self.spawn(node)?));
+                started.push(self.spawn(node, is_new)?);
             }
         }
-        started.into_iter().try_for_each(|(node, process)| self.serves(node, process))?;
-        (0..self.partitions).try_for_each(|partition| self.leader(partition).map(drop))
-    }
-
-    /// Waits until a node that was started serves clients.
-    fn serves(&self, node: &Node, mut process: Child) -> Result<(), Error> {
-        let started = Instant::now();
-        let mut ended = None;
-        while node.client(0).is_err() {
-            if ended.is_none() && process.try_wait().map_err(Error::io("a node"))?.is_some() {
-                ended = Some(Instant::now());
-            }
-            // It ends, too, if another process of the node is just starting, of a call that was interrupted.
-            let is_over = ended.is_some_and(|at: Instant| at.elapsed() > OTHERS_PATIENCE);
-            if is_over || started.elapsed() > PATIENCE {
-                return Err(Error::Server(format!(
-                    "of node {} {}: see {}",
-                    node.id,
-                    if is_over { "has ended" } else { "does not serve yet" },
-                    self.dir.join(format!("node-{}", node.id)).join("log").display()
-                )));
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        started.iter_mut().try_for_each(Started::wait)?;
+        (0..self.partitions).try_for_each(|partition| self.elected(partition, started).map(drop))
     }
 
     /// Returns the members of a partition's group as its leader sees them: lines of `CLUSTER NODES`.
@@ -342,11 +375,17 @@ impl Group {
 
     /// Waits for a leader of a partition that answers; returns its lines.
     fn leader(&self, partition: u16) -> Result<String, Error> {
+        self.elected(partition, &mut [])
+    }
+
+    /// Does the same, unless one of these nodes ends meanwhile.
+    fn elected(&self, partition: u16, nodes: &mut [Started]) -> Result<String, Error> {
         let started = Instant::now();
         loop {
             if let Some(text) = self.seen(partition) {
                 return Ok(text);
             }
+            nodes.iter_mut().try_for_each(Started::check)?;
             if started.elapsed() > PATIENCE {
                 return Err(self.refuses(format!(
                     "partition {partition} has no leader; see the file `log` of each node"
@@ -441,8 +480,7 @@ impl Group {
         }
         let node = self.nodes[at].clone();
         if node.client(0).is_err() {
-            let process = self.spawn(&node)?;
-            self.serves(&node, process)?;
+            self.spawn(&node, false)?.wait()?;
         }
         (0..self.partitions).try_for_each(|partition| self.join(&node, partition))?;
         self.nodes[at].is = "joined".into();
@@ -538,4 +576,41 @@ fn summary(roles: &[Role]) -> (String, String) {
         (None, leads) => format!("leads {leads}"),
     };
     (role, behind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_group_is_removed_unless_most_of_its_nodes_have_pools() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let place = Member::parse("127.0.0.1:1/127.0.0.1:2").expect("addresses");
+        let node = |id| Node { id, place: place.clone(), is: "founder".into() };
+        let group = Group {
+            dir: dir.path().join("group"),
+            durability: DurabilityArg::Auto,
+            founders: 3,
+            partitions: 1,
+            nodes: (1..=3).map(node).collect(),
+        };
+        for pools in 0..=3 {
+            let new = NewFolders::create(&group.dir).expect("created");
+            for (node, number) in group.nodes.iter().zip(1..) {
+                fs::create_dir(group.folder(node)).expect("created");
+                let name = if number <= pools { "partition-0007.pool" } else { "log" };
+                fs::write(group.folder(node).join(name), "x").expect("written");
+            }
+            group.write().expect("written");
+            let is_removed = group.remove_unused(&mut []);
+            drop(new);
+            assert_eq!(is_removed, pools < 2, "{pools}");
+            assert_eq!(group.dir.exists(), !is_removed);
+            if !is_removed {
+                let files = fs::read_dir(&group.dir).expect("it stays").count();
+                assert_eq!(files, 4, "all of it");
+                fs::remove_dir_all(&group.dir).expect("removed");
+            }
+        }
+    }
 }

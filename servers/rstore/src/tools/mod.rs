@@ -6,6 +6,7 @@ mod compare;
 mod load;
 mod scratch;
 mod service;
+mod started;
 mod trial;
 
 pub use cluster::{ClusterArgs, cluster};

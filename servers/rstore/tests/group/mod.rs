@@ -143,6 +143,65 @@ fn a_folder_without_a_group_is_said_to_have_none() {
     assert!(!output.status.success());
 }
 
+#[test]
+fn a_group_that_cannot_start_says_why_and_leaves_nothing() {
+    let base = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let dir = base.path().join("a/group");
+    let group = Group(&dir);
+    let refused = |words: &[&str], says: &str| {
+        let output = group.rstore(words);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(says), "{words:?}: {error}");
+        let left: Vec<_> = std::fs::read_dir(base.path()).expect("it is there").collect();
+        assert!(left.is_empty(), "{words:?} left {left:?}");
+    };
+    // A medium on which no journal can be kept: every node ends, and its log says so.
+    refused(&["create", "--durability", "journal"], "durability journal was required");
+    refused(&["create", "--durability", "journal", "--partitions", "2"], "durability journal");
+    refused(&["create", "--durability", "periodic"], "--twin");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("bound").port();
+    // The last port of the only node; another one may be taken too.
+    let first = (port - 1).to_string();
+    let ports = ["create", "--nodes", "1", "--partitions", "2", "--port", &first];
+    refused(&ports, "Address already in use");
+    drop(taken);
+    group.done(&["create", "--durability", "process", "--nodes", "1"]);
+    let output = group.rstore(&["create", "--durability", "process", "--nodes", "1"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("it already has a group"), "{error}");
+
+    // A node that cannot open its pool: the group stays, and continues when that is mended.
+    let mut client = Follower::of(&group);
+    assert_eq!(client.call(&["SET", "a", "1"]), ok());
+    group.done(&["stop"]);
+    let (pool, away) = (dir.join("node-1/partition-0000.pool"), dir.join("away"));
+    std::fs::rename(&pool, &away).expect("renamed");
+    std::fs::create_dir(&pool).expect("created");
+    let output = group.rstore(&["start"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    let says = ["node 1", "partition-0000.pool", "a directory", "node-1/log"];
+    assert!(says.iter().all(|word| error.contains(word)), "{error}");
+    std::fs::remove_dir(&pool).expect("removed");
+    std::fs::rename(&away, &pool).expect("renamed");
+    group.done(&["start"]);
+    assert_eq!(client.call(&["GET", "a"]), Reply::Bulk(Some("1".into())));
+}
+
+#[test]
+fn a_group_is_not_created_over_the_pools_of_another() {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let pools = dir.path().join("node-2");
+    std::fs::create_dir(&pools).expect("created");
+    std::fs::write(pools.join("partition-0000.pool"), "records").expect("written");
+    let output = Group(dir.path()).rstore(&["create", "--durability", "process"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("node-2"), "{error}");
+    let left: Vec<_> = std::fs::read_dir(dir.path()).expect("it is there").collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(std::fs::read(pools.join("partition-0000.pool")).expect("kept"), b"records");
+}
+
 /// A node that does not lead refuses a transaction, and has forgotten it then.
 fn exec_elsewhere(group: &Group<'_>, leader: u64) {
     let nodes = group.status();
