@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rstore_server::Settings;
+
 use super::{Server, call, ok};
 
 /// Starts a server that must end by itself; returns what it says. One that serves is ended, and fails the test.
@@ -115,4 +117,26 @@ fn wrong_settings_have_a_status_of_their_own() {
         let output = Command::new(env!("CARGO_BIN_EXE_rstore")).args(words).output();
         assert_eq!(output.expect("it runs").status.code(), Some(2), "{words:?}");
     }
+}
+
+/// Each setting of the example file is one that the server knows, also if its line is a comment; and what is no
+/// comment is complete.
+#[test]
+fn the_files_of_dist_are_valid() {
+    let example = include_str!("../../dist/rstore.toml");
+    let dir = tempfile::tempdir().expect("a folder");
+    let settings = Settings::read(Path::new(&file(dir.path(), example))).expect("valid");
+    assert!(settings.dir.is_some() && settings.node.is_none() && settings.peers.is_none());
+    let is_setting = |line: &&str| line.starts_with("[[") || line.contains(" = ");
+    let lines = example.lines().map(|line| line.strip_prefix("# ").unwrap_or(line));
+    let all: Vec<&str> = lines.filter(is_setting).collect();
+    let all = Settings::read(Path::new(&file(dir.path(), &all.join("\n")))).expect("valid");
+    assert!(all.node.is_some() && all.founders.is_some() && all.user.len() == 1);
+
+    // A port or a disk may be missing for longer than five restarts take: systemd must not give up.
+    let unit = include_str!("../../dist/rstore.service");
+    let (head, service) = unit.split_once("[Service]").expect("a section");
+    assert!(head.starts_with("[Unit]") && head.contains("\nStartLimitIntervalSec=0\n"), "{head}");
+    assert!(service.contains("\nRestart=always\n"), "{service}");
+    assert!(service.contains("\nRestartPreventExitStatus=2\n"), "{service}");
 }
