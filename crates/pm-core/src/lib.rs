@@ -97,7 +97,7 @@ pub use mode::{Durability, FlushInstruction};
 pub use newfile::NewFile;
 pub use pool::{
     Activity, Claim, FreshPool, IndexEntry, IndexId, OpenIndex, Peek, Pool, PoolOptions,
-    RecoveryPass, RecoveryScope,
+    RecoveryPass, RecoveryScope, Writer,
 };
 #[doc(hidden)]
 pub use pool::{forge_checksums, without_journal};

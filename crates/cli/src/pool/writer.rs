@@ -4,7 +4,6 @@
 //! where every process can read them. So the file is the pool that a kill at this moment would leave, and
 //! every index recovers from that.
 
-use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -12,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+pub(crate) use pmindex::core::Writer;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
@@ -22,45 +22,9 @@ pub(crate) const CONTINUER: &str = "continue-later";
 /// How long a process may take to stop.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A process that writes to a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Writer {
-    /// Its process id.
-    pub(crate) process: u32,
-    /// The name of its program.
-    pub(crate) name: String,
-}
-
-impl fmt::Display for Writer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} ({})", self.process, self.name)
-    }
-}
-
-/// Returns the process that holds the writer's lock on the pool, if the kernel shows it; it hides processes
-/// of another namespace or user.
+/// Returns the process that has the pool open for writing, if the kernel shows it.
 pub(crate) fn of(pool: &Path) -> Option<Writer> {
-    of_file(&fs::metadata(pool).ok()?)
-}
-
-fn of_file(file: &Metadata) -> Option<Writer> {
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let inode = format!(":{}", file.ino());
-    let holders = locks.lines().filter_map(|line| {
-        // 3: FLOCK  ADVISORY  WRITE 1234 00:1b:5678 0 EOF
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [_, "FLOCK", _, "WRITE", process, place, ..] = fields[..] else { return None };
-        place.ends_with(&inode).then(|| process.parse::<u32>().ok()).flatten()
-    });
-    // Two file systems may have the same inode number, so compare with the files that the process has open.
-    let holds = |process: &u32| {
-        let open = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
-        open.filter_map(|entry| fs::metadata(entry.path()).ok())
-            .any(|other| (other.dev(), other.ino()) == (file.dev(), file.ino()))
-    };
-    let process = holders.into_iter().find(holds)?;
-    let name = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
-    Some(Writer { process, name: name.trim().to_owned() })
+    Writer::of(pool)
 }
 
 /// A process that is stopped until this is dropped.
@@ -91,12 +55,12 @@ impl Stopped {
         };
         let file = file.metadata();
         let file = file.map_err(|error| CliError::File { path: pool.to_path_buf(), error })?;
-        let writer = of_file(&file).ok_or_else(unseen)?;
+        let writer = Writer::of_file(&file).ok_or_else(unseen)?;
         let number = i32::try_from(writer.process).ok().and_then(Pid::from_raw);
         // A handle: if the process ends now, its number may be given to another one.
         let process = pidfd_open(number.ok_or_else(unseen)?, PidfdFlags::empty())
             .map_err(|e| fault(format!("{writer} cannot be stopped: {e}")))?;
-        if of_file(&file).as_ref() != Some(&writer) {
+        if Writer::of_file(&file).as_ref() != Some(&writer) {
             return Err(fault(format!("{writer} has just ended; try again")));
         }
         if is_stopped(writer.process) {
@@ -135,7 +99,7 @@ impl Stopped {
         if !named.is_ok_and(|named| (named.dev(), named.ino()) == (file.dev(), file.ino())) {
             return fault("it was replaced meanwhile; try again".into());
         }
-        if of_file(file).as_ref() != Some(writer) {
+        if Writer::of_file(file).as_ref() != Some(writer) {
             return fault(format!("{writer} has just closed it; try again"));
         }
         if !is_stopped(writer.process) {

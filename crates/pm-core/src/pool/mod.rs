@@ -10,6 +10,7 @@
 //! | `journal` | the journal beside a file on a disk |
 //! | `twin` | the twin on a disk of a pool in memory |
 //! | `peek` | facts about a pool that another process has open |
+//! | `writer` | the process that has a pool open |
 //! | `detect`, `describe` | the medium's durability, as a value and in sentences |
 //! | `access` | following pointers |
 //! | `grow` | growth in place |
@@ -64,6 +65,7 @@ mod peek;
 mod superblock;
 mod sync;
 mod twin;
+mod writer;
 
 use core::sync::atomic::AtomicBool;
 use std::path::PathBuf;
@@ -88,6 +90,7 @@ pub use options::PoolOptions;
 pub use peek::Peek;
 #[doc(hidden)]
 pub use superblock::without_journal;
+pub use writer::Writer;
 
 /// A pool of persistent memory.
 ///

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pmindex_core::{Durability, Pool, PoolOptions};
+use pmindex_core::{Durability, OpenError, Pool, PoolOptions, Writer};
 use pmindex_rstore::{Batch, Options, Partition, Recovery};
 
 use crate::Error;
@@ -144,8 +144,8 @@ impl Folder {
         let started = Instant::now();
         let path = self.pool(number);
         let options = pool_options(storage, number);
-        let pool = Pool::open_or_create(&path, &options)
-            .map_err(|error| Error::Pool { path: path.clone(), source: Box::new(error) })?;
+        let pool =
+            Pool::open_or_create(&path, &options).map_err(|error| not_opened(&path, error))?;
         let (was_clean, emulated) = (pool.was_clean(), pool.is_emulated());
         let emulated = if emulated { " (emulated)" } else { "" };
         let durability = format!("{}{emulated}", pool.durability());
@@ -215,6 +215,22 @@ impl Shard {
 fn for_records(capacity: u64, grouped: bool) -> u64 {
     let spare = (capacity / 8).max((capacity / 4).min(64 << 20));
     capacity - if grouped { 2 * spare } else { spare }
+}
+
+/// Returns the error of a pool that cannot be opened, which names the process that has it open.
+fn not_opened(path: &Path, error: OpenError) -> Error {
+    // It may also be the pool's journal, or its twin.
+    let who = match &error {
+        OpenError::Locked { path } => Writer::of(path).map(|who| (path, who)),
+        _ => None,
+    };
+    match who {
+        Some((path, who)) => {
+            let what = format!("in use by {who}: end that first, or name another folder");
+            Error::Folder { path: path.clone(), what }
+        }
+        None => Error::Pool { path: path.into(), source: Box::new(error) },
+    }
 }
 
 fn pool_options(storage: &Storage, number: usize) -> PoolOptions {

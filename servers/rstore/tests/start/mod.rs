@@ -111,6 +111,19 @@ fn a_folder_that_is_none_is_named() {
 }
 
 #[test]
+fn a_pool_in_use_names_the_process_that_serves_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(dir.path(), &[]);
+    let text = refused(dir.path(), &[]);
+    let process = format!("process {} (rstore)", server.process.id());
+    assert!(text.contains("in use") && text.contains(&process), "{text}");
+    // The folder is as it was.
+    assert_eq!(call(&mut server.client(), "SET a 1"), ok());
+    drop(server);
+    Server::start(dir.path(), &[]);
+}
+
+#[test]
 fn wrong_settings_have_a_status_of_their_own() {
     for words in [&["serve"][..], &["serve", "--dir", "x", "--maxclients", "0"], &["serve", "--no"]]
     {

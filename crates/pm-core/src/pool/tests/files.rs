@@ -6,9 +6,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use crate::cell::PmU64;
 use crate::error::{OpenError, PmError};
 use crate::media::Medium;
-use crate::pool::Pool;
 use crate::pool::file::PoolFile;
 use crate::pool::path::Backing;
+use crate::pool::{Pool, Writer};
 use crate::ptr::{PPtr, PmPtr};
 
 use super::{Block, Place, add, tiny, value_of};
@@ -51,6 +51,26 @@ fn the_file_is_allocated_private_and_named_only_when_complete() {
     let other = place.directory.path().join("other");
     assert!(Pool::create(&other, &impossible).is_err());
     assert!(!other.exists(), "a creation that fails leaves nothing");
+}
+
+#[test]
+fn the_writer_of_a_pool_is_found_while_it_has_the_pool_open() {
+    let place = Place::new().with_pool();
+    assert_eq!(Writer::of(place.path()), None);
+    let pool = Pool::open(place.path(), &tiny()).unwrap();
+    let writer = Writer::of(place.path()).unwrap();
+    assert_eq!(writer.process, std::process::id());
+    assert_eq!(writer.to_string(), format!("process {} ({})", writer.process, writer.name));
+    let old = fs::metadata(place.path()).unwrap();
+    fs::rename(place.path(), place.directory.path().join("away")).unwrap();
+    assert_eq!(Writer::of(place.path()), None);
+    assert_eq!(Writer::of_file(&old), Some(writer));
+    drop(pool);
+    assert_eq!(Writer::of_file(&old), None);
+    // A reader is no writer.
+    let away = place.directory.path().join("away");
+    let _reader = Pool::open(&away, &tiny().read_only(true)).unwrap();
+    assert_eq!(Writer::of(&away), None);
 }
 
 #[test]
