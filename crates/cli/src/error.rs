@@ -69,6 +69,16 @@ pub(crate) enum CliError {
     /// Acknowledged writes were lost, or unwritten records appeared.
     #[error("after the kill, the pool does not hold exactly the acknowledged writes")]
     Lost,
+    /// Something went wrong with a pool whose writers were killed. The pool is kept.
+    #[error("{error}\nkept: {} (and what lies beside it under this name); seed: {seed}", pool.display())]
+    Kept {
+        /// What went wrong.
+        error: Box<Self>,
+        /// The pool.
+        pool: PathBuf,
+        /// The seed of the trial.
+        seed: u64,
+    },
     /// No process was killed, so nothing is shown.
     #[error("{of}: no process was killed in this time, so nothing is shown")]
     NoKill {
@@ -253,6 +263,7 @@ impl CliError {
             Self::UnknownIndex { .. } => {
                 Some(format!("choose from: {}", crate::registry::names().join(", ")))
             }
+            Self::Kept { error, .. } => error.hint(),
             Self::Open(OpenError::NoDirectory { directory, .. }) => {
                 Some(format!("mkdir -p {}", directory.display()))
             }
@@ -317,8 +328,8 @@ impl CliError {
             Self::Dump { .. } => "no pool was created; `pmindex dump` writes files of this form",
             Self::ChildEnded { .. } | Self::NotOpened { .. } => "its own error message is above",
             Self::Lost => {
-                "this is a bug: please report it with the output above, with `pmindex --version`, and \
-                 with the seed (--json prints it)"
+                "this is a bug: please report it with the output above and with `pmindex --version`, and \
+                 keep the pool, its journal and the seed"
             }
             Self::NoKill { .. } => "give it more time: --seconds",
             Self::NoFolder { .. } => "create it first, or name another folder with --dir",

@@ -49,6 +49,15 @@ impl Registered {
     }
 }
 
+impl Registered {
+    /// Changes what happens to the file.
+    pub(crate) fn set(&self, fate: Fate) {
+        for (_, old) in registered().iter_mut().filter(|(path, _)| *path == self.0) {
+            *old = fate;
+        }
+    }
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
         registered().retain(|(path, _)| *path != self.0);

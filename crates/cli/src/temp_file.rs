@@ -14,7 +14,7 @@ const TMPFS: &str = "/dev/shm";
 pub(crate) struct TempFile {
     path: PathBuf,
     keep: bool,
-    _registered: Registered,
+    registered: Registered,
 }
 
 impl TempFile {
@@ -37,12 +37,28 @@ impl TempFile {
         let path = dir.join(format!("pmindex-{name}-{}.pm", std::process::id()));
         let fate = if keep { Fate::Keep } else { Fate::Remove };
         let registered = Registered::new(&path, fate);
-        Ok(Self { path, keep, _registered: registered })
+        Ok(Self { path, keep, registered })
     }
 
     /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Keeps the file after all: it shows what went wrong.
+    pub(crate) fn keep(&mut self) {
+        self.keep = true;
+        self.registered.set(Fate::Keep);
+    }
+
+    /// Keeps the file if it exists, and returns the error of the trial that was made with it: with the path
+    /// and the `seed` of the trial.
+    pub(crate) fn keep_for(&mut self, error: CliError, seed: u64) -> CliError {
+        if !self.path.exists() {
+            return error;
+        }
+        self.keep();
+        CliError::Kept { error: Box::new(error), pool: self.path.clone(), seed }
     }
 }
 

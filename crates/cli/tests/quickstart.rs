@@ -107,3 +107,24 @@ fn a_pool_that_cannot_be_made_is_an_error_with_its_path() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("nowhere"));
 }
+
+/// A lost write, and the pool in which it can be studied.
+#[test]
+fn a_pool_with_a_lost_write_is_kept_with_its_journal_and_the_seed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let keys = few_keys(dir.path());
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = ["--integers", "2000", "--keys", &keys, "--seed", "77", "--lose"];
+    let output = quickstart(folder.path(), &[&options[..], &["--durability", "journal"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}{error}");
+    assert!(text.contains("FAILED: 1 lost") && text.contains("acknowledged and lost"), "{text}");
+    assert!(error.contains("seed: 77") && error.contains("hint: this is a bug"), "{error}");
+    let left = std::fs::read_dir(folder.path()).expect("readable").flatten();
+    let left: Vec<_> = left.map(|entry| entry.path()).collect();
+    assert_eq!(left.len(), 2, "the pool and its journal: {left:?}");
+    let pool = left.iter().find(|path| path.extension().is_some_and(|e| e == "pm"));
+    let pool = pool.and_then(|path| path.to_str()).expect("it is kept");
+    assert!(error.contains(&format!("kept: {pool}")), "{error}");
+}

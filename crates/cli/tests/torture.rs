@@ -54,3 +54,27 @@ fn no_kill_is_no_loss() {
         assert!(!error.contains("lost") && !error.contains("bug"), "{index}: {error}");
     }
 }
+
+/// What was wrong can be studied, and nothing else is left over.
+#[test]
+fn a_pool_with_a_lost_write_is_kept() {
+    for index in ["fptree", "store"] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let output = Command::new(env!("CARGO_BIN_EXE_pmindex"))
+            .args(["torture", "--index", index, "--kills", "5", "--durability", "process"])
+            .args(["--seed", "77", "--lose", "--json", "--dir"])
+            .arg(dir.path())
+            .output()
+            .expect("it starts");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{index}: {error}");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let of = if index == "store" { &report["store"] } else { &report["indexes"][0] };
+        assert_eq!((&of["holds"], &report["seed"]), (&false.into(), &77.into()), "{report}");
+        let kept = of["kept"].as_str().expect("a path");
+        assert!(error.contains(&format!("kept: {kept}")) && error.contains("seed: 77"), "{error}");
+        let left: Vec<_> = std::fs::read_dir(dir.path()).expect("readable").flatten().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert_eq!(left[0].path().to_str(), Some(kept));
+    }
+}

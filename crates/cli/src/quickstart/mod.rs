@@ -6,7 +6,7 @@
 //! 3. At a random moment it is killed (SIGKILL).
 //! 4. Open the pool, which recovers it.
 //! 5. Compare both indexes with the acknowledgements: every acknowledged write must be there, each write in
-//!    flight    completely or not at all, and nothing else.
+//!    flight completely or not at all, and nothing else.
 //!
 //! Steps 2 to 5 repeat with `--rounds`.
 
@@ -80,6 +80,10 @@ pub(crate) struct Args {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
+
+    /// Remove a record before the pool is verified, to see that it is missed
+    #[arg(long, hide = true)]
+    lose: bool,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -105,17 +109,19 @@ struct Summary {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let seed = args.seed.unwrap_or_else(crate::trial::random_seed);
-    let place = TempFile::new(args.dir.as_deref(), "quickstart", ROOM, args.keep)?;
-    let summary = try_out(args, seed, place.path())?;
+    let mut place = TempFile::new(args.dir.as_deref(), "quickstart", ROOM, args.keep)?;
+    let summary = try_out(args, seed, &mut place)?;
+    let lost = (!summary.tally.holds()).then(|| place.keep_for(CliError::Lost, seed));
     if args.json {
         output::print_json(&show::json(&summary))?;
     } else {
         output::print(&show::text(&summary, args.keep))?;
     }
-    if summary.tally.holds() { Ok(()) } else { Err(CliError::Lost) }
+    lost.map_or(Ok(()), Err)
 }
 
-fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
+fn try_out(args: &Args, seed: u64, place: &mut TempFile) -> Result<Summary, CliError> {
+    let path = &place.path().to_path_buf();
     let universes = args.source.universes()?;
     let mut model = Model::empty(&universes);
     let started = Instant::now();
@@ -138,14 +144,17 @@ fn try_out(args: &Args, seed: u64, path: &Path) -> Result<Summary, CliError> {
     bar.finish_and_clear();
 
     let (source, medium) = (&args.source, args.medium);
-    let mut trial = Trial { path, source, universes: &universes, medium, model };
+    let lose = args.lose;
+    let mut trial = Trial { path, source, universes: &universes, medium, model, lose };
     let mut random = KeySpace::new(seed);
     let (mut rounds, mut tally) = (Vec::new(), Tally::default());
     progress::announce("killing a writing process, recovering, and verifying");
     let bar = progress::bar(args.rounds);
     while tally.kills < args.rounds && tally.verdict.holds() {
         bar.set_message(format!("round {}", tally.kills + 1));
-        let round = crash_round(args, &mut trial, &mut random, &bar)?;
+        // From the first kill on, whatever goes wrong may be the fault of the pool.
+        let round = crash_round(args, &mut trial, &mut random, &bar)
+            .map_err(|error| place.keep_for(error, seed))?;
         tally.add(&round);
         rounds.push(round);
         bar.inc(1);
@@ -185,7 +194,11 @@ fn crash_round(
     let (store, round) = trial.round((args.threads, script), Plan::kill(moment), &|steps| {
         bar.set_message(format!("{steps} writes acknowledged"));
     })?;
-    store.close()?;
+    if round.verdict.holds() {
+        store.close()?;
+    } else {
+        store.abandon(); // the file stays as it was verified
+    }
     Ok(round)
 }
 

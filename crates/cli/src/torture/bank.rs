@@ -72,6 +72,8 @@ pub(super) struct Results {
     pub(super) in_flight: u64,
     /// What was wrong, if anything.
     pub(super) wrong: Option<String>,
+    /// The pool in which it was wrong, which is kept.
+    pub(super) kept: Option<PathBuf>,
 }
 
 struct Bank {
@@ -237,6 +239,8 @@ pub(super) struct Campaign<'a> {
     pub(super) dir: Option<&'a Path>,
     pub(super) kills: u64,
     pub(super) until: Option<Instant>,
+    /// `true` to remove an account before each comparison.
+    pub(super) lose: bool,
 }
 
 impl Campaign<'_> {
@@ -250,16 +254,22 @@ impl Campaign<'_> {
                 && self.until.is_none_or(|until| Instant::now() < until)
         };
         while more(&results) {
-            let place = TempFile::new(self.dir, "torture-bank", ROOM, false)?;
-            let bank = Bank::open(place.path(), self.medium)?;
+            let mut place = TempFile::new(self.dir, "torture-bank", ROOM, false)?;
+            let path = place.path().to_path_buf();
+            let bank = Bank::open(&path, self.medium)?;
             bank.create_accounts()?;
             bank.close()?;
             let (mut made, mut rounds) = ([0; TELLERS], 0);
             while rounds < ROUNDS_OF_A_BANK && more(&results) {
                 bar.set_message(format!("{NAME}: {} transfers", results.transfers));
-                self.round(place.path(), &mut random, &mut made, &mut results)?;
+                self.round(&path, &mut random, &mut made, &mut results)
+                    .map_err(|error| place.keep_for(error, seed))?;
                 bar.set_position(results.kills);
                 rounds += 1;
+            }
+            if results.wrong.is_some() {
+                place.keep();
+                results.kept = Some(path);
             }
         }
         Ok(results)
@@ -285,11 +295,15 @@ impl Campaign<'_> {
         results.while_opening += u64::from(plan.end == End::Kill && done.total() == 0);
         results.transfers += done.total();
         let bank = Bank::open(path, self.medium)?;
+        if self.lose {
+            bank.accounts[0].remove(&0)?;
+        }
         let (in_flight, wrong) = bank.compare(made, &done.steps, plan.end)?;
         results.in_flight += in_flight;
         results.wrong = wrong;
-        // The next round begins after a clean close, or after one more crash.
-        if random.below(2) == 0 {
+        // The next round begins after a clean close, or after one more crash. A pool with something wrong is
+        // not changed any more.
+        if results.wrong.is_none() && random.below(2) == 0 {
             bank.close()?;
         } else {
             bank.abandon();

@@ -1,6 +1,6 @@
 //! Rounds of writing, ending and verifying.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
@@ -35,6 +35,8 @@ pub(super) struct Campaign<'a> {
     pub(super) kills: u64,
     pub(super) until: Option<Instant>,
     pub(super) seed: u64,
+    /// `true` to remove a record before each verification.
+    pub(super) lose: bool,
 }
 
 /// Its results.
@@ -46,6 +48,8 @@ pub(super) struct Results {
     pub(super) pools: u64,
     /// The number of growths seen.
     pub(super) grown: u64,
+    /// The pool in which something was wrong, which is kept.
+    pub(super) kept: Option<PathBuf>,
 }
 
 impl Campaign<'_> {
@@ -65,23 +69,31 @@ impl Campaign<'_> {
                 && self.until.is_none_or(|until| Instant::now() < until)
         };
         while more(&results) {
-            let place = TempFile::new(self.dir, &format!("torture-{}", self.kind), ROOM, false)?;
+            let name = format!("torture-{}", self.kind);
+            let mut place = TempFile::new(self.dir, &name, ROOM, false)?;
+            let path = place.path().to_path_buf();
             let options = self.medium.apply(PoolOptions::new().size(FIRST_SIZE));
-            Store::create(place.path(), &options, self.kind)?.close()?;
+            Store::create(&path, &options, self.kind)?.close()?;
             results.pools += 1;
             let mut trial = Trial {
-                path: place.path(),
+                path: &path,
                 source: &source,
                 universes: &universes,
                 medium: self.medium,
                 model: Model::empty(&universes),
+                lose: self.lose,
             };
             let mut rounds = 0;
             while rounds < ROUNDS_OF_A_POOL && more(&results) {
                 bar.set_message(format!("{}: {} writes", self.kind, results.tally.writes));
-                round(&mut trial, &mut random, &mut results)?;
+                round(&mut trial, &mut random, &mut results)
+                    .map_err(|error| place.keep_for(error, self.seed))?;
                 bar.set_position(results.tally.kills);
                 rounds += 1;
+            }
+            if !results.tally.verdict.holds() {
+                place.keep();
+                results.kept = Some(path);
             }
         }
         Ok(results)
@@ -99,8 +111,9 @@ fn round(
     let before = std::fs::metadata(trial.path)?.len();
     let (store, round) = trial.round(run, plan, &|_| ())?;
     results.tally.add(&round);
-    // The next round begins after a clean close, or after one more crash.
-    if random.below(2) == 0 {
+    // The next round begins after a clean close, or after one more crash. A pool with something wrong is not
+    // changed any more.
+    if results.tally.verdict.holds() && random.below(2) == 0 {
         store.close()?;
     } else {
         store.abandon();

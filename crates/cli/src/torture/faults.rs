@@ -44,18 +44,32 @@ pub(super) fn all(
     kind: Kind,
     medium: MediumArgs,
     dir: Option<&Path>,
+    seed: u64,
 ) -> Result<Vec<(&'static str, Outcome)>, CliError> {
-    let at = |name: &str| TempFile::new(dir, &format!("torture-{name}-{kind}"), ROOM, false);
     let options = medium.apply(PoolOptions::new().size(8 << 20));
     let small = medium.apply(PoolOptions::new().size(2 << 20));
-    Ok(vec![
-        ("disk full", disk_full(kind, &small, &at("disk")?)?),
-        ("file removed", removed(kind, &options, &at("removed")?)?),
-        ("file cut short", cut_short(kind, medium, &options, &at("cut")?)?),
-        ("a thread panics", panics(kind, &options, &at("panic")?)?),
-        ("read-only disk", read_only_disk(kind, &small, &at("read-only")?)?),
-        ("a child outlives the pool", outlived(kind, &options, &at("outlived")?)?),
-    ])
+    // A pool in which something is wrong is kept.
+    let tried = |title, name: &str, fault: &dyn Fn(&TempFile) -> Result<Outcome, CliError>| {
+        let mut place = TempFile::new(dir, &format!("torture-{name}-{kind}"), ROOM, false)?;
+        let outcome = match fault(&place) {
+            Ok(Outcome::Failed(what)) if place.path().exists() => {
+                place.keep();
+                Outcome::Failed(format!("{what}; the pool is kept: {}", place.path().display()))
+            }
+            outcome => outcome.map_err(|error| place.keep_for(error, seed))?,
+        };
+        Ok((title, outcome))
+    };
+    [
+        tried("disk full", "disk", &|place| disk_full(kind, &small, place)),
+        tried("file removed", "removed", &|place| removed(kind, &options, place)),
+        tried("file cut short", "cut", &|place| cut_short(kind, medium, &options, place)),
+        tried("a thread panics", "panic", &|place| panics(kind, &options, place)),
+        tried("read-only disk", "read-only", &|place| read_only_disk(kind, &small, place)),
+        tried("a child outlives the pool", "outlived", &|place| outlived(kind, &options, place)),
+    ]
+    .into_iter()
+    .collect()
 }
 
 /// Inserts the keys from `from` on until the pool refuses one; returns how many it took, and the error.

@@ -60,6 +60,10 @@ pub(crate) struct Args {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
+
+    /// Remove a record before each pool is verified, to see that it is missed
+    #[arg(long, hide = true)]
+    lose: bool,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -124,13 +128,14 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             kills: args.kills,
             until: args.seconds.map(|s| Instant::now() + Duration::from_secs(s)),
             seed,
+            lose: args.lose,
         };
         let results = campaign.run(&bar)?;
         if results.tally.kills == 0 && results.tally.verdict.holds() {
             return Err(CliError::NoKill { of: kind.name() });
         }
         bar.set_message(format!("{kind}: faults"));
-        let faults = faults::all(kind, args.medium, args.dir.as_deref())?;
+        let faults = faults::all(kind, args.medium, args.dir.as_deref(), seed)?;
         bar.finish_and_clear();
         let report = KindReport { kind, results, faults };
         let holds = report.holds();
@@ -149,8 +154,15 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     } else {
         output::print(&show::text(&reports, bank.as_ref(), seed))?;
     }
-    let holds = holds && bank.is_none_or(|bank| bank.wrong.is_none());
-    if holds { Ok(()) } else { Err(CliError::Lost) }
+    let holds = holds && bank.as_ref().is_none_or(|bank| bank.wrong.is_none());
+    if holds {
+        return Ok(());
+    }
+    let kept = reports.into_iter().find_map(|report| report.results.kept);
+    match kept.or(bank.and_then(|bank| bank.kept)) {
+        Some(pool) => Err(CliError::Kept { error: Box::new(CliError::Lost), pool, seed }),
+        None => Err(CliError::Lost),
+    }
 }
 
 fn torture_bank(args: &Args, seed: u64) -> Result<bank::Results, CliError> {
@@ -160,6 +172,7 @@ fn torture_bank(args: &Args, seed: u64) -> Result<bank::Results, CliError> {
         dir: args.dir.as_deref(),
         kills: args.kills,
         until: args.seconds.map(|s| Instant::now() + Duration::from_secs(s)),
+        lose: args.lose,
     };
     let results = campaign.run(seed, &bar);
     bar.finish_and_clear();

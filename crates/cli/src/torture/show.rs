@@ -54,7 +54,7 @@ fn kinds(reports: &[KindReport]) -> String {
         "verdict",
     ]);
     for report in reports {
-        let Results { tally, pools, grown } = &report.results;
+        let Results { tally, pools, grown, .. } = &report.results;
         let (median, slowest) = tally.openings().unwrap_or_default();
         let verdict = if report.holds() { style::good("holds") } else { style::bad("BROKEN") };
         table.row([
@@ -95,7 +95,7 @@ fn kinds(reports: &[KindReport]) -> String {
 /// Returns the report as JSON.
 pub(super) fn json(reports: &[KindReport], bank: Option<&bank::Results>, seed: u64) -> Value {
     let row = |report: &KindReport| {
-        let Results { tally, pools, grown } = &report.results;
+        let Results { tally, pools, grown, kept } = &report.results;
         let verdict = &tally.verdict;
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let (median, slowest) = tally.openings().unzip();
@@ -116,6 +116,7 @@ pub(super) fn json(reports: &[KindReport], bank: Option<&bank::Results>, seed: u
             "in_flight_done": verdict.in_flight_done,
             "bad": verdict.lost + verdict.ghosts + verdict.wrong,
             "examples": verdict.examples,
+            "kept": kept,
             "opened_ms_median": median.map(ms),
             "opened_ms_max": slowest.map(ms),
             "faults": faults,
@@ -130,6 +131,7 @@ pub(super) fn json(reports: &[KindReport], bank: Option<&bank::Results>, seed: u
             "acknowledged": bank.transfers,
             "in_flight_done": bank.in_flight,
             "wrong": bank.wrong,
+            "kept": bank.kept,
         })
     });
     let rows: Vec<_> = reports.iter().map(row).collect();

@@ -25,6 +25,8 @@ pub(crate) struct Trial<'a> {
     pub(crate) medium: MediumArgs,
     /// What the pool must hold.
     pub(crate) model: Model,
+    /// `true` to remove a record before the pool is compared, so that the comparison must fail.
+    pub(crate) lose: bool,
 }
 
 /// The result of a round.
@@ -73,6 +75,9 @@ impl Trial<'_> {
         self.model.follow(self.universes, script, steps, killed);
         let (store, opened) = Store::open(self.path, self.medium)?;
         store.check()?;
+        if self.lose {
+            store.lose_a_record()?;
+        }
         let verdict = self.model.verify(&store, self.universes)?;
         Ok((store, opened, verdict))
     }

@@ -1,5 +1,6 @@
 //! The pool of a trial: two indexes of one kind, one of byte strings, one of integers.
 
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,6 +76,15 @@ impl Store {
     /// Returns the pool.
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// Removes the first word, as if it had been lost.
+    pub(crate) fn lose_a_record(&self) -> Result<(), CliError> {
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        if let Some(word) = self.words.range_bounds(all.0, all.1).next() {
+            self.words.remove(&word?.0)?;
+        }
+        Ok(())
     }
 
     /// Verifies the structure of both indexes.

@@ -48,6 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         universes: &universes,
         medium: args.medium,
         model: Model::empty(&universes),
+        lose: false,
     };
     let (store, opened, verdict) = trial.compare(args.script, &steps, true)?;
     let promise = store.promise();
