@@ -97,6 +97,15 @@ fn info_and_check_say_what_is_there() {
     assert!(text.contains("main"), "{text}");
     assert!(text.contains("kill -9 or crash of the process         survives"), "{text}");
     assert!(text.contains("crash of the operating system, power    "), "{text}");
+    // What the pool's writer asked for is not known.
+    assert!(text.contains("This file system gives, to a program with default options:"), "{text}");
+    assert!(text.contains("may have chosen another mode"), "{text}");
+    assert!(!text.contains("in mode journal") && info["beside"] == json("[]"), "{text}");
+    let journal = dir.path().join("a.pm.journal");
+    std::fs::write(&journal, "").expect("written");
+    let text = works(line("info", &pool, &[]));
+    assert!(text.contains("a.pm.journal is there") && text.contains("mode journal"), "{text}");
+    std::fs::remove_file(journal).expect("removed");
     assert_eq!(info["durability"]["survives_process_crash"], true);
     assert!(info["durability"]["survives_power_failure"].is_boolean());
     let buffered = ["k", "v", "--index", "b", "--type", "sptree-buffered"];

@@ -1,7 +1,7 @@
 //! `pmindex info`: shows what a pool is, what it survives, and what it contains.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pmindex::core::{OpenError, Peek, Pool};
 use pmindex::{RecoveryReport, Stats};
@@ -9,7 +9,7 @@ use pmindex_named::{NamedError, Types};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
-use crate::medium::Promise;
+use crate::medium::{Promise, twin_of};
 use crate::table::{Table, bytes, counted, millis, thousands, wrapped};
 use crate::{output, style};
 
@@ -18,8 +18,8 @@ use super::{open, store_log, writer};
 /// The pool to describe.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  pmindex info my.pool\n  pmindex info my.pool --json\n\n\
-    \"survives\" is what the medium gives to a program that writes with default options. A program may\n\
-    ask for less, which a pool does not record. While a program writes to the pool, info shows what the\n\
+    \"survives\" is what the file system gives to a program that writes with default options. The mode of\n\
+    the programs that wrote to the pool is not recorded in it; it may have been weaker, or stronger. While a program writes to the pool, info shows what the\n\
     superblock and the directory say at this moment; only that program knows the number of records.")]
 pub(crate) struct Args {
     /// The pool's file
@@ -66,6 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             "uuid": format!("{:032x}", pool.uuid()),
             "medium": promise.words,
             "durability": promise,
+            "beside": beside(&args.pool),
             "indexes": indexes.iter().map(in_json).collect::<Vec<_>>(),
         });
         return output::print_json(&info);
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     if pool.superblock_was_damaged() {
         text += "  one of the two copies of its superblock is damaged: run `pmindex check`\n";
     }
-    text += &survival(&promise);
+    text += &survival(&promise, &beside(&args.pool));
     text += &table(&pool, indexes);
     output::print(&text)
 }
@@ -101,13 +102,36 @@ fn in_json(listed: &IndexSummary) -> Value {
     index
 }
 
-/// What the pool survives.
-fn survival(promise: &Promise) -> String {
+/// What a pool on this file system survives. The modes of the programs that wrote to it are not known.
+fn survival(promise: &Promise, beside: &[PathBuf]) -> String {
     let lines = promise.lines();
-    format!(
-        "{}\n\n{lines}  with default options; a program may ask for less\n",
+    let mut text = format!(
+        "{}\n\n  This file system gives, to a program with default options:\n{lines}  The programs that \
+         wrote to the pool may have chosen another mode, which it does not record.\n",
         wrapped(&promise.words)
-    )
+    );
+    for file in beside {
+        let mode = if file.extension().is_some_and(|ending| ending == "twin") {
+            "periodic: after a power failure the pool is read from there"
+        } else {
+            "journal: keep both files together"
+        };
+        let _ = writeln!(text, "  {} is there, as of a program in mode {mode}.", file.display());
+    }
+    text
+}
+
+/// Returns the pool's journal, and its twin where this program or an example would have put it, as far as they
+/// exist.
+fn beside(pool: &Path) -> Vec<PathBuf> {
+    let named = |ending: &str| {
+        let mut name = pool.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    };
+    let mut files = vec![named(".journal"), named(".twin"), twin_of(pool)];
+    files.retain(|file| file.exists());
+    files
 }
 
 fn table(pool: &Pool, indexes: Vec<IndexSummary>) -> String {
@@ -156,6 +180,7 @@ fn in_use(args: &Args) -> Result<(), CliError> {
             "uuid": format!("{:032x}", peek.uuid),
             "medium": promise.words,
             "durability": promise,
+            "beside": beside(&args.pool),
             "indexes": indexes,
         }));
     }
@@ -173,7 +198,7 @@ fn beside_a_writer(
     let _ = writeln!(text, "  in use: {who} writes to it; this is its state at this moment");
     let times = counted(peek.generation, "time", "times");
     let _ = writeln!(text, "  {}; opened for writing {times}", bytes(peek.len));
-    text += &survival(promise);
+    text += &survival(promise, &beside(&args.pool));
     if peek.damaged_entries > 0 {
         let damaged = counted(peek.damaged_entries as u64, "entry", "entries");
         let _ = writeln!(text, "\n  {damaged} of the directory: {}", style::bad("damaged"));

@@ -33,7 +33,7 @@ pub(crate) fn text(summary: &Summary, kept: bool) -> String {
     verified(&mut text, summary);
     promise(&mut text, summary);
     if kept {
-        text += "\nThe pool is kept: look at it with `pmindex info` and `pmindex scan`.\n";
+        text += "\nThe pool is kept: look at it with `pmindex info` and `pmindex scan`. (`info` does not know the mode.)\n";
     }
     text
 }
