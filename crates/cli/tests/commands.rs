@@ -230,6 +230,8 @@ fn bench_measures_and_its_json_keeps_its_form() {
         "20000",
         "--ops",
         "4000",
+        "--chunk-ms",
+        "0",
         "--json",
         "--durability",
         "flush",
@@ -259,10 +261,21 @@ fn bench_measures_and_its_json_keeps_its_form() {
         let media = phase["media_write_bytes_per_op"].as_f64().expect("counted");
         assert_eq!(media > 0.0, writes, "{phase}");
         assert!(phase["mops"].as_f64().is_some_and(|mops| mops > 0.0), "{phase}");
+        // Each of insert, delete and insert_many runs twice, the second time for latencies.
+        let live = match op {
+            "load" => 0,
+            "update" | "delete" => 28_000,
+            _ => 20_000,
+        };
+        assert_eq!(phase["live_records"], live, "{phase}");
         assert_eq!(phase["latency_ns"].is_null(), op == "load", "{phase}");
     }
-    let table = works(["bench", "--records", "5000", "--phases", "get,scan", "--threads", "2"]);
+    let short = ["bench", "--records", "5000", "--phases", "get,scan", "--chunk-ms", "0"];
+    let table = works([&short[..], &["--threads", "2"]].concat());
     assert!(table.contains("fptree x2") && table.contains("ratio"), "{table}");
+    let get = table.lines().find(|line| line.trim_start().starts_with("get ")).expect("a row");
+    assert!(get.contains("5 000") && get.contains('(') && get.contains('-'), "{get}");
+    assert!(table.contains("Chunks of less than 10 ms"), "{table}");
     assert!(!table.contains("\n  delete"), "only the chosen phases are rows:\n{table}");
 }
 
@@ -296,6 +309,8 @@ fn bench_mixes_byte_strings_threads_and_distributions() {
         "flush",
         "--write-latency",
         "300",
+        "--chunk-ms",
+        "0",
         "--json",
     ]));
     let runs = report["runs"].as_array().expect("runs");
@@ -318,14 +333,19 @@ fn bench_mixes_byte_strings_threads_and_distributions() {
         assert_eq!(run["recovery_ms"].is_null(), run["index"] == "btreemap");
     }
     let keys = words.to_str().expect("text");
-    let all = ["bench", "--records", "9000", "--ops", "400", "--key-file", keys];
+    let all = ["bench", "--records", "9000", "--ops", "400", "--chunk-ms", "0", "--key-file", keys];
     let table = works([&all[..], &["--phases", "get,insert"]].concat());
     let insert = table.lines().find(|line| line.trim_start().starts_with("insert"));
     let cells: Vec<&str> = insert.unwrap_or_default().split_whitespace().collect();
-    assert_eq!(cells, ["insert", "-", "-", "-"], "no key is left to be inserted:\n{table}");
+    assert_eq!(
+        cells,
+        ["insert", "9", "000", "-", "-", "-"],
+        "no key is left to be inserted:\n{table}"
+    );
     let out = dir.path().join("report");
     let folder = out.to_str().expect("text");
-    let quick = ["bench", "--records", "3000", "--ops", "400", "--phases", "get"];
+    let quick =
+        ["bench", "--records", "3000", "--ops", "400", "--chunk-ms", "0", "--phases", "get"];
     works([&quick[..], &["--report", folder]].concat());
     let page = std::fs::read_to_string(out.join("index.html")).expect("a page");
     assert!(page.starts_with("<!doctype html>") && page.contains("data-of=\"fptree\""));
@@ -352,7 +372,18 @@ fn bench_mixes_byte_strings_threads_and_distributions() {
 #[test]
 fn bench_has_leaves_of_other_sizes_and_refuses_what_it_cannot_measure() {
     // Their recovery included; the yardstick once.
-    let sized = ["bench", "--records", "3000", "--ops", "400", "--phases", "get", "--csv"];
+    let sized = [
+        "bench",
+        "--records",
+        "3000",
+        "--ops",
+        "400",
+        "--chunk-ms",
+        "0",
+        "--phases",
+        "get",
+        "--csv",
+    ];
     let rows = works([&sized[..], &["--node-size", "13,28"]].concat());
     let names: Vec<&str> = rows.lines().skip(1).filter_map(|row| row.split(',').next()).collect();
     for (name, phases) in [("fptree-13", 2), ("fptree-28", 2), ("btreemap", 2)] {
@@ -387,7 +418,7 @@ fn bench_finds_the_golden_costs_of_every_index() {
     let indexes = "fptree,sptree,sptree-buffered,hart,nvtree,wbtree,fastfair,bztree,\
                    woart,pactree,skiplist,cceh";
     let sizes = ["bench", "--csv", "--records", "50000", "--ops", "200", "--index", indexes];
-    let phases = ["--phases", "get,get_miss,scan,insert,update,delete"];
+    let phases = ["--chunk-ms", "0", "--phases", "get,get_miss,scan,insert,update,delete"];
     let rows = works([&sizes[..], &phases].concat());
     for index in indexes.split(',') {
         let wanted = format!("{index},");

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::report::{PhaseRow, Report, Run};
 
 /// The names of the columns, in order; new ones are added at the end.
-pub const COLUMNS: [&str; 45] = [
+pub const COLUMNS: [&str; 48] = [
     "index",
     "threads",
     "pinned",
@@ -51,6 +51,9 @@ pub const COLUMNS: [&str; 45] = [
     "clean_open_ms",
     "cpu",
     "commit",
+    "live_records",
+    "min_chunk_mops",
+    "max_chunk_mops",
 ];
 
 /// Returns the report as text.
@@ -122,6 +125,9 @@ fn cells(report: &Report, run: &Run, row: &PhaseRow) -> Vec<String> {
         some(run.clean_open_ms),
         report.environment.cpu.clone(),
         report.environment.commit.clone(),
+        row.live_records.map(|count| count.to_string()).unwrap_or_default(),
+        some(row.spread().map(|spread| spread.0)),
+        some(row.spread().map(|spread| spread.1)),
     ]
 }
 

@@ -44,7 +44,7 @@ pub use environment::Environment;
 pub use error::BenchError;
 pub use job::{Job, Op, Ops};
 pub use keys::KeySpace;
-pub use measure::{Measured, Settings, StepResult, WINDOW, Watch, measure};
+pub use measure::{LONGEST, Measured, Settings, StepResult, WINDOW, Watch, measure};
 pub use page::page;
 pub use peer::{MakePeer, Peer};
 pub use phase::{MIXES, Phase, Step};

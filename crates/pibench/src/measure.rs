@@ -17,6 +17,11 @@ use crate::workload::{CHUNKS, Chunk, Workload};
 /// The length in seconds of the windows in which throughput is measured over time.
 pub const WINDOW: f64 = 0.1;
 
+/// The time on the slowest subject after which a chunk is not made longer for the sake of the fastest.
+pub const LONGEST: Duration = Duration::from_secs(1);
+/// The most operations in a part of a chunk that only reads.
+const LARGEST: f64 = 1_000_000.0;
+
 /// The settings of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
@@ -24,8 +29,13 @@ pub struct Settings {
     pub threads: usize,
     /// `true` to keep each thread on a core of its own.
     pub pin: bool,
-    /// The minimum seconds of each step, in as many chunks as necessary; `None`: five chunks.
+    /// The minimum seconds of each step, in as many chunks as necessary; `None`: five chunks. What such a step
+    /// adds and removes is undone after each part, outside the timing, so that later steps meet the records
+    /// that they would meet otherwise.
     pub seconds: Option<f64>,
+    /// The minimum time of each chunk on the fastest subject: until then more operations are run, and what
+    /// these add and remove is undone likewise. A chunk that takes [`LONGEST`] on the slowest subject ends.
+    pub chunk: Duration,
     /// The fraction of calls that are timed one by one, in a second round of each step; `None`: no such
     /// round.
     pub sample: Option<f64>,
@@ -36,7 +46,8 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { threads: 1, pin: false, seconds: None, sample: None, background: true }
+        let chunk = Duration::ZERO;
+        Self { threads: 1, pin: false, seconds: None, chunk, sample: None, background: true }
     }
 }
 
@@ -45,6 +56,8 @@ impl Default for Settings {
 pub struct StepResult {
     /// The step.
     pub step: Step,
+    /// The number of records that existed when it began.
+    pub live: u64,
     /// The number of operations of all chunks.
     pub ops: u64,
     /// The time of all chunks, by the slowest thread.
@@ -58,12 +71,16 @@ pub struct StepResult {
     /// Hardware counters; `None` if the system grants none.
     pub counters: Option<Counters>,
     spans: Vec<Span>,
+    /// The operations and the time of the present chunk.
+    present: (u64, Duration),
 }
 
 impl StepResult {
-    fn new(step: &Step) -> Self {
+    fn new(step: &Step, live: u64) -> Self {
         Self {
             step: step.clone(),
+            live,
+            present: (0, Duration::ZERO),
             ops: 0,
             time: Duration::ZERO,
             chunks: Vec::new(),
@@ -93,11 +110,20 @@ impl StepResult {
         let base = self.time.as_secs_f64();
         self.ops += ops;
         self.time += ran.time;
-        self.chunks.push(ops as f64 / ran.time.as_secs_f64().max(1e-9) / 1e6);
+        self.present.0 += ops;
+        self.present.1 += ran.time;
         let spans = ran.spans.into_iter();
         self.spans.extend(spans.map(|s| Span { from: base + s.from, to: base + s.to, ops: s.ops }));
         if let Some(counters) = ran.counters {
             *self.counters.get_or_insert_default() += counters;
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "operation counts are far below 2^52")]
+    fn end_chunk(&mut self) {
+        let (ops, time) = std::mem::take(&mut self.present);
+        if ops > 0 {
+            self.chunks.push(ops as f64 / time.as_secs_f64().max(1e-9) / 1e6);
         }
     }
 
@@ -174,8 +200,14 @@ pub fn measure<K: Send + Sync, V: Send + Sync>(
         let able: Vec<usize> = (0..subjects.len())
             .filter(|at| step.shares().iter().all(|(phase, _)| subjects[*at].can(*phase)))
             .collect();
-        let mut rows: Vec<StepResult> = able.iter().map(|_| StepResult::new(step)).collect();
-        let mut round = Round { subjects, step, settings, able: &able, watch, number: 0 };
+        let mut rows: Vec<StepResult> =
+            able.iter().map(|_| StepResult::new(step, work.live())).collect();
+        let can_undo = able
+            .iter()
+            .all(|at| [Phase::Insert, Phase::Delete].iter().all(|phase| subjects[*at].can(*phase)));
+        let (number, turns) = (0, 0);
+        let mut round =
+            Round { subjects, step, settings, able: &able, can_undo, watch, number, turns };
         while round.goes_on(&rows) && round.throughput(work, &mut rows)? {}
         if let Some(rate) = settings.sample.filter(|_| step.phase() != Some(Phase::Load)) {
             round.latency(work, rate, &mut rows)?;
@@ -195,9 +227,13 @@ struct Round<'r, K, V> {
     settings: &'r Settings,
     /// The subjects that support these operations.
     able: &'r [usize],
+    /// `true` if all of them can undo what they add and remove.
+    can_undo: bool,
     watch: &'r mut dyn Watch,
     /// The number of chunks so far.
     number: usize,
+    /// The number of parts of chunks so far.
+    turns: usize,
 }
 
 impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
@@ -205,8 +241,15 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
         let load = self.step.phase() == Some(Phase::Load);
         match self.settings.seconds.filter(|_| !load) {
             None => self.number < CHUNKS,
+            // Records would run out.
+            Some(_) if self.changes() && !self.can_undo => self.number < CHUNKS,
             Some(seconds) => rows.iter().any(|row| row.time.as_secs_f64() < seconds),
         }
+    }
+
+    /// Returns `true` if the step changes the number of records.
+    fn changes(&self) -> bool {
+        self.step.shares().iter().any(|(phase, _)| phase.adds() || *phase == Phase::Delete)
     }
 
     /// Runs a chunk to measure throughput; returns `false` if no operation is left.
@@ -217,21 +260,90 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
     ) -> Result<bool, BenchError> {
         let chunk = work.chunk(self.step, self.number, self.settings.threads);
         let ops = chunk.ops();
+        let load = self.step.phase() == Some(Phase::Load);
+        let undone = self.settings.seconds.is_some() && self.can_undo && !load;
+        self.part(work, &chunk, undone, true, rows)?;
+        while let Some(wanted) = self.missing(ops, rows) {
+            let more = work.more(self.step, wanted, self.settings.threads);
+            if more.ops() == 0 {
+                break;
+            }
+            self.part(work, &more, true, false, rows)?;
+        }
+        rows.iter_mut().for_each(StepResult::end_chunk);
+        self.number += 1;
+        Ok(ops > 0)
+    }
+
+    /// Runs a part of a chunk on every subject; if asked to, undoes it.
+    fn part(
+        &mut self,
+        work: &mut Workload<K, V>,
+        chunk: &Chunk<K, V>,
+        undone: bool,
+        watched: bool,
+        rows: &mut [StepResult],
+    ) -> Result<(), BenchError> {
+        let ops = chunk.ops();
         for turn in 0..self.able.len() {
-            let row = (turn + self.number) % self.able.len();
+            let row = (turn + self.turns) % self.able.len();
             let who = self.able[row];
-            self.watch.chunk(self.step, who, self.number);
+            if watched {
+                self.watch.chunk(self.step, who, self.number);
+            }
             if ops > 0 {
-                let ran = self.run(who, &chunk, |subject, job| {
+                let ran = self.run(who, chunk, |subject, job| {
                     let mut ticks = Ticks::begin(job.len());
                     Ok((subject.run(job, &mut ticks)?, ticks))
                 })?;
                 rows[row].add(ops, ran.into());
             }
-            self.watch.chunk_done(self.step, who, self.number);
+            if watched {
+                self.watch.chunk_done(self.step, who, self.number);
+            }
         }
-        self.number += 1;
-        Ok(ops > 0)
+        self.turns += 1;
+        if !undone || !self.changes() {
+            return Ok(());
+        }
+        for undo in work.undo(chunk, self.settings.threads) {
+            for &who in self.able.iter().filter(|_| undo.ops() > 0) {
+                self.run(who, &undo, |subject, job| {
+                    Ok((subject.run(job, &mut Ticks::begin(job.len()))?, ()))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how many operations are missing until the present chunk, planned with `planned` operations, is
+    /// long enough; `None` if it is, or should not get longer.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "operation counts are far below 2^52"
+    )]
+    fn missing(&self, planned: u64, rows: &[StepResult]) -> Option<u64> {
+        let times = || rows.iter().map(|row| row.present.1);
+        let (fastest, slowest) = (times().min()?, times().max()?);
+        let ended = fastest >= self.settings.chunk || slowest >= LONGEST;
+        let changes = self.changes();
+        if ended
+            || planned == 0
+            || self.step.phase() == Some(Phase::Load)
+            || changes && !self.can_undo
+        {
+            return None;
+        }
+        let done = rows.first()?.present.0 as f64;
+        let until = |time: Duration, so_far: Duration| {
+            done * ((time - so_far).as_secs_f64() / so_far.as_secs_f64().max(1e-9))
+        };
+        let wanted = until(self.settings.chunk, fastest).min(until(LONGEST, slowest));
+        let most = if changes { planned as f64 } else { LARGEST.max(planned as f64) };
+        // Not in tiny parts: to start threads takes time.
+        Some(wanted.clamp((planned as f64 / 4.0).max(1.0), most) as u64)
     }
 
     /// Runs the same number of chunks again, and times single calls.

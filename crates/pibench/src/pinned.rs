@@ -12,7 +12,6 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 ///
 /// Then the thread may again run on the cores where it could run before. Otherwise the threads that it
 /// starts later would all share its core.
-/// stayed on its core would leave those of the next measurement no other.
 #[derive(Debug)]
 #[must_use]
 pub struct Pinned {

@@ -47,7 +47,8 @@ pub struct Run {
     pub background: bool,
     /// The number of records loaded before the other phases.
     pub records: u64,
-    /// `flush`, `fence`, `msync`, `process` or `volatile`; for a peer, its own setting in a word.
+    /// `flush`, `fence`, `journal`, `msync`, `periodic`, `process` or `volatile`; for a peer, its own setting
+    /// in a word.
     pub durability: String,
     /// The same in a sentence.
     pub durability_words: String,
@@ -132,6 +133,9 @@ pub struct PhaseRow {
     pub op: String,
     /// The shares of a mix, in parts of their sum; for one operation 100.
     pub mix: BTreeMap<String, u32>,
+    /// The number of records that existed when it began; null in reports of earlier versions.
+    #[serde(default)]
+    pub live_records: Option<u64>,
     /// Operations in all chunks.
     pub ops: u64,
     /// Time of all chunks in seconds.
@@ -239,6 +243,7 @@ impl PhaseRow {
         Self {
             op: result.step.name().into(),
             mix: shares.map(|(phase, share)| (phase.name().into(), *share)).collect(),
+            live_records: Some(result.live),
             ops: result.ops,
             seconds: result.time.as_secs_f64(),
             mops: result.mops(),
@@ -249,6 +254,22 @@ impl PhaseRow {
             counters: result.counters,
             ..Self::default()
         }
+    }
+
+    /// Returns the least and the greatest rate of its chunks, in million operations per second; `None` without
+    /// chunks.
+    #[must_use]
+    pub fn spread(&self) -> Option<(f64, f64)> {
+        let least = self.chunks_mops.iter().copied().reduce(f64::min)?;
+        Some((least, self.chunks_mops.iter().copied().fold(least, f64::max)))
+    }
+
+    /// Returns the mean time of a chunk in seconds; `None` without chunks.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a few chunks")]
+    pub fn chunk_seconds(&self) -> Option<f64> {
+        let chunks = self.chunks_mops.len();
+        (chunks > 0).then(|| self.seconds / chunks as f64)
     }
 
     /// Sets the counts of `ops` operations on a counting medium.

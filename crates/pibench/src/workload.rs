@@ -5,6 +5,8 @@
 //! each record once. No thread of a chunk looks up records that the same chunk inserts or removes, so every
 //! operation has one right result, whatever the schedule.
 
+use std::ops::Range;
+
 use crate::distribution::{Chooser, Distribution};
 use crate::job::{Job, Op, Ops};
 use crate::keys::KeySpace;
@@ -57,6 +59,8 @@ pub struct Workload<K = u64, V = u64> {
     gone: usize,
     /// The number of the next record.
     next: u64,
+    /// The numbers of the records that the present chunk removes.
+    taken: Vec<u64>,
 }
 
 impl<K, V> std::fmt::Debug for Workload<K, V> {
@@ -83,6 +87,9 @@ pub(crate) struct Chunk<K, V> {
     scan_length: usize,
     batch: usize,
     parts: Vec<Batch<K, V>>,
+    /// The numbers of the records that it adds and removes.
+    added: Range<u64>,
+    taken: Vec<u64>,
 }
 
 impl Workload {
@@ -111,7 +118,7 @@ impl<K, V> Workload<K, V> {
         sizes.ops = sizes.ops.clamp(least.min(sizes.records), sizes.records);
         let random = KeySpace::new(!sizes.seed);
         let chooser = Chooser::new(sizes.distribution);
-        Self { sizes, make, chooser, random, live: Vec::new(), gone: 0, next: 0 }
+        Self { sizes, make, chooser, random, live: Vec::new(), gone: 0, next: 0, taken: Vec::new() }
     }
 
     /// Returns its sizes.
@@ -159,7 +166,11 @@ impl<K, V> Workload<K, V> {
         let ops = self.ops(step);
         let share = |i: usize| ops * i as u64 / CHUNKS as u64;
         let chunk = chunk % CHUNKS;
-        let wanted = share(chunk + 1) - share(chunk);
+        self.more(step, share(chunk + 1) - share(chunk), threads)
+    }
+
+    /// Generates `wanted` more operations of a step.
+    pub(crate) fn more(&mut self, step: &Step, wanted: u64, threads: usize) -> Chunk<K, V> {
         let count = wanted.min(self.possible(step));
         let first = self.next;
         let kinds: Vec<Vec<Phase>> = match step.phase() {
@@ -173,7 +184,41 @@ impl<K, V> Workload<K, V> {
         // Records that the chunk adds exist only when the chunk is complete: no thread of it looks them up.
         self.live.extend(first..self.next);
         let Sizes { scan_length, batch, .. } = self.sizes;
-        Chunk { kind: step.phase(), scan_length, batch, parts }
+        let (added, taken) = (first..self.next, std::mem::take(&mut self.taken));
+        Chunk { kind: step.phase(), scan_length, batch, parts, added, taken }
+    }
+
+    /// Generates the operations that undo the latest chunk: one chunk removes what it added, the other one adds
+    /// what it removed.
+    pub(crate) fn undo(&mut self, chunk: &Chunk<K, V>, threads: usize) -> [Chunk<K, V>; 2] {
+        let added = chunk.added.end - chunk.added.start;
+        self.live.truncate(self.live.len() - usize::try_from(added).unwrap_or_default());
+        if self.sizes.distribution == Distribution::Monotonic {
+            self.gone -= chunk.taken.len();
+        } else {
+            self.live.extend(&chunk.taken);
+        }
+        // Other keys come next, unless few are left, as of a file.
+        if self.make.capacity() - self.next < self.sizes.records {
+            self.next = chunk.added.start;
+        }
+        let (mut added, mut taken) = (chunk.added.clone(), chunk.taken.iter());
+        let make = &self.make;
+        let keys = split(added.end - added.start, threads)
+            .map(|n| added.by_ref().take(len(n)).map(|number| make.key(number)).collect());
+        let keys: Vec<_> = keys.map(Batch::Keys).collect();
+        let record = |number: &u64| (make.key(*number), make.value(*number));
+        let records = split(chunk.taken.len() as u64, threads)
+            .map(|n| taken.by_ref().take(len(n)).map(record).collect());
+        let records: Vec<_> = records.map(Batch::Records).collect();
+        [(Phase::Delete, keys), (Phase::Insert, records)].map(|(kind, parts)| Chunk {
+            kind: Some(kind),
+            scan_length: self.sizes.scan_length,
+            batch: self.sizes.batch,
+            parts,
+            added: 0..0,
+            taken: Vec::new(),
+        })
     }
 
     /// Generates all operations of a step for one thread, to be run by the caller.
@@ -278,8 +323,13 @@ impl<K, V> Workload<K, V> {
             let at = self.place();
             self.live.swap_remove(at)
         };
+        self.taken.push(number);
         self.make.key(number)
     }
+}
+
+fn len(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 /// Splits `count` into `threads` parts that differ by at most one.
@@ -420,6 +470,36 @@ mod tests {
                     (0..CHUNKS).map(|chunk| replay(&work.chunk(step, chunk, 3), &mut exist)).sum();
                 assert_eq!(ops, work.ops(step), "{name} {step}");
                 assert_eq!(exist.len() as u64, work.live(), "{name} {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_chunk_changed_can_be_undone() {
+        let text = (0..2600).map(|i| format!("word{i}")).collect::<Vec<_>>().join("\n");
+        for name in Distribution::NAMES {
+            let distribution = Distribution::named(name, None).expect("known");
+            let ascending = distribution == Distribution::Monotonic;
+            let length = Length { min: 8, max: 8 };
+            let lines = Lines::new(text.as_bytes(), 1, ascending, b"", length).expect("keys");
+            let sizes = Sizes { distribution, ..Sizes::new(2000, 1000, 5) };
+            let mut work = Workload::of(Box::new(lines), sizes);
+            let mut exist = BTreeSet::new();
+            (0..CHUNKS)
+                .for_each(|n| _ = replay(&work.chunk(&Phase::Load.into(), n, 1), &mut exist));
+            let all = exist.clone();
+            for step in ["insert:1", "delete:1", "read-intensive", "write-intensive"] {
+                let step = Step::mix(step).expect(step);
+                // More often than there are keys in the file.
+                for _ in 0..8 {
+                    let chunk = work.more(&step, 400, 3);
+                    assert_eq!(replay(&chunk, &mut exist), 400, "{name} {step}");
+                    assert!(exist != all, "{name} {step}");
+                    for undo in work.undo(&chunk, 2) {
+                        replay(&undo, &mut exist);
+                    }
+                    assert!(exist == all && work.live() == 2000, "{name} {step}");
+                }
             }
         }
     }

@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use pmindex_pibench::{
-    BenchError, BenchSubject, Distribution, Fault, Job, Length, Measurable, Phase, Report, Run,
-    Sampler, Session, Settings, Sizes, Step, Store, Texts, Ticks, Workload, Yardstick, measure,
+    BenchError, BenchSubject, Distribution, Fault, Job, LONGEST, Length, Measurable, Phase, Report,
+    Run, Sampler, Session, Settings, Sizes, Step, Store, Texts, Ticks, Workload, Yardstick,
+    measure,
 };
 
 fn steps() -> Vec<Step> {
@@ -225,7 +226,7 @@ fn what_a_subject_cannot_do_is_passed_over() {
 }
 
 #[test]
-fn a_run_by_time_lasts_as_long_as_asked_and_ends_where_records_do() {
+fn a_run_by_time_lasts_as_long_as_asked_and_leaves_the_records_as_they_were() {
     let map = Yardstick::subject();
     let mut work = Workload::new(20_000, 20_000, 1);
     let run = Settings { seconds: Some(0.25), sample: None, ..settings(1) };
@@ -235,7 +236,58 @@ fn a_run_by_time_lasts_as_long_as_asked_and_ends_where_records_do() {
     assert!(row.time >= Duration::from_millis(250), "{:?}", row.time);
     assert!(row.ops > 20_000 && row.windows.len() >= 2, "{} {:?}", row.ops, row.windows);
     let deleted = measured[0].phase(Phase::Delete).expect("measured");
-    assert_eq!((deleted.ops, work.live()), (19_999, 1));
+    assert!(deleted.ops > 20_000 && deleted.time >= Duration::from_millis(250), "{deleted:?}");
+    let records = map.stats().expect("it can tell").expect("it does").records;
+    assert_eq!((records, work.live()), (20_000, 20_000));
+}
+
+/// A phase by time meets the records that it is about, however fast the others are.
+#[test]
+fn every_phase_by_time_meets_the_records_that_were_loaded() {
+    for threads in [1, 2] {
+        let (map, slow) = (Yardstick::subject(), scripted(1000, Duration::from_millis(1)));
+        let mut work = Workload::new(2000, 2000, 1);
+        let run = Settings { seconds: Some(0.002), sample: None, ..settings(threads) };
+        let mixes = ["read-intensive", "write-intensive"].map(|mix| Step::mix(mix).expect("a mix"));
+        let phases = [Phase::Load, Phase::Insert, Phase::Delete, Phase::InsertMany, Phase::GetMany];
+        let steps: Vec<Step> = phases.into_iter().map(Step::one).chain(mixes).collect();
+        let subjects: [&dyn BenchSubject; 2] = [&map, &slow];
+        let measured = measure(&subjects, &mut work, &steps, &run, &mut ()).expect("it works");
+        let live: Vec<u64> = measured[0].steps.iter().map(|result| result.live).collect();
+        assert_eq!(live, [0, 2000, 2000, 2000, 2000, 2000, 2000]);
+        let records = map.stats().expect("it can tell").expect("it does").records;
+        assert_eq!(records, 2000);
+    }
+}
+
+#[test]
+fn chunks_are_long_enough_for_the_clock_and_not_too_long_for_the_slowest() {
+    let phases = [Phase::Load, Phase::Get, Phase::Insert, Phase::Delete];
+    let steps = phases.map(Step::one);
+    let map = Yardstick::subject();
+    let mut work = Workload::new(2000, 1000, 1);
+    let least = Duration::from_millis(10);
+    let run = Settings { chunk: least, sample: None, ..settings(1) };
+    let measured = measure(&[&map], &mut work, &steps, &run, &mut ()).expect("it works");
+    for row in &measured[0].steps[1..] {
+        assert_eq!(row.chunks.len(), 5, "{}", row.step);
+        assert!(row.time >= 5 * least && row.time < 100 * least, "{}: {:?}", row.step, row.time);
+        assert!(row.ops > 1000, "{}: {}", row.step, row.ops);
+    }
+    assert_eq!(measured[0].steps[0].ops, 2000, "all are loaded once");
+    // As many records as without additional operations.
+    assert_eq!(work.live(), 2000);
+
+    // The slowest subject bounds them.
+    let (map, slow) = (Yardstick::subject(), scripted(4, Duration::from_millis(4)));
+    let mut work = Workload::new(400, 400, 1);
+    let run = Settings { chunk: Duration::from_secs(9), seconds: Some(0.000_001), ..run };
+    let subjects: [&dyn BenchSubject; 2] = [&map, &slow];
+    let steps = [Phase::Load.into(), Phase::Get.into()];
+    let measured = measure(&subjects, &mut work, &steps, &run, &mut ()).expect("it works");
+    let (fast, slow) = (&measured[0].steps[1], &measured[1].steps[1]);
+    assert_eq!((fast.ops, fast.chunks.len()), (slow.ops, 1));
+    assert!(slow.time >= LONGEST && slow.time < 3 * LONGEST, "{:?}", slow.time);
 }
 
 /// Every field of the form, by name: who adds one adds it here and to `docs/bench-schema.md`.
@@ -274,7 +326,7 @@ const REQUIRED: [&str; 5] = [
     "schema environment runs index peer threads pinned records durability durability_words phases",
     "write_latency_ns distribution name skew key value kind min_bytes max_bytes prefix file seed",
     "pm_bytes_per_record dram_bytes_per_record recovery_ms clean_open_ms scan_length batch op mix",
-    "ops seconds mops",
+    "live_records ops seconds mops",
     "chunks_mops windows_mops window_stddev latency_ns samples mean min p50 p90 p99 p99_9 p99_99 \
      p99_999 max flushed_lines_per_op fences_per_op media_write_bytes_per_op counters",
 ];

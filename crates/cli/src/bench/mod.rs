@@ -44,9 +44,16 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) ops: Option<u64>,
 
-    /// Run each phase for at least this many seconds
-    #[arg(long, value_name = "S")]
+    /// Run each phase for at least this many seconds, in as many chunks as this takes; the records that a phase
+    /// adds and removes are taken back between the chunks, outside the timing
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub(super) seconds: Option<f64>,
+
+    /// Run more than --ops operations where one of the five chunks of a phase would take less than this many
+    /// milliseconds on the fastest index (but none longer than a second on the slowest)
+    #[arg(long, value_name = "MS", default_value_t = 50,
+          value_parser = clap::value_parser!(u64).range(..=1000))]
+    pub(super) chunk_ms: u64,
 
     /// Threads that share the operations, one number or several (btreemap always has one)
     #[arg(long, value_delimiter = ',', default_value = "1")]

@@ -43,6 +43,7 @@ pub(super) struct Plan<'a> {
     pin: bool,
     background: bool,
     seconds: Option<f64>,
+    chunk: Duration,
     sample: Option<f64>,
 }
 
@@ -114,6 +115,7 @@ impl<'a> Plan<'a> {
             pin: args.pin,
             background: args.background == Background::Thread,
             seconds: args.seconds,
+            chunk: Duration::from_millis(args.chunk_ms),
             sample: (args.latency_sample > 0.0).then_some(args.latency_sample),
         })
     }
@@ -127,8 +129,8 @@ impl<'a> Plan<'a> {
 
     /// Returns how to measure with this number of threads.
     pub(super) fn settings(&self, threads: usize) -> Settings {
-        let Self { pin, seconds, sample, background, .. } = *self;
-        Settings { threads, pin, seconds, sample, background }
+        let Self { pin, seconds, chunk, sample, background, .. } = *self;
+        Settings { threads, pin, seconds, chunk, sample, background }
     }
 
     /// Returns a number of bytes that is enough for an index with the most records.

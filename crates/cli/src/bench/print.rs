@@ -4,7 +4,7 @@
 use pmindex_pibench::{PhaseRow, Report, Run, Yardstick, series};
 
 use crate::style;
-use crate::table::{Table, digits, thousands};
+use crate::table::{Table, digits, rate, thousands};
 
 /// Returns the report as text.
 pub(super) fn text(report: &Report) -> String {
@@ -30,6 +30,8 @@ fn group(runs: &[Run]) -> String {
         style::bold(&format!("{what}: million operations a second")),
         throughput(runs).render()
     );
+    text += "  records: when the operation began; rates: the median of the chunks (the least-the greatest)\n";
+    text += &short_chunks(runs).unwrap_or_default();
     if let Some(table) = latencies(runs) {
         let title = style::bold("Microseconds of a call: median, 99 %, 99.9 %");
         text = format!("{text}\n{title}\n\n{}", table.render());
@@ -60,11 +62,46 @@ fn rows(runs: &[Run]) -> Vec<&str> {
     names
 }
 
-/// Returns a row for each phase, with the rate of each index and its ratio to the yardstick. A cell is
+/// Returns the rate of a phase, and the least and the greatest rate of its chunks.
+fn with_spread(row: &PhaseRow) -> String {
+    let mops = |mops: f64| match mops {
+        m if m < 0.01 => format!("{}/s", rate(1e6 * m)),
+        m if m < 1.0 => format!("{m:.3}"),
+        m => digits(m),
+    };
+    let spread = row.spread().filter(|_| row.chunks_mops.len() > 1);
+    spread.map_or(mops(row.mops), |(least, most)| {
+        format!("{} ({}-{})", mops(row.mops), mops(least), mops(most))
+    })
+}
+
+/// The time of a chunk, in seconds, below which the clock and the system's interruptions show in its rate.
+const SHORT: f64 = 0.01;
+
+/// Returns a warning if chunks of a phase were too short.
+fn short_chunks(runs: &[Run]) -> Option<String> {
+    let rows = runs.iter().flat_map(|run| &run.phases);
+    let short = rows.filter(|row| row.chunk_seconds().is_some_and(|seconds| seconds < SHORT));
+    let mut names: Vec<&str> = Vec::new();
+    for row in short {
+        if !names.contains(&row.op.as_str()) {
+            names.push(&row.op);
+        }
+    }
+    (!names.is_empty()).then(|| {
+        format!(
+            "  Chunks of less than 10 ms, whose rates say little: {}. Load more records, or raise --chunk-ms or \
+             --ops.\n",
+            names.join(", ")
+        )
+    })
+}
+
+/// Returns a row for each phase, with the records that it met, the rate of each index and its ratio to the yardstick. A cell is
 /// empty if nothing was measured: a file of keys may have run out.
 fn throughput(runs: &[Run]) -> Table {
     let yardstick = runs.iter().find(|run| run.index == Yardstick::NAME);
-    let mut heading = vec!["operation".to_owned()];
+    let mut heading = vec!["operation".to_owned(), "records".to_owned()];
     for run in runs {
         heading.push(name(run));
         if has_ratio(run, yardstick) {
@@ -73,14 +110,15 @@ fn throughput(runs: &[Run]) -> Table {
     }
     let mut table = Table::new(heading);
     for op in rows(runs) {
-        let rate = |run: &Run| run.row(op).filter(|row| row.ops > 0).map(|row| row.mops);
-        let base = yardstick.and_then(rate);
-        let mut cells = vec![op.to_owned()];
+        let measured = |run| Run::row(run, op).filter(|row| row.ops > 0);
+        let mops_of = |run: &Run| measured(run).map(|row| row.mops);
+        let base = yardstick.and_then(mops_of);
+        // All indexes of a series meet the same records.
+        let live = runs.iter().find_map(|run| run.row(op)?.live_records);
+        let mut cells = vec![op.to_owned(), live.map_or("-".into(), thousands)];
         for run in runs {
-            let mops = rate(run);
-            cells.push(mops.map_or("-".into(), |mops| {
-                if mops < 1.0 { format!("{mops:.3}") } else { digits(mops) }
-            }));
+            let mops = mops_of(run);
+            cells.push(measured(run).map_or("-".into(), with_spread));
             if has_ratio(run, yardstick) {
                 let ratio = mops.zip(base).map(|(mops, base)| mops / base);
                 cells.push(ratio.map_or("-".into(), |ratio| format!("{ratio:.2}x")));
