@@ -238,7 +238,22 @@ pub(crate) enum CliError {
     /// A store failed outside a measurement.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// The options of a command contradict each other, or an index does not support them.
+    /// The command line is wrong: options that contradict each other, or a value out of bounds.
+    #[error("{what}")]
+    Usage {
+        /// The reason.
+        what: String,
+    },
+    /// tmpfs has no room for what a benchmark needs, and it was not told where else to measure.
+    #[error(
+        "tmpfs has no room for {} in {}, and on a disk each fence waits for it",
+        crate::table::bytes(*wanted), crate::temp_file::TMPFS
+    )]
+    NoRoom {
+        /// The bytes.
+        wanted: u64,
+    },
+    /// A pool or an index, or this machine, does not support what was asked for.
     #[error("{what}")]
     Option {
         /// The reason.
@@ -256,6 +271,16 @@ pub(crate) enum CliError {
 const NO_ROOM: &str = "remove records, or free space on the file system of the pool";
 
 impl CliError {
+    /// Returns the exit code of the program: 2 for a wrong command line, as clap has it, else 1.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage { .. } => 2,
+            #[cfg(feature = "tools")]
+            Self::UnknownIndex { .. } => 2,
+            _ => 1,
+        }
+    }
+
     /// Returns what to do next, if anything can be done.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
@@ -279,7 +304,10 @@ impl CliError {
     /// Returns a hint that names nothing of the error.
     fn fixed_hint(&self) -> Option<&'static str> {
         Some(match self {
-            Self::Open(OpenError::TooWeak { .. }) => "--durability says how much is required",
+            Self::Open(OpenError::TooWeak { .. }) => {
+                "a pool on a disk has the modes msync and journal (--dir FOLDER there, or the pool's own path); \
+                 or require less with --durability"
+            }
             Self::Open(
                 OpenError::JournalMissing { .. }
                 | OpenError::JournalForeign { .. }
@@ -330,6 +358,10 @@ impl CliError {
             Self::Lost => {
                 "this is a bug: please report it with the output above and with `pmindex --version`, and \
                  keep the pool, its journal and the seed"
+            }
+            Self::NoRoom { .. } => {
+                "measure fewer records; or name a folder with --dir, and choose --durability process (no \
+                 waiting), msync or journal"
             }
             Self::NoKill { .. } => "give it more time: --seconds",
             Self::NoFolder { .. } => "create it first, or name another folder with --dir",

@@ -1,8 +1,9 @@
 //! The program `pmindex`: persistent indexes from the command line.
 //!
 //! The code is a library, so that its tests share the compiled code; the program is `main.rs`. Each command
-//! has a file; without the feature `tools` there is only `quickstart`, with FPTree alone. They share `registry` (indexes by name), `trial` (kills a writing process and verifies its
-//! pool), `table` and `progress` (output for people), and `memory` (figures of the operating system).
+//! has a file; without the feature `tools` there is only `quickstart`, with FPTree alone. They share
+//! `registry` (indexes by name), `trial` (kills a writing process and verifies its pool), `table` and
+//! `progress` (output for people), and `memory` (figures of the operating system).
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "tools"), allow(dead_code, reason = "what only other commands use"))]
 
@@ -95,11 +96,18 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// Parses a number of seconds.
+#[cfg(feature = "tools")]
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=31_536_000.0).contains(seconds));
+    seconds.ok_or_else(|| "it must be a number from 0 to 31536000 (a year), such as 0.5".into())
+}
+
 /// Prints what went wrong and what to do next.
 fn report(error: &CliError) -> ExitCode {
     eprintln!("error: {error}");
     if let Some(hint) = error.hint() {
         eprintln!("hint: {hint}");
     }
-    ExitCode::FAILURE
+    ExitCode::from(error.exit_code())
 }

@@ -114,14 +114,17 @@ pub(crate) enum Flush {
 }
 
 impl MediumArgs {
-    /// Adds the requested durability to `options`.
-    pub(crate) fn apply(self, options: PoolOptions) -> PoolOptions {
+    /// Adds the requested durability to the options of a pool at `path`, with a twin if one is requested.
+    pub(crate) fn apply(self, options: PoolOptions, path: &Path) -> PoolOptions {
         let options = match self.durability.mode {
             Mode::Auto => options,
             Mode::Process => options.write_back(false),
             Mode::Msync => options.require(Durability::Msync),
             Mode::Journal => options.journal(true).require(Durability::Journal),
-            Mode::Periodic => options.require(Durability::Periodic),
+            Mode::Periodic => {
+                let options = options.require(Durability::Periodic).twin(twin_of(path));
+                self.durability.every.map_or(options.clone(), |every| options.twin_every(every))
+            }
             Mode::Fence => options.require(Durability::Fence),
             Mode::Flush => options.emulate_pm(true),
         };
@@ -133,14 +136,21 @@ impl MediumArgs {
         }
     }
 
-    /// Does the same for a pool at `path`, with a twin if one is requested.
-    pub(crate) fn apply_at(self, options: PoolOptions, path: &Path) -> PoolOptions {
-        let options = self.apply(options);
-        if self.durability.mode != Mode::Periodic {
-            return options;
-        }
-        let options = options.twin(twin_of(path));
-        self.durability.every.map_or(options.clone(), |every| options.twin_every(every))
+    /// Returns `true` if tmpfs cannot give the requested durability.
+    pub(crate) fn needs_disk(self) -> bool {
+        matches!(self.durability.mode, Mode::Msync | Mode::Journal)
+    }
+
+    /// Returns `true` if the medium decides.
+    #[cfg(feature = "tools")]
+    pub(crate) fn is_auto(self) -> bool {
+        self.durability.mode == Mode::Auto
+    }
+
+    /// Returns `true` if there is a twin, from which a lost pool is read.
+    #[cfg(feature = "tools")]
+    pub(crate) fn has_twin(self) -> bool {
+        self.durability.mode == Mode::Periodic
     }
 
     /// Returns the same options as arguments of a child process.

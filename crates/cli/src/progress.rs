@@ -1,7 +1,7 @@
 //! Reports the progress of long work on standard error: a bar on a terminal, elsewhere a line every few
 //! seconds.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ const STEPS: u64 = 512;
 /// Progress of work of known length: a bar on a terminal, elsewhere a line every few seconds.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    what: String,
+    what: RefCell<String>,
     len: u64,
     lines: bool,
     done: Cell<u64>,
@@ -61,7 +61,14 @@ impl Progress {
         let bar = bar(len);
         bar.set_message(what.to_owned());
         let (done, due) = (Cell::new(0), Cell::new(Instant::now() + FIRST));
-        Self { bar, what: what.into(), len, lines: !std::io::stderr().is_terminal(), done, due }
+        Self {
+            bar,
+            what: RefCell::new(what.into()),
+            len,
+            lines: !std::io::stderr().is_terminal(),
+            done,
+            due,
+        }
     }
 
     /// Counts a step.
@@ -70,6 +77,23 @@ impl Progress {
         if !self.done.get().is_multiple_of(STEPS) {
             return;
         }
+        self.show();
+    }
+
+    /// Says that `done` steps are done, and `what` comes next.
+    pub(crate) fn at(&self, done: u64, what: String) {
+        self.done.set(done);
+        self.say(what);
+    }
+
+    /// Says what is being done.
+    pub(crate) fn say(&self, what: String) {
+        self.bar.set_message(what.clone());
+        self.what.replace(what);
+        self.show();
+    }
+
+    fn show(&self) {
         self.bar.set_position(self.done.get());
         if self.lines
             && let Some(line) = self.line(Instant::now())
@@ -84,7 +108,9 @@ impl Progress {
             return None;
         }
         self.due.set(now + NEXT);
-        Some(format!("{}: {} %", self.what, self.done.get() * 100 / self.len.max(1)))
+        // Work by time has more steps than were expected.
+        let percent = (self.done.get() * 100 / self.len.max(1)).min(100);
+        Some(format!("{}: {percent} %", self.what.borrow()))
     }
 
     /// Removes the bar.
@@ -107,6 +133,9 @@ mod tests {
         assert_eq!(line.as_deref(), Some("loading: 50 %"));
         assert_eq!(progress.line(started + 3 * FIRST), None, "one was just printed");
         assert!(progress.line(started + 2 * FIRST + NEXT).is_some());
+        progress.at(4000, "killing".into());
+        let line = progress.line(started + 2 * FIRST + 2 * NEXT);
+        assert_eq!(line.as_deref(), Some("killing: 100 %"));
         progress.end();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use pmindex::core::Mapped;
 use pmindex::{
     BufferedSpTree, BzTree, FastFair, FpTree, Hart, NvTree, PmIndex, SharedWbTree, SpTree,
@@ -69,6 +70,13 @@ pub(crate) fn names() -> Vec<&'static str> {
     all().map(|entry| entry.name).collect()
 }
 
+/// Accepts the name of any entry, and lists them in the help, without those of other node sizes.
+pub(crate) fn parser() -> PossibleValuesParser {
+    let all = all().map(|entry| PossibleValue::new(entry.name));
+    let sized = SIZED.iter().map(|(_, _, entry)| PossibleValue::new(entry.name).hide(true));
+    PossibleValuesParser::new(all.chain(sized))
+}
+
 /// Returns the entry of this name.
 pub(crate) fn find(name: &str) -> Result<&'static Entry, CliError> {
     all()
@@ -80,7 +88,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Entry, CliError> {
 /// Returns the entry of this name with `records` records in a leaf.
 ///
 /// # Errors
-/// [`CliError::Option`] if the program was not built with this size.
+/// [`CliError::Usage`] if the program was not built with this size.
 pub(crate) fn find_sized(name: &str, records: usize) -> Result<&'static Entry, CliError> {
     find(name)?;
     let sizes = || SIZED.iter().filter(|(index, ..)| *index == name);
@@ -99,7 +107,7 @@ pub(crate) fn find_sized(name: &str, records: usize) -> Result<&'static Entry, C
         let built = built.join(" and ");
         format!("--node-size {records}: this program has {name} with leaves of {built} records")
     };
-    Err(CliError::Option { what })
+    Err(CliError::Usage { what })
 }
 
 /// Returns the entry of an index that lives in a pool.

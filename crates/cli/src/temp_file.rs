@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::error::CliError;
 use crate::interrupt::{Fate, Registered};
-use crate::medium::twin_of;
+use crate::medium::{MediumArgs, twin_of};
 
 /// The folder of tmpfs on Linux.
-const TMPFS: &str = "/dev/shm";
+pub(crate) const TMPFS: &str = "/dev/shm";
+/// A folder that is on a disk on all common systems; the temporary folder may be on tmpfs.
+const DISK: &str = "/var/tmp";
 
 /// A file that is removed when this is dropped, and when the program is interrupted.
 #[derive(Debug)]
@@ -18,16 +20,17 @@ pub(crate) struct TempFile {
 }
 
 impl TempFile {
-    /// Chooses a new file name in `dir`; by default in tmpfs if that has `room` bytes, else in the
-    /// temporary folder.
+    /// Chooses a new file name in `dir`; by default in tmpfs if that has `room` bytes and can give the
+    /// requested durability, else in the temporary folder, or in [`DISK`] if a disk is needed.
     pub(crate) fn new(
-        dir: Option<&Path>,
+        (dir, medium): (Option<&Path>, MediumArgs),
         name: &str,
         room: u64,
         keep: bool,
     ) -> Result<Self, CliError> {
         let dir = match dir {
             Some(dir) => dir.to_path_buf(),
+            None if medium.needs_disk() => DISK.into(),
             None if has_room(Path::new(TMPFS), room) => TMPFS.into(),
             None => std::env::temp_dir(),
         };
@@ -80,6 +83,20 @@ pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     std::fs::remove_file(path)
 }
 
-fn has_room(dir: &Path, room: u64) -> bool {
+/// Returns `true` if the file system of `dir` has `room` free bytes.
+pub(crate) fn has_room(dir: &Path, room: u64) -> bool {
     rustix::fs::statvfs(dir).is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_file_system_has_room_for_everything() {
+        let dir = tempfile::tempdir().expect("a folder");
+        assert!(has_room(dir.path(), 0));
+        assert!(!has_room(dir.path(), u64::MAX), "so bench must ask where to measure");
+        assert!(!has_room(Path::new("no/such/folder"), 0));
+    }
 }

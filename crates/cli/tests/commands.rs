@@ -36,6 +36,13 @@ fn fails<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
     stderr(&output)
 }
 
+/// Runs, expects the exit code of a wrong command line, returns standard error.
+fn wrong_line<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
+    let output = pmindex(arguments);
+    assert_eq!(output.status.code(), Some(2), "{}\n{}", stdout(&output), stderr(&output));
+    stderr(&output)
+}
+
 fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
@@ -142,7 +149,7 @@ fn errors_say_what_to_do_next() {
     assert!(fails(line("get", &pool, &["k", "--index", "three"])).contains("one, two"));
     assert_eq!(works(line("get", &pool, &["k", "--index", "two"])), "v\n");
 
-    let error = fails(["bench", "--index", "dbtree"]);
+    let error = wrong_line(["bench", "--index", "dbtree"]);
     assert!(error.contains("dbtree") && error.contains("btreemap"), "{error}");
     assert!(fails(["quickstart", "--dir", "no/such/folder"]).contains("not a folder"));
 }
@@ -342,6 +349,11 @@ fn bench_mixes_byte_strings_threads_and_distributions() {
         ["insert", "9", "000", "-", "-", "-"],
         "no key is left to be inserted:\n{table}"
     );
+}
+
+#[test]
+fn a_report_is_drawn_again_and_replaced_in_one_step() {
+    let dir = tempfile::tempdir().expect("a folder");
     let out = dir.path().join("report");
     let folder = out.to_str().expect("text");
     let quick =
@@ -400,24 +412,72 @@ fn bench_has_leaves_of_other_sizes_and_refuses_what_it_cannot_measure() {
         (&["--key-size", "9000"], "4096"),
         (&["--threads", "0"], "--threads"),
         (&["--index", "bztree-volatile", "--value-size", "100"], "bztree-volatile"),
-        (&["--key-file", "no/such/file"], "no/such/file"),
+        (&["--ops", "0"], "from 320 to --records (1000)"),
+        (&["--ops", "1001"], "from 320 to --records (1000)"),
+        (&["--skew", "0.5"], "uniform has no skew"),
+        (&["--key-size", "1"], "only 31 such keys"),
+        (&["--seconds", "-1"], "must be a number from 0"),
+        (&["--write-latency", "1000000001"], "1000000000"),
+        (&["--chunk-ms", "1001"], "1000"),
+        (&["--phases", "gets"], "get_many"),
         (&["--records", "0"], "at least 320"),
+        (&["--records", "18446744073709551615"], "such keys"),
         (&["--records", "319"], "at least 320"),
         (&["--batch", "1000"], "at least 5000"),
-        (&["--records", "100000000000"], "are available"),
-        (&["--records", "18446744073709551615"], "are available"),
     ] {
         let records = if options.contains(&"--records") { &[][..] } else { &["--records", "1000"] };
-        let error = fails([&["bench"][..], records, options].concat());
+        let error = wrong_line([&["bench"][..], records, options].concat());
         assert!(error.contains(word), "{options:?}: {error}");
     }
+    // Elsewhere these are right.
+    for (options, word) in [
+        (["--key-file", "no/such/file"], "no/such/file"),
+        (["--records", "100000000000"], "are available"),
+    ] {
+        let error = fails([&["bench"][..], &options].concat());
+        assert!(error.contains(word), "{options:?}: {error}");
+    }
+    assert!(wrong_line(["torture", "--seconds", "-1"]).contains("must be a number from 0"));
+    let pool = Path::new("no.pm");
+    assert!(wrong_line(line("scan", pool, &["--limit", "-1"])).contains("invalid value '-1'"));
+}
+
+#[test]
+fn bench_names_its_indexes_phases_and_mixes_and_measures_each_index_once() {
+    let help = works(["bench", "--help"]);
+    for name in ["fptree", "btreemap", "get_many", "zipfian", "read-intensive     get:70,insert:10"]
+    {
+        assert!(help.contains(name), "{name} is not in\n{help}");
+    }
+    assert!(!help.contains("fptree-13"), "--node-size tells of them:\n{help}");
+    let quick =
+        ["bench", "--records", "3000", "--ops", "400", "--chunk-ms", "0", "--phases", "get"];
+    let both = ["--index", "fptree,fptree,btreemap", "--threads", "1", "--json"];
+    let output = pmindex([&quick[..], &both].concat());
+    let runs = json(&stdout(&output))["runs"].as_array().map(Vec::len);
+    assert_eq!(runs, Some(2), "{}", stderr(&output));
+    let errors = stderr(&output);
+    assert!(errors.contains("pools in /") && errors.contains("mode "), "{errors}");
+}
+
+/// What cannot be written is known before anything is measured.
+#[test]
+fn bench_makes_the_folder_of_its_report_first() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").expect("written");
+    let folder = file.join("report");
+    let started = Instant::now();
+    let error = fails(["bench", "--seconds", "600", "--report", folder.to_str().expect("text")]);
+    assert!(error.contains("Not a directory") && error.contains("report"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(300));
 }
 
 #[test]
 fn bench_finds_the_golden_costs_of_every_index() {
     let indexes = "fptree,sptree,sptree-buffered,hart,nvtree,wbtree,fastfair,bztree,\
                    woart,pactree,skiplist,cceh";
-    let sizes = ["bench", "--csv", "--records", "50000", "--ops", "200", "--index", indexes];
+    let sizes = ["bench", "--csv", "--records", "50000", "--ops", "320", "--index", indexes];
     let phases = ["--chunk-ms", "0", "--phases", "get,get_miss,scan,insert,update,delete"];
     let rows = works([&sizes[..], &phases].concat());
     for index in indexes.split(',') {

@@ -128,3 +128,28 @@ fn a_pool_with_a_lost_write_is_kept_with_its_journal_and_the_seed() {
     let pool = pool.and_then(|path| path.to_str()).expect("it is kept");
     assert!(error.contains(&format!("kept: {pool}")), "{error}");
 }
+
+/// Without a folder, a pool lies where it can have the durability that was asked for.
+#[test]
+fn modes_that_need_a_disk_and_the_mode_that_needs_memory_find_their_place() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let keys = few_keys(dir.path());
+    for durability in ["journal", "periodic:20ms"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_pmindex"))
+            .args(["quickstart", "--integers", "2000", "--keys", &keys, "--json"])
+            .args(["--durability", durability])
+            .output()
+            .expect("it starts");
+        let report = report(&output);
+        let mode = durability.split(':').next();
+        assert_eq!(report["durability"]["mode"].as_str(), mode, "{report}");
+        let pool = report["pool"].as_str().expect("a path");
+        assert!(!Path::new(pool).exists(), "{pool}");
+    }
+    let tmpfs = Path::new("/dev/shm");
+    if tmpfs.is_dir() {
+        let output = quickstart(tmpfs, &["--keys", &keys, "--durability", "journal"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("--dir FOLDER") && error.contains("on a disk"), "{error}");
+    }
+}

@@ -78,3 +78,17 @@ fn a_pool_with_a_lost_write_is_kept() {
         assert_eq!(left[0].path().to_str(), Some(kept));
     }
 }
+
+/// A pool with a twin is on tmpfs, where the command puts it.
+#[test]
+fn a_pool_with_a_twin_is_killed_too() {
+    let output = Command::new(env!("CARGO_BIN_EXE_pmindex"))
+        .args(["torture", "--index", "fptree,store", "--kills", "3", "--json"])
+        .args(["--durability", "periodic:20ms"])
+        .output()
+        .expect("it starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}{}", String::from_utf8_lossy(&output.stdout));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&report["indexes"][0]["kills"], &report["store"]["kills"]), (&3.into(), &3.into()));
+}

@@ -338,7 +338,7 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
         }
         let done = rows.first()?.present.0 as f64;
         let until = |time: Duration, so_far: Duration| {
-            done * ((time - so_far).as_secs_f64() / so_far.as_secs_f64().max(1e-9))
+            done * (time.as_secs_f64() / so_far.as_secs_f64().max(1e-9) - 1.0)
         };
         let wanted = until(self.settings.chunk, fastest).min(until(LONGEST, slowest));
         let most = if changes { planned as f64 } else { LARGEST.max(planned as f64) };

@@ -309,7 +309,7 @@ fn write_for_ever<K: Generated, V: Generated, T: Maker<K, V>>(
     setup: Setup<'_>,
     begun: &dyn Fn() -> Result<(), CliError>,
 ) -> Result<(), CliError> {
-    let options = setup.medium.apply_at(PoolOptions::new(), setup.path);
+    let options = setup.medium.apply(PoolOptions::new(), setup.path);
     let pool = Arc::new(Pool::open(setup.path, &options)?);
     let store = T::open(&pool)?;
     let mut session = store.session();
@@ -331,7 +331,7 @@ fn open<K: Generated, V: Generated, T: Maker<K, V>>(
     verify: bool,
 ) -> Result<Opened, CliError> {
     let Setup { path, medium, write_latency, .. } = setup;
-    let options = medium.apply_at(PoolOptions::new(), path);
+    let options = medium.apply(PoolOptions::new(), path);
     let started = Instant::now();
     let pool = Arc::new(Pool::open_with(path, &options, |mapped| slowed(mapped, write_latency))?);
     let store = T::open(&pool)?;
@@ -364,7 +364,7 @@ struct InPool<K: Key, V: Value, T: Maker<K, V>> {
 impl<K: Key, V: Value, T: Maker<K, V>> InPool<K, V, T> {
     fn create(setup: Setup<'_>) -> Result<Self, CliError> {
         let Setup { name, path, medium, write_latency, .. } = setup;
-        let options = medium.apply_at(PoolOptions::new(), path);
+        let options = medium.apply(PoolOptions::new(), path);
         let pool = Pool::create_with(path, &options, |mapped| slowed(mapped, write_latency))?;
         let pool = Arc::new(pool);
         let index = Measurable::new(name, T::create(name, &pool)?);

@@ -16,8 +16,9 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use clap::builder::PossibleValuesParser;
 use pmindex::core::NewFile;
-use pmindex_pibench::{BATCH, Report, SCAN_LENGTH, SCHEMA, page};
+use pmindex_pibench::{BATCH, Distribution, MIXES, Report, SCAN_LENGTH, SCHEMA, page};
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
@@ -25,10 +26,11 @@ use crate::output;
 
 /// What to measure.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = after_help())]
 pub(crate) struct Args {
     /// Indexes to measure, separated by commas
-    #[arg(long, value_delimiter = ',', default_value = "fptree,btreemap")]
+    #[arg(long, value_delimiter = ',', default_value = "fptree,btreemap", value_name = "INDEX",
+          value_parser = crate::registry::parser())]
     pub(super) index: Vec<String>,
 
     /// Records in a leaf, one number or several: fptree has 13 and 28, for integers [default: each index's
@@ -40,13 +42,14 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1_000_000)]
     pub(super) records: u64,
 
-    /// Operations of each phase [default: a quarter of the records]
+    /// Operations of each phase, at most --records; a phase of scans has a twentieth of them, with scans of 100
+    /// [default: a quarter of the records, but from 100000 (or all records) to 2000000]
     #[arg(long)]
     pub(super) ops: Option<u64>,
 
     /// Run each phase for at least this many seconds, in as many chunks as this takes; the records that a phase
     /// adds and removes are taken back between the chunks, outside the timing
-    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = crate::seconds)]
     pub(super) seconds: Option<f64>,
 
     /// Run more than --ops operations where one of the five chunks of a phase would take less than this many
@@ -69,15 +72,16 @@ pub(crate) struct Args {
     pub(super) background: Background,
 
     /// Phases, separated by commas [default: all but upsert; none with --mix]
-    #[arg(long, value_delimiter = ',', value_parser = options::phase)]
+    #[arg(long, value_delimiter = ',', value_name = "PHASE", value_parser = options::phases())]
     pub(super) phases: Vec<pmindex_pibench::Phase>,
 
-    /// A mix such as get:50,update:50, or names of mixes from the papers; may be repeated
+    /// A mix such as get:50,update:50, or names of mixes, below; may be repeated
     #[arg(long, value_name = "MIX")]
     pub(super) mix: Vec<String>,
 
-    /// How keys are chosen: uniform, zipfian, self-similar, monotonic; one or several
-    #[arg(long, value_delimiter = ',', default_value = "uniform")]
+    /// How keys are chosen, one way or several
+    #[arg(long, value_delimiter = ',', default_value = "uniform", value_name = "HOW",
+          value_parser = PossibleValuesParser::new(Distribution::NAMES))]
     pub(super) distribution: Vec<String>,
 
     /// The skew of zipfian [default: 0.99] and self-similar [default: 0.2]
@@ -113,11 +117,13 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1.0, value_name = "PART")]
     pub(super) latency_sample: f64,
 
-    /// Nanoseconds to add to each flushed line, to emulate a slower medium
-    #[arg(long, default_value_t = 0, value_name = "NS")]
+    /// Nanoseconds to add to each flushed line, to emulate a slower medium; at most a second
+    #[arg(long, default_value_t = 0, value_name = "NS",
+          value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     pub(super) write_latency: u64,
 
-    /// Where to put the pools [default: tmpfs if it has room, else the temporary folder]
+    /// Where to put the pools [default: tmpfs if it has room; /var/tmp for the modes msync and
+    /// journal]
     #[arg(long, value_name = "DIR")]
     pub(super) dir: Option<PathBuf>,
 
@@ -207,34 +213,58 @@ fn write(report: &Report, dir: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
+/// Returns the mixes and the examples.
+fn after_help() -> String {
+    let mixes =
+        MIXES.iter().map(|(name, shares, source)| format!("  {name:<18} {shares} ({source})\n"));
+    format!("Mixes:\n{}\n{EXAMPLES}", mixes.collect::<String>())
+}
+
 const EXAMPLES: &str = "Examples:
   pmindex bench
   pmindex bench --index fptree,btreemap --records 10000000 --durability flush
   pmindex bench --index fptree --node-size 13,28
   pmindex bench --index fptree,bztree --threads 1,2 --distribution uniform,zipfian --json
   pmindex bench --index hart,fptree --mix read-intensive,write-intensive --write-latency 300
-  pmindex bench --index fptree,hart --key-file words.txt --value-size 100 --records 200000";
+  pmindex bench --index fptree,hart --key-file crates/cli/data/words.txt --value-size 100 --records 200000";
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let plan = options::Plan::new(args)?;
+    if let Some(dir) = &args.report {
+        // Now, and not after hours of measuring.
+        std::fs::create_dir_all(dir)
+            .map_err(|error| CliError::File { path: dir.clone(), error })?;
+    }
     let mut report = Report::here();
-    for &distribution in &plan.distributions {
-        for &threads in &plan.threads {
-            let runs = series::run(&plan, distribution, threads, &report.runs)?;
-            report.runs.extend(runs);
-        }
+    let outcome = measure(&plan, &mut report);
+    if report.runs.is_empty() {
+        return outcome;
+    }
+    // Whatever was wrong afterwards, what was measured is printed.
+    if args.json {
+        output::print_json(&serde_json::to_value(&report)?)?;
+    } else if args.csv {
+        output::print(&pmindex_pibench::csv(&report))?;
+    } else {
+        output::print(&print::text(&report))?;
     }
     if let Some(dir) = &args.report {
         write(&report, dir)?;
     }
-    if args.json {
-        output::print_json(&serde_json::to_value(&report)?)
-    } else if args.csv {
-        output::print(&pmindex_pibench::csv(&report))
-    } else {
-        output::print(&print::text(&report))
+    outcome
+}
+
+/// Adds all runs to the report, or those before an error.
+fn measure(plan: &options::Plan<'_>, report: &mut Report) -> Result<(), CliError> {
+    for &distribution in &plan.distributions {
+        for &threads in &plan.threads {
+            let (runs, wrong) = series::run(plan, distribution, threads, &report.runs)?;
+            report.runs.extend(runs);
+            wrong.map_or(Ok(()), Err)?;
+        }
     }
+    Ok(())
 }
 
 /// Reads a file, up to a limit that no sensible list of keys or report exceeds.

@@ -1,8 +1,10 @@
 //! The options of `pmindex bench`, checked.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use pmindex_pibench::{
     CHUNKS, Distribution, Field, Integers, Length, Lines, Phase, Records, Settings, Sizes, Step,
     Texts, Workload, Yardstick,
@@ -15,12 +17,10 @@ use crate::memory;
 use crate::registry::{self, Entry};
 use crate::table::bytes;
 
-/// Parses a phase.
-pub(super) fn phase(name: &str) -> Result<Phase, String> {
-    Phase::named(name).ok_or_else(|| {
-        let all: Vec<&str> = Phase::ALL.iter().map(|phase| phase.name()).collect();
-        format!("the phases are {}", all.join(", "))
-    })
+/// Accepts the name of any phase, and lists them all in the help.
+pub(super) fn phases() -> impl TypedValueParser<Value = Phase> {
+    PossibleValuesParser::new(Phase::ALL.iter().map(|phase| phase.name()))
+        .try_map(|name| Phase::named(&name).ok_or("there is no such phase"))
 }
 
 /// A measurement with all options checked.
@@ -66,17 +66,16 @@ pub(super) struct Bytes {
 
 impl<'a> Plan<'a> {
     pub(super) fn new(args: &'a Args) -> Result<Self, CliError> {
-        let option = |what: String| CliError::Option { what };
+        let option = |what: String| CliError::Usage { what };
+        let skewed = |name: &String| matches!(name.as_str(), "zipfian" | "self-similar");
+        let any_skewed = args.distribution.iter().any(skewed);
+        // Of several, those have it that have any.
         let named = |name: &String| {
-            let skewed = matches!(name.as_str(), "zipfian" | "self-similar");
-            Distribution::named(name, args.skew.filter(|_| skewed))
+            Distribution::named(name, args.skew.filter(|_| skewed(name) || !any_skewed))
         };
         let distributions: Result<Vec<_>, String> = args.distribution.iter().map(named).collect();
         if args.threads.iter().any(|threads| !(1..=1024).contains(threads)) {
             return Err(option("--threads must be from 1 to 1024".into()));
-        }
-        if args.seconds.is_some_and(|seconds| !(0.0..=86_400.0).contains(&seconds)) {
-            return Err(option("--seconds must be from 0 to 86400 (a day)".into()));
         }
         if !(0.0..=1.0).contains(&args.latency_sample) {
             return Err(option("--latency-sample must be from 0 to 1".into()));
@@ -92,11 +91,23 @@ impl<'a> Plan<'a> {
             );
             return Err(option(what));
         }
+        if args.ops.is_some_and(|ops| !(least..=args.records).contains(&ops)) {
+            let records = args.records;
+            let what = format!(
+                "--ops must be from {least} to --records ({records}): a phase has {CHUNKS} chunks of at least \
+                 --batch records, and removes each record once"
+            );
+            return Err(option(what));
+        }
         let data = Data::new(args)?;
         let records = args.records;
+        let keys = data.keys()?;
+        if records > keys {
+            return Err(option(format!("--records {records}: there are only {keys} such keys")));
+        }
         let entries = entries(args)?;
         if let Some(what) = too_many(records, &data, entries.len()) {
-            return Err(option(what));
+            return Err(CliError::Option { what }); // on another machine it may be right
         }
         Ok(Self {
             entries,
@@ -161,21 +172,21 @@ fn too_many(records: u64, data: &Data, indexes: usize) -> Option<String> {
     })
 }
 
-/// Returns the indexes, each with every requested node size.
+/// Returns the indexes, each once, and with every requested node size.
 fn entries(args: &Args) -> Result<Vec<&'static Entry>, CliError> {
-    if args.node_size.is_empty() {
-        return args.index.iter().map(|name| registry::find(name)).collect();
-    }
-    let mut entries = Vec::new();
+    let mut entries: Vec<&'static Entry> = Vec::new();
     for name in &args.index {
-        if name == Yardstick::NAME {
-            entries.push(registry::find(name)?); // beside any of them
+        if args.node_size.is_empty() || name == Yardstick::NAME {
+            entries.push(registry::find(name)?); // the yardstick is beside any of them
             continue;
         }
         for &size in &args.node_size {
             entries.push(registry::find_sized(name, size)?);
         }
     }
+    // Each has a pool of its name.
+    let mut names = HashSet::new();
+    entries.retain(|entry| names.insert(entry.name));
     Ok(entries)
 }
 
@@ -203,7 +214,7 @@ fn steps(args: &Args) -> Result<Vec<Step>, String> {
 impl Data {
     fn new(args: &Args) -> Result<Self, CliError> {
         let length = |name: &str, text: &str| {
-            Length::parse(text).map_err(|what| CliError::Option { what: format!("{name}: {what}") })
+            Length::parse(text).map_err(|what| CliError::Usage { what: format!("{name}: {what}") })
         };
         let key = length("--key-size", &args.key_size)?;
         let value = length("--value-size", &args.value_size)?;
@@ -220,11 +231,18 @@ impl Data {
         if key.max > longest || value.max > pmindex::MAX_VALUE_BYTES {
             let (key, value) = (pmindex::MAX_KEY_BYTES, pmindex::MAX_VALUE_BYTES);
             let what = format!("keys have at most {key} bytes, values at most {value}");
-            return Err(CliError::Option { what });
+            return Err(CliError::Usage { what });
         }
         let bytes = Bytes { key, value, prefix, file };
-        bytes.records(0, true)?; // the file has keys
         Ok(Self::Bytes(bytes))
+    }
+
+    /// Returns the number of different keys.
+    fn keys(&self) -> Result<u64, CliError> {
+        match self {
+            Self::Integers => Ok(integers(0, true).capacity()),
+            Self::Bytes(bytes) => Ok(bytes.records(0, true)?.capacity()),
+        }
     }
 
     /// Returns the fields of a report that describe keys and values.

@@ -31,6 +31,9 @@ fn group(runs: &[Run]) -> String {
         throughput(runs).render()
     );
     text += "  records: when the operation began; rates: the median of the chunks (the least-the greatest)\n";
+    if runs.iter().any(|run| run.durability == "process" && !run.peer) {
+        text += "  mode process: no line is flushed while this is measured; --durability flush flushes them\n";
+    }
     text += &short_chunks(runs).unwrap_or_default();
     if let Some(table) = latencies(runs) {
         let title = style::bold("Microseconds of a call: median, 99 %, 99.9 %");
@@ -40,7 +43,13 @@ fn group(runs: &[Run]) -> String {
         text += "\nx1+1: one thread more does the background work, until none is left.\n";
     }
     let title = "Lines flushed and fences per operation, and what a record takes";
-    format!("{text}\n{}\n\n{}", style::bold(title), sizes(runs).render())
+    format!(
+        "{text}\n{}\n\n{}  lines / fences: counted in a run of its own, as on persistent memory; recovery: until the \
+         index is usable\n  again after a kill of the writing process, and clean opening: after a proper end, \
+         both in a new process\n",
+        style::bold(title),
+        sizes(runs).render()
+    )
 }
 
 fn name(run: &Run) -> String {
@@ -60,6 +69,11 @@ fn rows(runs: &[Run]) -> Vec<&str> {
         }
     }
     names
+}
+
+/// Returns the row of a phase if anything was measured.
+fn measured<'r>(run: &'r Run, op: &str) -> Option<&'r PhaseRow> {
+    run.row(op).filter(|row| row.ops > 0)
 }
 
 /// Returns the rate of a phase, and the least and the greatest rate of its chunks.
@@ -110,15 +124,14 @@ fn throughput(runs: &[Run]) -> Table {
     }
     let mut table = Table::new(heading);
     for op in rows(runs) {
-        let measured = |run| Run::row(run, op).filter(|row| row.ops > 0);
-        let mops_of = |run: &Run| measured(run).map(|row| row.mops);
+        let mops_of = |run: &Run| measured(run, op).map(|row| row.mops);
         let base = yardstick.and_then(mops_of);
         // All indexes of a series meet the same records.
         let live = runs.iter().find_map(|run| run.row(op)?.live_records);
         let mut cells = vec![op.to_owned(), live.map_or("-".into(), thousands)];
         for run in runs {
             let mops = mops_of(run);
-            cells.push(measured(run).map_or("-".into(), with_spread));
+            cells.push(measured(run, op).map_or("-".into(), with_spread));
             if has_ratio(run, yardstick) {
                 let ratio = mops.zip(base).map(|(mops, base)| mops / base);
                 cells.push(ratio.map_or("-".into(), |ratio| format!("{ratio:.2}x")));

@@ -1,6 +1,7 @@
 //! One series: all indexes in turns, with one number of threads and one distribution.
 
-use indicatif::ProgressBar;
+use std::path::Path;
+
 use pmindex_pibench::{
     BenchSubject, CHUNKS, Distribution, Measured, Phase, Pinned, Records, Run, Settings, Step,
     Workload, measure,
@@ -10,9 +11,13 @@ use crate::bench::bed::{Bench, Generated, Makers, Reopened, Setup};
 use crate::bench::costs;
 use crate::bench::options::{Data, Plan, integers};
 use crate::error::CliError;
+use crate::memory;
+use crate::progress::Progress;
 use crate::registry::Entry;
-use crate::temp_file::TempFile;
-use crate::{memory, progress};
+use crate::temp_file::{TMPFS, TempFile, has_room};
+
+/// The runs of a series, and what was wrong with one of them after its measurement.
+pub(super) type Series = (Vec<Run>, Option<CliError>);
 
 /// Measures every index of the plan. Costs that `earlier` runs counted are not counted again.
 pub(super) fn run(
@@ -20,7 +25,7 @@ pub(super) fn run(
     distribution: Distribution,
     threads: usize,
     earlier: &[Run],
-) -> Result<Vec<Run>, CliError> {
+) -> Result<Series, CliError> {
     let ascending = distribution == Distribution::Monotonic;
     let seed = plan.sizes(distribution).seed;
     match &plan.data {
@@ -49,50 +54,85 @@ fn of<K: Generated, V: Generated>(
     threads: usize,
     types: &Types<'_, K, V>,
     earlier: &[Run],
-) -> Result<Vec<Run>, CliError> {
+) -> Result<Series, CliError> {
     let mut work = Workload::of((types.records)()?, plan.sizes(distribution));
     let mut places = Vec::new();
     let mut benches: Vec<Box<dyn Bench<K, V>>> = Vec::new();
     let room = plan.room();
+    let mut pools = 0;
+    for &entry in &plan.entries {
+        pools += u64::from(makers(types, entry)?.subprocess.is_some());
+    }
+    let wanted = room.saturating_mul(pools);
+    let tmpfs = Path::new(TMPFS);
+    if pools > 0 && plan.dir.is_none() && plan.medium.is_auto() && !has_room(tmpfs, wanted) {
+        return Err(CliError::NoRoom { wanted });
+    }
     for &entry in &plan.entries {
         let name = format!("bench-{}", entry.name);
-        let place =
-            TempFile::new(plan.dir, &name, room.saturating_mul(plan.entries.len() as u64), false)?;
+        let place = TempFile::new((plan.dir, plan.medium), &name, wanted, false)?;
         let (name, path, medium) = (entry.name, place.path(), plan.medium);
         let setup = Setup { name, path, medium, write_latency: plan.write_latency, room };
         benches.push((makers(types, entry)?.make)(setup)?);
         places.push(place);
     }
+    if earlier.is_empty() {
+        announce(plan, types, &benches, &places)?;
+    }
     let settings = plan.settings(threads);
     let (measured, sizes) = throughput(plan, &settings, &benches, &mut work)?;
-    let mut runs = Vec::new();
+    let (mut runs, mut wrong) = (Vec::new(), None);
     for (((entry, bench), measured), size) in
         plan.entries.iter().zip(benches).zip(&measured).zip(sizes)
     {
         let mut run = describe(plan, &settings, bench.as_ref(), measured, &work);
-        run.pm_bytes_per_record = size.pm;
-        run.dram_bytes_per_record = size.dram;
+        (run.pm_bytes_per_record, run.dram_bytes_per_record) = (size.pm, size.dram);
+        // Only if it is not less than the records have.
         run.dram_bytes_per_record = run.memory().map(|(_, dram)| dram);
         if costs::copy(earlier, &mut run) {
             // Costs do not depend on the number of threads.
         } else if let Some(counting) = makers(types, entry)?.counting {
             let (counted, records) = (counting(entry.name)?, (types.records)()?);
-            costs::count(entry, &counted, records, &plan.steps, *work.sizes(), &mut run)?;
+            let counted =
+                costs::count(entry, &counted, records, &plan.steps, *work.sizes(), &mut run);
+            // What was measured before is not lost.
+            wrong = wrong.or(counted.err());
         }
-        if let Some(reopened) = reopened(entry, bench, &work)? {
-            run.recovery_ms = Some(reopened.killed.as_secs_f64() * 1e3);
-            run.clean_open_ms = Some(reopened.closed.as_secs_f64() * 1e3);
+        match reopened(entry, bench, &work) {
+            Ok(Some(reopened)) => {
+                run.recovery_ms = Some(reopened.killed.as_secs_f64() * 1e3);
+                run.clean_open_ms = Some(reopened.closed.as_secs_f64() * 1e3);
+            }
+            Ok(None) => {}
+            Err(error) => wrong = wrong.or(Some(error)),
         }
         runs.push(run);
     }
-    Ok(runs)
+    Ok((runs, wrong))
+}
+
+/// Says where the pools are and which mode they have, before anything is measured.
+fn announce<K: Generated, V: Generated>(
+    plan: &Plan<'_>,
+    types: &Types<'_, K, V>,
+    benches: &[Box<dyn Bench<K, V>>],
+    places: &[TempFile],
+) -> Result<(), CliError> {
+    for ((entry, bench), place) in plan.entries.iter().zip(benches).zip(places) {
+        if makers(types, entry)?.subprocess.is_some() {
+            let folder = place.path().parent().unwrap_or(Path::new("."));
+            eprintln!("pools in {}, mode {}", folder.display(), bench.durability().0);
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn makers<K, V>(
     types: &Types<'_, K, V>,
     entry: &'static Entry,
 ) -> Result<&'static Makers<K, V>, CliError> {
-    (types.makers)(entry).ok_or_else(|| CliError::Option {
+    (types.makers)(entry).ok_or_else(|| CliError::Usage {
         what: format!("{} can be measured with 8-byte keys and values only", entry.name),
     })
 }
@@ -155,7 +195,7 @@ fn throughput<K: Generated, V: Generated>(
         .map(|(bench, grown)| size(bench.as_ref(), *grown, work.records()))
         .collect::<Result<_, _>>()?;
     let more = measure(&subjects, work, rest, settings, &mut watch)?;
-    watch.bar.finish_and_clear();
+    watch.progress.end();
     for (all, more) in measured.iter_mut().zip(more) {
         all.steps.extend(more.steps);
     }
@@ -175,7 +215,8 @@ fn size<K, V>(bench: &dyn Bench<K, V>, grown: u64, records: u64) -> Result<Size,
 
 /// Draws progress, and records how much memory loading each subject takes.
 struct Watch {
-    bar: ProgressBar,
+    progress: Progress,
+    done: u64,
     names: Vec<String>,
     before: u64,
     grown: Vec<u64>,
@@ -185,7 +226,8 @@ impl Watch {
     fn new<K, V>(subjects: &[&dyn BenchSubject<K, V>], settings: &Settings, steps: usize) -> Self {
         let rounds = 1 + steps * (1 + usize::from(settings.sample.is_some()));
         Self {
-            bar: progress::bar((subjects.len() * rounds * CHUNKS) as u64),
+            progress: Progress::new("loading", (subjects.len() * rounds * CHUNKS) as u64),
+            done: 0,
             names: subjects.iter().map(|subject| subject.name().to_owned()).collect(),
             before: 0,
             grown: vec![0; subjects.len()],
@@ -195,7 +237,7 @@ impl Watch {
 
 impl pmindex_pibench::Watch for Watch {
     fn chunk(&mut self, step: &Step, subject: usize, _: usize) {
-        self.bar.set_message(format!("{} {step}", self.names[subject]));
+        self.progress.at(self.done, format!("{} {step}", self.names[subject]));
         if step.phase() == Some(Phase::Load) {
             self.before = memory::resident_anonymous().unwrap_or_default();
         }
@@ -206,6 +248,6 @@ impl pmindex_pibench::Watch for Watch {
             let now = memory::resident_anonymous().unwrap_or_default();
             self.grown[subject] += now.saturating_sub(self.before);
         }
-        self.bar.inc(1);
+        self.done += 1;
     }
 }

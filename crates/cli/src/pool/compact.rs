@@ -31,8 +31,8 @@ use super::store_log;
     one step: a crash leaves one of the two. The disk needs room for both. The new pool has the kinds\n\
     and types of the indexes, the maps of a store, another identity, and room for the same values and as\n\
     many writers; a watch of a store cannot continue in it. The file has the same permissions, and the\n\
-    same owner and group where the system allows it, which a message says otherwise. Pools with types of a program's own, files of an\n\
-    environment, a journal, another name (a hard link), or transactions that a crash has interrupted are\n\
+    same owner and group if the system allows that; if not, a message says so. Pools with types of a\n\
+    program's own, files of an environment, a journal, another name (a hard link), or transactions that a crash has interrupted are\n\
     refused; so is a pool with a twin in /var/tmp, where --durability periodic has it. No other twin is\n\
     known to the command: remove it with the old pool, which it belongs to. A kill leaves POOL.partial\n\
     behind: remove it, and run the command again."
@@ -55,7 +55,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
-    let pool = Pool::open(&args.pool, &args.medium.apply(PoolOptions::new()))?;
+    let pool = Pool::open(&args.pool, &args.medium.apply(PoolOptions::new(), &args.pool))?;
     if args.rewrite {
         return rewrite(args, &Arc::new(pool));
     }

@@ -26,8 +26,9 @@ use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::kinds::kinds;
+use crate::output;
+use crate::progress::Progress;
 use crate::table::counted;
-use crate::{output, progress};
 
 use super::fresh::{Filling, FreshPool};
 use super::{batch_log, open, store_log};
@@ -38,7 +39,7 @@ const VERSION: u64 = 1;
 const DUMP: &str = "pmindex-dump";
 /// The length of the longest line: more than the longest key and value, all escaped.
 const LONGEST_LINE: u64 = 64 << 20;
-/// Records between two updates of the progress bar.
+/// Records between two updates of the progress of restoring.
 const STEP: u64 = 4096;
 
 /// The pool to dump, and the file to write.
@@ -161,18 +162,16 @@ fn write_all(indexes: &[(String, Box<dyn Handle>)], out: &mut dyn Write) -> Resu
             out,
             r#"{{"index":{quoted},"type":"{kind}","keys":"{key_type}","values":"{value_type}"}}"#
         )?;
-        let bar = progress::bar(index.stats()?.records).with_message(format!("dumping {name}"));
+        let progress = Progress::new(&format!("dumping {name}"), index.stats()?.records);
         let (mut count, mut failed) = (0, None);
         index.scan(&Scan::default(), &mut |key, value| {
             let record = json!([keys.to_json(&key), values.to_json(&value)]);
             failed = writeln!(out, "{record}").err();
             count += 1;
-            if count % STEP == 0 {
-                bar.set_position(count);
-            }
+            progress.step();
             failed.is_none()
         })?;
-        bar.finish_and_clear();
+        progress.end();
         failed.map_or(Ok(()), Err)?;
         writeln!(out, r#"{{"end":{quoted},"records":{count}}}"#)?;
     }
@@ -191,10 +190,11 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<(), CliError> {
         (Box::new(source), len)
     };
     let pool = FreshPool::create(&args.pool)?;
-    let bar = if len == 0 { progress::spinner("restoring") } else { progress::bar(len) };
+    let progress = Progress::new("restoring", len);
     let mut lines = Lines { source: BufReader::new(source), path: &args.file, number: 0, bytes: 0 };
-    let restored = read_all(&mut lines, &pool, args.kind, &|bytes| bar.set_position(bytes));
-    bar.finish_and_clear();
+    let restored =
+        read_all(&mut lines, &pool, args.kind, &|bytes| progress.at(bytes, "restoring".into()));
+    progress.end();
     let (indexes, records) = restored?;
     pool.finish()?;
     if args.json {

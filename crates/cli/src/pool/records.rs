@@ -101,7 +101,7 @@ pub(crate) struct ScanArgs {
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     to: Option<String>,
     /// The most records to list [default: all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     limit: Option<u64>,
     /// List from the last to the first
     #[arg(long)]

@@ -23,6 +23,7 @@ use pmindex_pibench::KeySpace;
 use crate::error::CliError;
 use crate::kinds::kinds;
 use crate::medium::MediumArgs;
+use crate::progress::Progress;
 use crate::temp_file::TempFile;
 use crate::{output, progress};
 
@@ -46,7 +47,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
 
-    /// Where to put the pool [default: tmpfs if it has room, else the temporary folder]
+    /// Where to put the pool [default: tmpfs if it has room, else the temporary folder; /var/tmp for the modes msync and
+    /// journal]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
@@ -109,7 +111,8 @@ struct Summary {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let seed = args.seed.unwrap_or_else(crate::trial::random_seed);
-    let mut place = TempFile::new(args.dir.as_deref(), "quickstart", ROOM, args.keep)?;
+    let mut place =
+        TempFile::new((args.dir.as_deref(), args.medium), "quickstart", ROOM, args.keep)?;
     let summary = try_out(args, seed, &mut place)?;
     let lost = (!summary.tally.holds()).then(|| place.keep_for(CliError::Lost, seed));
     if args.json {
@@ -126,7 +129,7 @@ fn try_out(args: &Args, seed: u64, place: &mut TempFile) -> Result<Summary, CliE
     let mut model = Model::empty(&universes);
     let started = Instant::now();
     let records = universes.words.len() + universes.integers.len().div_ceil(2);
-    let loading = progress::Progress::new("loading words and integers", records as u64);
+    let loading = Progress::new("loading words and integers", records as u64);
     let store = create_to_load(path, args)?;
     let loaded = load(&store, &universes, &mut model, &|| loading.step())?;
     let store = loaded_store(store, path, args)?;
@@ -149,17 +152,16 @@ fn try_out(args: &Args, seed: u64, place: &mut TempFile) -> Result<Summary, CliE
     let mut random = KeySpace::new(seed);
     let (mut rounds, mut tally) = (Vec::new(), Tally::default());
     progress::announce("killing a writing process, recovering, and verifying");
-    let bar = progress::bar(args.rounds);
+    let progress = Progress::new("killing", args.rounds);
     while tally.kills < args.rounds && tally.verdict.holds() {
-        bar.set_message(format!("round {}", tally.kills + 1));
+        progress.at(tally.kills, format!("round {}", tally.kills + 1));
         // From the first kill on, whatever goes wrong may be the fault of the pool.
-        let round = crash_round(args, &mut trial, &mut random, &bar)
+        let round = crash_round(args, &mut trial, &mut random, &progress)
             .map_err(|error| place.keep_for(error, seed))?;
         tally.add(&round);
         rounds.push(round);
-        bar.inc(1);
     }
-    bar.finish_and_clear();
+    progress.end();
     Ok(Summary {
         seed,
         pool: path.into(),
@@ -179,7 +181,7 @@ fn crash_round(
     args: &Args,
     trial: &mut Trial<'_>,
     random: &mut KeySpace,
-    bar: &indicatif::ProgressBar,
+    progress: &Progress,
 ) -> Result<Round, CliError> {
     let script = random.random();
     // A single round shows a crash in the middle of writing; of many rounds, some crash while the pool is
@@ -192,7 +194,7 @@ fn crash_round(
         Moment::AfterFirstWrite(Duration::from_micros(random.below(300_000)))
     };
     let (store, round) = trial.round((args.threads, script), Plan::kill(moment), &|steps| {
-        bar.set_message(format!("{steps} writes acknowledged"));
+        progress.say(format!("{steps} writes acknowledged"));
     })?;
     if round.verdict.holds() {
         store.close()?;
@@ -205,7 +207,7 @@ fn crash_round(
 /// Creates a pool for loading. In modes where each fence waits for the disk, loading does not wait; the
 /// pool is written back once, after loading.
 fn create_to_load(path: &Path, args: &Args) -> Result<Store, CliError> {
-    let store = Store::create(path, &args.medium.apply(PoolOptions::new()), args.kind)?;
+    let store = Store::create(path, &args.medium.apply(PoolOptions::new(), path), args.kind)?;
     if store.pool().durability() != Durability::Msync {
         return Ok(store);
     }
@@ -220,7 +222,7 @@ fn loaded_store(store: Store, path: &Path, args: &Args) -> Result<Store, CliErro
     }
     store.pool().sync()?;
     store.close()?;
-    Store::open_with(path, &args.medium.apply(PoolOptions::new()))
+    Store::open_with(path, &args.medium.apply(PoolOptions::new(), path))
 }
 
 /// Fills both indexes with all words and every other integer.

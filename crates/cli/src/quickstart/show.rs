@@ -26,6 +26,9 @@ pub(crate) fn text(summary: &Summary, kept: bool) -> String {
     line(&mut text, "\nLoaded", &loaded);
     line(&mut text, "into", &summary.pool.display().to_string());
     let _ = writeln!(text, "\n{}", operations(&summary.speeds, &summary.costs));
+    if summary.promise.mode == "process" {
+        text += "  (rates: in mode process, which flushes nothing; --durability flush does)\n\n";
+    }
     match summary.rounds.as_slice() {
         [round] => one(&mut text, round),
         _ => many(&mut text, &summary.tally),
@@ -58,7 +61,10 @@ fn operations(speeds: &BothIndexes, costs: &BothIndexes) -> String {
         }
         table.row(cells);
     }
-    format!("{}  lines flushed and fences: per operation, counted exactly\n", table.render())
+    format!(
+        "{}  lines flushed and fences: per operation, counted in a run of its own as on persistent memory\n",
+        table.render()
+    )
 }
 
 fn one(text: &mut String, round: &Round) {

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use indicatif::ProgressBar;
 use pmindex::core::PoolOptions;
 use pmindex::{Index, Map, Store, StoreError, StoreOptions};
 use pmindex_pibench::KeySpace;
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
+use crate::progress::Progress;
 use crate::temp_file::TempFile;
 use crate::trial::acks::Acks;
 use crate::trial::crash::{End, write_and_end};
@@ -84,7 +84,7 @@ struct Bank {
 
 impl Bank {
     fn open(path: &Path, medium: MediumArgs) -> Result<Self, CliError> {
-        let pool = medium.apply_at(PoolOptions::new().size(SIZE), path);
+        let pool = medium.apply(PoolOptions::new().size(SIZE), path);
         let store = Store::open_with(path, &StoreOptions::new().pool(pool))?;
         let accounts = [store.map("checking")?, store.map("savings")?];
         let transfers = store.map("transfers")?;
@@ -245,7 +245,7 @@ pub(super) struct Campaign<'a> {
 
 impl Campaign<'_> {
     /// Runs all rounds, or until something is wrong.
-    pub(super) fn run(&self, seed: u64, bar: &ProgressBar) -> Result<Results, CliError> {
+    pub(super) fn run(&self, seed: u64, progress: &Progress) -> Result<Results, CliError> {
         let mut random = KeySpace::new(seed);
         let mut results = Results::default();
         let more = |results: &Results| {
@@ -254,17 +254,16 @@ impl Campaign<'_> {
                 && self.until.is_none_or(|until| Instant::now() < until)
         };
         while more(&results) {
-            let mut place = TempFile::new(self.dir, "torture-bank", ROOM, false)?;
+            let mut place = TempFile::new((self.dir, self.medium), "torture-bank", ROOM, false)?;
             let path = place.path().to_path_buf();
             let bank = Bank::open(&path, self.medium)?;
             bank.create_accounts()?;
             bank.close()?;
             let (mut made, mut rounds) = ([0; TELLERS], 0);
             while rounds < ROUNDS_OF_A_BANK && more(&results) {
-                bar.set_message(format!("{NAME}: {} transfers", results.transfers));
+                progress.at(results.kills, format!("{NAME}: {} transfers", results.transfers));
                 self.round(&path, &mut random, &mut made, &mut results)
                     .map_err(|error| place.keep_for(error, seed))?;
-                bar.set_position(results.kills);
                 rounds += 1;
             }
             if results.wrong.is_some() {

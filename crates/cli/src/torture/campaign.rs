@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
 use pmindex::Kind;
 use pmindex::core::PoolOptions;
 use pmindex_pibench::KeySpace;
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
+use crate::progress::Progress;
 use crate::temp_file::TempFile;
 use crate::trial::crash::{End, Moment, Plan};
 use crate::trial::model::Model;
@@ -54,9 +54,14 @@ pub(super) struct Results {
 
 impl Campaign<'_> {
     /// Runs all rounds, or until something is wrong.
-    pub(super) fn run(&self, bar: &ProgressBar) -> Result<Results, CliError> {
+    pub(super) fn run(&self, progress: &Progress) -> Result<Results, CliError> {
         // A part of the words, in a file for the child, to keep rounds short.
-        let keys = TempFile::new(self.dir, &format!("torture-keys-{}", self.kind), ROOM, false)?;
+        let keys = TempFile::new(
+            (self.dir, self.medium),
+            &format!("torture-keys-{}", self.kind),
+            ROOM,
+            false,
+        )?;
         let words = universe::words().sample(INTEGERS);
         std::fs::write(keys.path(), words.keys().join(&b'\n'))?;
         let source = Source { keys: Some(keys.path().into()), integers: INTEGERS };
@@ -70,9 +75,9 @@ impl Campaign<'_> {
         };
         while more(&results) {
             let name = format!("torture-{}", self.kind);
-            let mut place = TempFile::new(self.dir, &name, ROOM, false)?;
+            let mut place = TempFile::new((self.dir, self.medium), &name, ROOM, false)?;
             let path = place.path().to_path_buf();
-            let options = self.medium.apply(PoolOptions::new().size(FIRST_SIZE));
+            let options = self.medium.apply(PoolOptions::new().size(FIRST_SIZE), &path);
             Store::create(&path, &options, self.kind)?.close()?;
             results.pools += 1;
             let mut trial = Trial {
@@ -85,10 +90,10 @@ impl Campaign<'_> {
             };
             let mut rounds = 0;
             while rounds < ROUNDS_OF_A_POOL && more(&results) {
-                bar.set_message(format!("{}: {} writes", self.kind, results.tally.writes));
+                let writes = format!("{}: {} writes", self.kind, results.tally.writes);
+                progress.at(results.tally.kills, writes);
                 round(&mut trial, &mut random, &mut results)
                     .map_err(|error| place.keep_for(error, self.seed))?;
-                bar.set_position(results.tally.kills);
                 rounds += 1;
             }
             if !results.tally.verdict.holds() {

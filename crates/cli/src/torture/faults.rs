@@ -46,11 +46,20 @@ pub(super) fn all(
     dir: Option<&Path>,
     seed: u64,
 ) -> Result<Vec<(&'static str, Outcome)>, CliError> {
-    let options = medium.apply(PoolOptions::new().size(8 << 20));
-    let small = medium.apply(PoolOptions::new().size(2 << 20));
+    let options = |place: &TempFile| medium.apply(PoolOptions::new().size(8 << 20), place.path());
+    // For a small tmpfs, which may give less than was requested.
+    let small = PoolOptions::new().size(2 << 20);
+    let small = |place: &TempFile| {
+        if medium.has_twin() {
+            return small.clone();
+        }
+        medium.apply(small.clone(), place.path()).require(Durability::Volatile)
+    };
+    let with_twin = || Outcome::Skipped("a pool with a twin is read from the twin".into());
     // A pool in which something is wrong is kept.
     let tried = |title, name: &str, fault: &dyn Fn(&TempFile) -> Result<Outcome, CliError>| {
-        let mut place = TempFile::new(dir, &format!("torture-{name}-{kind}"), ROOM, false)?;
+        let mut place =
+            TempFile::new((dir, medium), &format!("torture-{name}-{kind}"), ROOM, false)?;
         let outcome = match fault(&place) {
             Ok(Outcome::Failed(what)) if place.path().exists() => {
                 place.keep();
@@ -61,12 +70,21 @@ pub(super) fn all(
         Ok((title, outcome))
     };
     [
-        tried("disk full", "disk", &|place| disk_full(kind, &small, place)),
-        tried("file removed", "removed", &|place| removed(kind, &options, place)),
-        tried("file cut short", "cut", &|place| cut_short(kind, medium, &options, place)),
-        tried("a thread panics", "panic", &|place| panics(kind, &options, place)),
-        tried("read-only disk", "read-only", &|place| read_only_disk(kind, &small, place)),
-        tried("a child outlives the pool", "outlived", &|place| outlived(kind, &options, place)),
+        tried("disk full", "disk", &|place| disk_full(kind, &small(place), place)),
+        tried("file removed", "removed", &|place| {
+            if medium.has_twin() { Ok(with_twin()) } else { removed(kind, &options(place), place) }
+        }),
+        tried("file cut short", "cut", &|place| {
+            if medium.has_twin() {
+                return Ok(with_twin());
+            }
+            cut_short(kind, medium, &options(place), place)
+        }),
+        tried("a thread panics", "panic", &|place| panics(kind, &options(place), place)),
+        tried("read-only disk", "read-only", &|place| read_only_disk(kind, &small(place), place)),
+        tried("a child outlives the pool", "outlived", &|place| {
+            outlived(kind, &options(place), place)
+        }),
     ]
     .into_iter()
     .collect()
@@ -162,9 +180,9 @@ fn disk_full(kind: Kind, options: &PoolOptions, place: &TempFile) -> Result<Outc
         Ok(disk) => disk,
         Err(why) => return Ok(Outcome::Skipped(why)),
     };
-    let options = &options.clone().require(Durability::Volatile); // it is tmpfs
     let path = disk.dir.join("pool");
     let store = Store::create(&path, options, kind)?;
+    let mode = store.promise().mode;
     let (count, error) = fill(&store.integers, 0);
     if !is_full(&error) || count == 0 {
         return Ok(Outcome::Failed(format!("after {count} records the error was: {error}")));
@@ -194,7 +212,11 @@ fn disk_full(kind: Kind, options: &PoolOptions, place: &TempFile) -> Result<Outc
     let reopened = Store::open_with(&path, options)?;
     let wrong = differs(&reopened.integers, expected())?;
     reopened.close()?;
-    let seen = format!("{count} records, then \"{error}\"; {refused} later changes refused too");
+    let too = match refused {
+        0 => String::new(),
+        refused => format!("; {refused} later changes refused too"),
+    };
+    let seen = format!("on a small tmpfs, mode {mode}: {count} records, then \"{error}\"{too}");
     Ok(judge(wrong, seen))
 }
 
@@ -293,12 +315,12 @@ fn read_only_disk(
         Ok(disk) => disk,
         Err(why) => return Ok(Outcome::Skipped(why)),
     };
-    let options = &options.clone().require(Durability::Volatile); // it is tmpfs
     let path = disk.dir.join("pool");
     let store = Store::create(&path, options, kind)?;
     for key in 0..5000 {
         store.integers.put(&key, &!key)?;
     }
+    let mode = store.promise().mode;
     store.abandon();
     if let Err(why) = disk.protect() {
         return Ok(Outcome::Skipped(why));
@@ -315,7 +337,10 @@ fn read_only_disk(
         other => Some(format!("writing said: {other:?}")),
     };
     let why = refused.split(": ").last().unwrap_or_default().to_owned();
-    Ok(judge(wrong.or(written), format!("\"{why}\", and readable all the same")))
+    Ok(judge(
+        wrong.or(written),
+        format!("on a small tmpfs, mode {mode}: \"{why}\", and readable all the same"),
+    ))
 }
 
 /// A child process that was started while the pool was open, and outlives it: it keeps neither the pool nor

@@ -23,7 +23,8 @@ use pmindex::{Kind, UnknownKind};
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
-use crate::{output, progress};
+use crate::output;
+use crate::progress::Progress;
 
 use campaign::{Campaign, Results};
 use faults::Outcome;
@@ -43,10 +44,11 @@ pub(crate) struct Args {
     kills: u64,
 
     /// Stop each kind after this many seconds, even before the last kill
-    #[arg(long, value_name = "S")]
-    seconds: Option<u64>,
+    #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = crate::seconds)]
+    seconds: Option<f64>,
 
-    /// Where to put the pools [default: tmpfs if it has room, else the temporary folder]
+    /// Where to put the pools [default: tmpfs if it has room, else the temporary folder; /var/tmp for the modes msync and
+    /// journal]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
@@ -120,23 +122,23 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let seed = args.seed.unwrap_or_else(crate::trial::random_seed);
     let mut reports = Vec::new();
     for &kind in &args.selection.kinds {
-        let bar = progress::bar(args.kills);
+        let progress = Progress::new(kind.name(), args.kills);
         let campaign = Campaign {
             kind,
             medium: args.medium,
             dir: args.dir.as_deref(),
             kills: args.kills,
-            until: args.seconds.map(|s| Instant::now() + Duration::from_secs(s)),
+            until: args.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s)),
             seed,
             lose: args.lose,
         };
-        let results = campaign.run(&bar)?;
+        let results = campaign.run(&progress)?;
         if results.tally.kills == 0 && results.tally.verdict.holds() {
             return Err(CliError::NoKill { of: kind.name() });
         }
-        bar.set_message(format!("{kind}: faults"));
+        progress.say(format!("{kind}: faults"));
         let faults = faults::all(kind, args.medium, args.dir.as_deref(), seed)?;
-        bar.finish_and_clear();
+        progress.end();
         let report = KindReport { kind, results, faults };
         let holds = report.holds();
         reports.push(report);
@@ -166,16 +168,16 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
 }
 
 fn torture_bank(args: &Args, seed: u64) -> Result<bank::Results, CliError> {
-    let bar = progress::bar(args.kills);
+    let progress = Progress::new(bank::NAME, args.kills);
     let campaign = bank::Campaign {
         medium: args.medium,
         dir: args.dir.as_deref(),
         kills: args.kills,
-        until: args.seconds.map(|s| Instant::now() + Duration::from_secs(s)),
+        until: args.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s)),
         lose: args.lose,
     };
-    let results = campaign.run(seed, &bar);
-    bar.finish_and_clear();
+    let results = campaign.run(seed, &progress);
+    progress.end();
     results
 }
 

@@ -38,7 +38,7 @@ impl Store {
     /// Opens the pool, and recovers it.
     pub(crate) fn open(path: &Path, medium: MediumArgs) -> Result<(Self, Opened), CliError> {
         let started = Instant::now();
-        let store = Self::open_with(path, &medium.apply(PoolOptions::new()))?;
+        let store = Self::open_with(path, &medium.apply(PoolOptions::new(), path))?;
         let time = started.elapsed();
         let reports = [store.words.recovery_report(), store.integers.recovery_report()];
         Ok((store, Opened { time, reports }))

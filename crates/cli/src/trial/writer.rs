@@ -70,7 +70,7 @@ pub(crate) fn command(
 /// Writes until standard input ends, or something fails.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let universes = args.source.universes()?;
-    let options = args.medium.apply(PoolOptions::new());
+    let options = args.medium.apply(PoolOptions::new(), &args.pool);
     let store = match args.create {
         Some(kind) => Store::create(&args.pool, &options, kind)?,
         None => Store::open_with(&args.pool, &options)?,
