@@ -5,7 +5,9 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 
 use pmindex_core::short_word;
-use pmindex_index::{IndexError, Key, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Value, Words};
+use pmindex_index::{
+    IndexError, Key, MAX_INLINE_WORDS, MAX_KEY_BYTES, MAX_VALUE_BYTES, Shape, Value, Words,
+};
 
 use crate::hash::{hash_bytes, hash_words};
 
@@ -37,6 +39,16 @@ impl<'k, K: Key> Probe<'k, K> {
     #[must_use]
     pub fn of_stored(key: &'k K) -> Self {
         Self::encode(key.borrowed())
+    }
+
+    /// Returns the inline key that was stored as these words. No conversion runs, so none can panic.
+    #[inline(always)]
+    #[must_use]
+    pub fn of_stored_words(stored: &[u64]) -> Self {
+        let mut words = [0; MAX_INLINE_WORDS];
+        words[..stored.len()].copy_from_slice(stored);
+        let (bytes, hash) = (Cow::Borrowed([].as_slice()), hash_words(stored));
+        Self { words, bytes, hash, key: PhantomData }
     }
 
     #[inline(always)]

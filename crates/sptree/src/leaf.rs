@@ -26,7 +26,7 @@ use std::marker::PhantomData;
 
 use pmindex_core::{Durable, Flushed, Medium, Op, Owner, PmError, PmU64, Pool, Word, words_of};
 use pmindex_index::{Key, Shape, Value};
-use pmindex_record::{EncodedValue, Pending, Probe, RecordBlock, Route, Slot};
+use pmindex_record::{EncodedValue, Pending, Probe, RecordBlock, Route, Slot, bits};
 
 use crate::layout::{BnodePtr, Geometry, HEADER_WORDS, MAX_LEAF, Next, Taken, tag_of};
 use crate::log::SEQ_MAX;
@@ -205,6 +205,15 @@ impl<'p, K: Key, V: Value, const LEAF: usize> Bnode<'p, K, V, LEAF> {
         let taken = self.taken_without_lost(pm).slots();
         let tagged = pm.match_byte(self.tag_cells(), tag_of(probe)) & taken;
         self.find_among(pool, tagged | pending, probe)
+    }
+
+    /// Returns `true` if a record has the inline key of these words. Compares nothing but words: no conversion and no
+    /// damaged record can interrupt it.
+    pub(crate) fn has_words(&self, pm: &impl Medium, key: &[u64]) -> bool {
+        let taken = bits(self.taken_without_lost(pm).slots()).filter(|&i| i < LEAF);
+        taken
+            .map(|i| self.slot(i))
+            .any(|slot| slot.iter().zip(key).all(|(cell, &word)| pm.load_word(cell) == word))
     }
 
     /// Returns the slot with the probe's key, among these. Racing: validate.

@@ -12,6 +12,7 @@ use pmindex_core::{Medium, PmError};
 use pmindex_index::{Key, Value};
 
 use crate::layout::{MAX_LEAF, Taken};
+use crate::leaf::Bnode;
 use crate::leaves::Leaves;
 use crate::middle::{Mnode, exact};
 
@@ -47,12 +48,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Leaves<K, V, M, LEAF> {
 
     /// Reads the tags of a locked Mnode again from its Bnode; returns the Bnode's bitmap.
     pub(crate) fn reload_tags(&self, node: &Mnode) -> Result<Taken, PmError> {
-        let (bnode, pm) = (self.bnode_of(node)?, self.pm());
+        self.bnode_of(node).map(|bnode| self.reload_tags_from(node, &bnode))
+    }
+
+    /// As [`reload_tags`](Self::reload_tags), from this Bnode, which is the Mnode's.
+    pub(crate) fn reload_tags_from(&self, node: &Mnode, bnode: &Bnode<'_, K, V, LEAF>) -> Taken {
+        let pm = self.pm();
         let taken = bnode.taken(pm);
         let mut tags = [0; MAX_LEAF / 8];
         pm.read_words(bnode.tag_cells(), &mut tags);
         self.middle.dram.write_words(&node.tags, &exact(tags, taken));
-        Ok(taken)
+        taken
     }
 }
 

@@ -39,6 +39,7 @@ struct AbsorbGuard<'t, K: Key, V: Value, M: Medium, const LEAF: usize> {
     leaves: &'t Leaves<K, V, M, LEAF>,
     table: &'t BufferTable<K, V>,
     node: &'t Mnode,
+    bnode: Bnode<'t, K, V, LEAF>,
     buffer: u32,
     /// For a write that joins the absorption: the records (modulo 2^64) that were counted for it, and its
     /// Mnode.
@@ -47,30 +48,26 @@ struct AbsorbGuard<'t, K: Key, V: Value, M: Medium, const LEAF: usize> {
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize> AbsorbGuard<'_, K, V, M, LEAF> {
-    /// Reads again what DRAM knows of the Bnode: the tags, and which keys of the buffer it has.
+    /// Reads again what DRAM knows of the Bnode: the tags, and which keys of the buffer it has. Nothing in it is the
+    /// user's, or can fail: it runs while a panic of a conversion unwinds, and a second one would end the process.
     #[cold]
-    fn reload(&self) -> Result<(), PmError> {
-        let Self { leaves, table, node, buffer, .. } = *self;
-        leaves.reload_tags(node)?;
-        let bnode = leaves.bnode_of(node)?;
-        for entry in 0..table.state(buffer).len().min(ENTRIES) {
-            let copy = table.words(buffer, entry);
-            let key = K::from_words(&copy[..Slot::<K, V>::KEY_WORDS]);
-            let found = bnode.find(&leaves.pool, &Probe::<K>::of_stored(&key))?;
-            table.put_known(buffer, entry, found.is_some());
+    fn reload(&self) {
+        let Self { leaves, table, node, bnode, buffer, .. } = self;
+        leaves.reload_tags_from(node, bnode);
+        for entry in 0..table.state(*buffer).len().min(ENTRIES) {
+            let copy = table.words(*buffer, entry);
+            let known = bnode.has_words(leaves.pm(), &copy[..Slot::<K, V>::KEY_WORDS]);
+            table.put_known(*buffer, entry, known);
         }
-        Ok(())
     }
 }
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize> Drop for AbsorbGuard<'_, K, V, M, LEAF> {
     fn drop(&mut self) {
         if self.armed {
-            if let Ok(bnode) = self.leaves.bnode_of(self.node) {
-                self.leaves.make_durable(&bnode);
-            }
+            self.leaves.make_durable(&self.bnode);
             let before = self.leaves.taken(self.node);
-            let _ = self.reload();
+            self.reload();
             // A write that adds or removes a record changes the bitmap, by the one store that decides.
             if self.leaves.taken(self.node) == before {
                 self.leaves.count(self.joining.0, self.joining.1.wrapping_neg());
@@ -195,7 +192,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
         let bnode = leaves.bnode_of(node)?;
         let before = leaves.taken(node);
         let (table, joining) = (&self.table, (0, 0));
-        let guard = AbsorbGuard { leaves, table, node, buffer, joining, armed: true };
+        let guard = AbsorbGuard { leaves, table, node, bnode, buffer, joining, armed: true };
         let change = self.write_entries(leaves, &bnode, before, (node, buffer))?;
         Ok(Absorption { bnode, before, change, guard })
     }
@@ -287,9 +284,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize>
             let mut found = None;
             // The Bnode is searched for a key that it has, not for the others.
             if table.is_known(buffer, entry) {
-                let key = K::from_words(&copy[..Slot::<K, V>::KEY_WORDS]);
+                let probe = Probe::of_stored_words(&copy[..Slot::<K, V>::KEY_WORDS]);
                 let tagged = leaves.middle.matches(node, tag, LEAF) & before.slots();
-                found = bnode.find_among(&leaves.pool, tagged, &Probe::<K>::of_stored(&key))?;
+                found = bnode.find_among(&leaves.pool, tagged, &probe)?;
             }
             let deleted = state.deleted() >> entry & 1 == 1;
             let entry = (&copy, tag, deleted);
