@@ -99,6 +99,16 @@ fn repaired_beside_a_removal() -> Vec<Plan<IndexOp>> {
     vec![plan; 12] // a rare schedule
 }
 
+/// The leaf of the keys 3 to 6 splits while there is no room to make the new leaf known, and so does its left half.
+fn split_twice_without_room() -> Plan<IndexOp> {
+    let splits = [IndexOp::Background, IndexOp::Background];
+    Plan {
+        setup: (0..7).map(insert).chain(splits).collect(),
+        threads: vec![[4, 6, 5].map(|key| IndexOp::Update(key, 3)).to_vec()],
+        tail: vec![IndexOp::Remove(6), insert(6), insert(8), IndexOp::Scan(0, 9)],
+    }
+}
+
 /// FAST&FAIR with 8-byte keys and values, four to a leaf of two lines: shifts cross lines.
 pub(crate) struct FastFairWords;
 
@@ -122,7 +132,7 @@ impl CrashIndex for FastFairWords {
     }
 
     fn plans() -> Vec<Plan<IndexOp>> {
-        let mut plans = vec![refused_beside_an_insert(Self::KEYS)];
+        let mut plans = vec![refused_beside_an_insert(Self::KEYS), split_twice_without_room()];
         plans.extend(split_beside_an_unlink());
         plans.extend(merged_beside_others());
         plans
@@ -157,7 +167,11 @@ impl CrashIndex for FastFairBytes {
     }
 
     fn plans() -> Vec<Plan<IndexOp>> {
-        let mut plans = vec![refused_beside_an_insert(Self::KEYS), split_before_reuse()];
+        let mut plans = vec![
+            refused_beside_an_insert(Self::KEYS),
+            split_before_reuse(),
+            split_twice_without_room(),
+        ];
         plans.extend(repaired_beside_a_removal());
         plans.extend(merged_beside_others());
         plans

@@ -58,14 +58,14 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
 
     /// Ends a repair. Even if nothing was to be done: a split that failed in this process may
     /// have done it, and not made it durable.
-    fn make_durable(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
+    pub(crate) fn make_durable(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
         let repaired = self.pm().flush_words(leaf.words());
         self.pm().fence(repaired)?;
         Ok(())
     }
 
     /// Step R1, not flushed.
-    fn bury(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
+    pub(crate) fn bury(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<(), PmError> {
         let pm = self.pm();
         let records = self.records_of(leaf)?;
         let mut dead = Vec::new();

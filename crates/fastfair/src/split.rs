@@ -96,7 +96,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             (low, separator)
         };
         let word = if Form::<K, V>::WORD_KEY { separator.word } else { separator.block };
-        let mut right = Image::new(LeafState::of_era(self.era), image.next(), word);
+        // The new leaf is before the old one's next. If inner nodes may not know that one, as the old leaf's era says,
+        // so must the new one's.
+        let era = if image.state().is_of(self.era) { self.era } else { 0 };
+        let mut right = Image::new(LeafState::of_era(era), image.next(), word);
         for (n, &from) in moved.iter().enumerate() {
             right.set_entry(n * LEAF / moved.len(), image.entry(from));
         }

@@ -78,6 +78,34 @@ fn pitfall_sibling_that_no_parent_knows_is_found_and_made_known() {
     }
 }
 
+/// A leaf splits while the leaf behind it is one that no inner node knows, since there was no room to make it known:
+/// that one is then behind the new leaf, where writers look for it.
+#[test]
+fn pitfall_a_split_hides_a_sibling_that_no_parent_knows() {
+    for splits in [2, 3] {
+        let (pool, mut tree) = tree_of(0..8);
+        for split in 0..splits {
+            if split == 1 || splits == 3 {
+                tree = reopen(&pool, tree);
+            }
+            half_split(&tree, true);
+            tree.doubt(&head(&tree)); // the split did not come to its end
+        }
+        assert_holds(&tree, 0..8);
+        assert!(tree.update(&0, &0).expect("room").is_ok(), "the writer that repairs");
+        assert_holds(&tree, 0..8);
+        for key in 0..8 {
+            assert!(tree.update(&key, &(key / 4)).expect("room").is_ok(), "{key} of {splits}");
+            assert!(tree.try_insert(&key, &0).expect("room").is_err(), "a second copy");
+        }
+        assert_holds(&tree, 0..8);
+        let known = tree.known_leaves().expect("a tree").len() as u64;
+        assert_eq!(known, tree.stats().expect("intact").leaves, "a leaf no parent knows");
+        pool.audit(tree.blocks().expect("intact").into_iter()).expect("no leak");
+        assert_holds(&reopen(&pool, tree), 0..8);
+    }
+}
+
 #[test]
 fn pitfall_moved_records_do_not_return_when_their_new_leaf_goes() {
     let (pool, tree) = tree_of(0..8);
