@@ -1,6 +1,6 @@
 //! The states that a crash in the middle of a change leaves, made without a crash. For tests.
 
-use pmindex_core::Medium;
+use pmindex_core::{Medium, PmError, words_of};
 use pmindex_index::{IndexError, Key, Value};
 
 use super::entry::Sought;
@@ -42,6 +42,25 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             pm.store_word(leaf.other_cell(last + 1), other);
         }
         drop(change); // not done: the leaf is to be looked at again
+        Ok(())
+    }
+
+    /// Leaves the leaf behind that of a key as a crash before it is written anew does: hidden. One thread only. For
+    /// tests.
+    #[doc(hidden)]
+    pub fn interrupt_rewrite(&self, key: &K::Ref) -> Result<(), IndexError> {
+        let key = Sought::new::<K>(key)?;
+        let Some(held) = self.hold(&key, |_| true)? else { return Ok(()) };
+        let (left, pm) = (held.leaf, self.pm());
+        let next = left.next(pm);
+        if next != 0 {
+            let low = self.low_of(&self.leaf(next)?)?;
+            if let Some(word) = self.hide(&low, left.offset(), next)? {
+                let hidden = pm.flush_words(words_of(word));
+                pm.fence(hidden).map_err(PmError::from)?;
+            }
+        }
+        drop(held.change);
         Ok(())
     }
 }

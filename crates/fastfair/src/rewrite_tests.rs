@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use pmindex_core::Medium;
 
-use super::tests::{Tree, assert_holds, tree_of};
+use super::entry::Sought;
+use super::inner::Separator;
+use super::tests::{Tree, assert_holds, reopen, tree_of};
 
 /// Whether some leaf is to be looked at again.
 fn is_doubtful(tree: &Tree) -> bool {
@@ -52,4 +54,47 @@ fn a_leaf_whose_follower_no_parent_knows_keeps_the_index_from_closing_cleanly() 
         assert_holds(&tree, keys);
     }
     assert!(doubts > 0, "no leaf without one that leads to it");
+}
+
+/// The parent of a hidden leaf splits between the two words that lead to its left neighbour.
+#[test]
+fn pitfall_a_hidden_leaf_that_became_the_first_child_of_a_node_stays_hidden() {
+    for crashed in [false, true] {
+        let mut hidden = 0;
+        for at in 1..20 {
+            let (pool, mut tree) = tree_of((0..60).map(|n| n * 16));
+            let mut keys: BTreeSet<u64> = (0..60).map(|n| n * 16).collect();
+            let leaves = tree.known_leaves().expect("a tree");
+            let Some(&[(_, left), (Some(Separator { word: low, .. }), leaf)]) =
+                leaves.get(at - 1..=at)
+            else {
+                break;
+            };
+            let from = leaves[at - 1].0.map_or(0, |separator| separator.word);
+            let to = leaves.get(at + 1).and_then(|(low, _)| *low).map_or(u64::MAX, |low| low.word);
+            if tree.hide(&Sought::of_word(low), left, leaf).expect("a tree").is_none() {
+                continue;
+            }
+            hidden += 1;
+            // Others' leaves split, and their parents.
+            for key in (0..960).filter(|key| *key <= from || *key > to) {
+                let new = tree.try_insert(&key, &(key / 4)).expect("room").is_ok();
+                assert_eq!(new, keys.insert(key));
+            }
+            if crashed {
+                tree = reopen(&pool, tree);
+            }
+            let separator = Separator { word: low, block: 0 };
+            tree.make_known(&Sought::of_word(low), separator, leaf, &[]).expect("room");
+            assert_holds(&tree, keys.iter().copied());
+            for key in 0..960 {
+                let new = tree.try_insert(&key, &(key / 4)).expect("room").is_ok();
+                assert_eq!(new, keys.insert(key));
+            }
+            assert_holds(&tree, keys);
+            let known = tree.known_leaves().expect("a tree").len() as u64;
+            assert_eq!(known, tree.stats().expect("intact").leaves, "a child twice");
+        }
+        assert!(hidden > 2, "{hidden} hidden");
+    }
 }

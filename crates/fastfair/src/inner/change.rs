@@ -79,11 +79,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         } else {
             draft.beside = dropped;
         }
-        if let Some(&(node, at)) = path.last()
-            && at > 0
-            && Form::<K, V>::WORD_KEY
-            && self.pm().load_word(&self.node(node)?[at - 1]) == separator.word
-        {
+        if Form::<K, V>::WORD_KEY && self.left_bound(&path)? == Some(separator.word) {
             // The leaf takes the place of another one with this low, which was hidden.
             return self.put_in_place(draft, &path, Child::new(leaf, 0), held);
         }
@@ -199,6 +195,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     ) -> Result<impl Iterator<Item = &PmU64>, PmError> {
         let node = self.node(child)?;
         Ok((0..self.children(node)).map(|at| Self::child_cell(node, at)))
+    }
+
+    /// Returns the word of the separator on the left of the end of a path. Of the first child of a node it is further
+    /// up.
+    fn left_bound(&self, path: &Path) -> Result<Option<u64>, PmError> {
+        let Some(&(node, at)) = path.iter().rfind(|(_, at)| *at > 0) else { return Ok(None) };
+        Ok(Some(self.pm().load_word(&self.node(node)?[at - 1])))
     }
 
     fn is_rightmost(&self, path: &Path) -> Result<bool, PmError> {

@@ -4,3 +4,4 @@ mod beds;
 mod conformance;
 mod disk;
 mod golden;
+mod hidden;
