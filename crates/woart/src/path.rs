@@ -226,11 +226,23 @@ impl<M: Medium> Tree<M> {
                     return if at.validate(pm) { Err(lonely(node.offset)) } else { Ok(None) };
                 };
                 let near = self.near(key, below, at)?;
-                return Ok(near.map(|near| KeyPath { above, last: None, near }));
+                // The node has no child for the key's digit, so no leaf below it has this digit.
+                return match near {
+                    Some(Near::Same) => Err(misplaced(node.offset)),
+                    Some(Near::Differs { depth, .. }) if depth > node.depth => {
+                        Err(misplaced(node.offset))
+                    }
+                    near => Ok(near.map(|near| KeyPath { above, last: None, near })),
+                };
             };
             step = Step { cell, child, at };
         }
         let near = self.near(key, step.child, step.at)?;
+        if let (Some(Near::Differs { depth, .. }), Some(above)) = (near, &above)
+            && depth == above.node.depth
+        {
+            return Err(misplaced(above.node.offset)); // the leaf is at the key's digit there
+        }
         Ok(near.map(|near| KeyPath { above, last: Some(step), near }))
     }
 
@@ -307,6 +319,11 @@ pub(crate) fn deep(offset: u64) -> PmError {
 #[cold]
 pub(crate) fn lonely(offset: u64) -> PmError {
     PmError::Corrupt { what: "a node of one child", offset }
+}
+
+#[cold]
+pub(crate) fn misplaced(offset: u64) -> PmError {
+    PmError::Corrupt { what: "a leaf below a node that is not where its key leads", offset }
 }
 
 #[cfg(test)]

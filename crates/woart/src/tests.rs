@@ -34,6 +34,40 @@ fn a_leaf_in_a_wrong_place_does_not_keep_an_opening_from_its_end() {
     assert!(is_corrupt(&Tree::open(&pool, "t")));
 }
 
+/// A byte of a node is wrong, perhaps the place of a child: keys that lead to a leaf of another one are not added
+/// there, and an insert ends.
+#[test]
+fn a_child_in_a_wrong_place_does_not_keep_an_insert_from_its_end() {
+    let tree = |keys: u8| {
+        let pool = Arc::new(Pool::emulated(256 << 10).expect("memory"));
+        let index = Tree::create(&pool, "t").expect("room");
+        for key in 0..keys {
+            assert!(index.put(&[b'k', key * 4], &1).expect("room"));
+        }
+        (pool, index)
+    };
+    for (keys, every) in [(3, 1), (10, 1), (20, 1), (60, 7)] {
+        let mut refused = 0;
+        let mut bytes = 0..64;
+        while let Some(at) = bytes.next() {
+            for value in [0, 1, 2, 5, 17, 49] {
+                let (pool, index) = tree(keys);
+                let pm = pool.pm();
+                let top = Child(pm.load(index.tree.top_cell().expect("sound")));
+                let words = top.kind().expect("a node").words();
+                bytes.end = 8 * words;
+                let word = &pool.words(top.offset(), words).expect("bounds")[at / 8];
+                let shift = at % 8 * 8;
+                pm.store(word, pm.load(word) & !(0xff << shift) | value << shift);
+                let puts = (0..keys).map(|key| index.put(&[b'k', key * 4], &2));
+                refused += u64::from(puts.fold(false, |refused, put| refused | put.is_err()));
+            }
+            bytes.start = (at + every).min(bytes.end);
+        }
+        assert!(refused > 0, "{keys} keys");
+    }
+}
+
 /// Nodes all of whose children are one node: as many paths as there are keys of so many bytes.
 #[test]
 fn a_walk_of_what_is_no_tree_ends() {

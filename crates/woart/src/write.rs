@@ -27,7 +27,7 @@ use pmindex_record::{RecordBlock, link};
 
 use crate::layout::{Child, Digit, Kind, digit};
 use crate::node::{Branch, Node};
-use crate::path::{At, Entered, Held, KeyPath, Near, Step, lonely};
+use crate::path::{At, Entered, Held, KeyPath, Near, Step, lonely, misplaced};
 use crate::tree::Tree;
 
 /// The word that commits a change, and its lock. If it is dropped before the change is [`done`](Self::done),
@@ -75,7 +75,7 @@ impl<M: Medium> Tree<M> {
     /// other thread is in the tree.
     pub(crate) fn insert(&self, record: &Record<'_>, held: bool) -> Result<bool, IndexError> {
         self.pool.check_writable()?;
-        let mut limit = usize::MAX;
+        let (mut limit, mut turned) = (usize::MAX, None);
         loop {
             if let Some(way) = self.descend(record.key, limit, held, |_| {})? {
                 if way.near == Near::Same {
@@ -84,13 +84,18 @@ impl<M: Medium> Tree<M> {
                 match self.insert_at(&way, record)? {
                     Inserted::Yes => return Ok(true),
                     Inserted::Higher(depth) => {
-                        limit = depth;
+                        // The next path ends above this one's last node, and all leaves below that end differ from
+                        // the key where this one's did, as long as the node stays in the tree.
+                        (limit, turned) = (depth, way.above.map(|above| above.at));
                         continue;
                     }
-                    Inserted::Changed => {}
+                    Inserted::Lower(offset) if turned.is_some_and(|at| at.validate(self.pm())) => {
+                        return Err(misplaced(offset).into());
+                    }
+                    Inserted::Lower(_) | Inserted::Changed => {}
                 }
             }
-            limit = usize::MAX;
+            (limit, turned) = (usize::MAX, None);
             self.pm().spin();
         }
     }
@@ -207,7 +212,8 @@ impl<M: Medium> Tree<M> {
                     self.new_node(op, step.cell, depth, &both)
                 })
             }
-            _ => Ok(Inserted::Higher(depth + 1)),
+            (Some(above), _) if above.node.depth > depth => Ok(Inserted::Higher(depth + 1)),
+            (_, last) => Ok(Inserted::Lower(last.map_or(0, |step| step.child.offset()))),
         }
     }
 
@@ -446,4 +452,6 @@ enum Inserted {
     Changed,
     /// The key leaves the path before its end: it passes only through nodes below this depth.
     Higher(usize),
+    /// The key leaves the path below its end, the node at this offset.
+    Lower(u64),
 }
