@@ -1,9 +1,7 @@
 //! Errors of the commands, each with a hint about what to do next.
 
 use std::io;
-#[cfg(feature = "tools")]
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use pmindex::IndexError;
@@ -201,6 +199,29 @@ pub(crate) enum CliError {
     /// Standard output failed.
     #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
+    /// An error that does not name the pool in which it occurred.
+    #[error("{}: {error}", pool.display())]
+    In {
+        /// The pool.
+        pool: PathBuf,
+        /// The error.
+        error: Box<Self>,
+    },
+    /// The file exists under which a new pool is filled.
+    #[error(
+        "{}: already exists: a command that filled it was interrupted, or one is filling it now",
+        path.display()
+    )]
+    Partial {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file to write is a folder.
+    #[error("{}: is a folder; name a file in it", path.display())]
+    IsFolder {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A pool that should be closed is still open.
     #[error("{}: still in use after its index was closed", path.display())]
     StillOpen {
@@ -271,6 +292,26 @@ pub(crate) enum CliError {
 const NO_ROOM: &str = "remove records, or free space on the file system of the pool";
 
 impl CliError {
+    /// Returns the error that a file to create exists.
+    #[cfg(feature = "tools")]
+    pub(crate) fn exists(path: &Path) -> Self {
+        let path = path.to_path_buf();
+        if path.is_dir() { Self::IsFolder { path } } else { Self::Exists { path } }
+    }
+
+    /// Adds the path of the pool, where the error does not name it.
+    #[cfg(feature = "tools")]
+    pub(crate) fn in_pool(self, pool: &Path) -> Self {
+        match self {
+            Self::Pool(_)
+            | Self::Store(_)
+            | Self::Named(_)
+            | Self::Index(_)
+            | Self::StoreLog { .. } => Self::In { pool: pool.to_path_buf(), error: Box::new(self) },
+            error => error,
+        }
+    }
+
     /// Returns the exit code of the program: 2 for a wrong command line, as clap has it, else 1.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
@@ -288,10 +329,24 @@ impl CliError {
             Self::UnknownIndex { .. } => {
                 Some(format!("choose from: {}", crate::registry::names().join(", ")))
             }
-            Self::Kept { error, .. } => error.hint(),
+            Self::Kept { error, .. } | Self::In { error, .. } => error.hint(),
+            Self::Open(OpenError::NotAPool { path }) => {
+                let empty =
+                    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
+                empty.then(|| {
+                    "the file is empty: remove it, and `pmindex put POOL KEY VALUE` creates a pool".into()
+                })
+            }
+            Self::Open(OpenError::Truncated { expected, .. }) => Some(format!(
+                "without a backup, save what the file has: `cp POOL COPY; truncate -s {expected} COPY; pmindex \
+                 check COPY --repair NEW`; a value that lay in the missing part may come back as zeros"
+            )),
             Self::Open(OpenError::NoDirectory { directory, .. }) => {
                 Some(format!("mkdir -p {}", directory.display()))
             }
+            Self::File { path, error } => mkdir(path, error),
+            #[cfg(feature = "tools")]
+            Self::Backup(pmindex::BackupError::Io { path, source, .. }) => mkdir(path, source),
             Self::NoIndex { there, .. } | Self::WhichIndex { there } if !there.is_empty() => {
                 Some(format!("name one of its indexes with --index: {}", there.join(", ")))
             }
@@ -316,7 +371,7 @@ impl CliError {
                 "put back the file and the journal of the same moment; if the journal is lost for good, \
                  `pmindex check POOL --without-journal --repair NEW` saves what the file holds"
             }
-            Self::Open(OpenError::NotAPool { .. } | OpenError::NotFound { .. }) => {
+            Self::Open(OpenError::NotFound { .. }) => {
                 "`pmindex put POOL KEY VALUE` creates a pool in a new file"
             }
             Self::Pool(PmError::Full { .. })
@@ -334,6 +389,9 @@ impl CliError {
             }
             Self::InterruptedBatches { .. } => {
                 "open the index once with the program that created it, with batches: opening finishes them"
+            }
+            Self::Partial { .. } => {
+                "if no such command runs, remove the file, and run this one again"
             }
             Self::Exists { .. } => "name another file, or add --replace",
             Self::PoolExists { .. } => {
@@ -368,6 +426,24 @@ impl CliError {
             _ => return None,
         })
     }
+}
+
+/// Returns how to make the folder of a file, if that is what is missing.
+fn mkdir(file: &Path, error: &io::Error) -> Option<String> {
+    let folder =
+        file.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists())?;
+    let missing = error.kind() == io::ErrorKind::NotFound;
+    missing.then(|| format!("mkdir -p {}", folder.display()))
+}
+
+/// The beginning of the advice in errors of the library about damage.
+const ADVICE: &str = "; restore a backup, or save the readable records";
+
+/// Returns what is wrong, without the advice about a damaged pool: where the command gives it once, or follows it.
+pub(crate) fn cause(error: &impl std::fmt::Display) -> String {
+    let mut text = error.to_string();
+    text.truncate(text.find(ADVICE).unwrap_or(text.len()));
+    text
 }
 
 /// Returns what can be done while a process writes to the pool, and names that process.

@@ -256,10 +256,73 @@ fn repairing_says_what_it_could_not_read() {
         pmindex([OsStr::new("check"), pool.as_os_str(), OsStr::new("--repair"), saved.as_os_str()]);
     let said = text(&output.stdout);
     assert!(said.contains("nothing could be read between"), "{said}");
+    assert!(!said.contains("restore a backup"), "this is the advice that is followed: {said}");
     assert!(text(&output.stderr).contains("what could be saved is in"));
     let plain = fails([OsStr::new("check"), pool.as_os_str()]);
     assert!(plain.contains("--repair"), "{plain}");
     assert!(saved.exists());
+    let scan = fails([OsStr::new("scan"), pool.as_os_str()]);
+    assert!(scan.contains("a.pm: corrupt pool"), "the error names the file: {scan}");
+}
+
+#[test]
+fn info_shows_what_is_whole_beside_a_damaged_index() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("a.pm");
+    words(&path, Kind::FpTree, 4000);
+    let pool = Arc::new(Pool::open(&path, &options()).expect("a pool"));
+    fill::<u64, u64>(&pool, "whole", Kind::WbTree, &[(1, 2)]);
+    drop(pool);
+    let mut image = std::fs::read(&path).expect("readable");
+    let place = *places(&image, !2000).first().expect("the value is somewhere");
+    image[place / 512 * 512..][..512].fill(0xa5);
+    std::fs::write(&path, &image).expect("written");
+    let info = |json: Option<&str>| {
+        let line = [OsStr::new("info"), path.as_os_str()];
+        let output = pmindex(line.into_iter().chain(json.map(OsStr::new)));
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("1 index is damaged"), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let said = info(None);
+    for expected in ["in use of", "words: damaged: corrupt pool", "wbtree"] {
+        assert!(said.contains(expected), "{expected} is not in\n{said}");
+    }
+    assert!(!said.contains("restore a backup"), "{said}");
+    let report: Value = serde_json::from_str(&info(Some("--json"))).expect("JSON");
+    assert!(report["indexes"][0]["damaged"].is_string(), "{report}");
+    assert_eq!(report["indexes"][1]["records"], 1, "{report}");
+}
+
+/// As the error says.
+#[test]
+fn what_is_left_of_a_pool_that_was_cut_short_is_saved_from_a_longer_copy() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (path, saved) = (dir.path().join("a.pm"), dir.path().join("saved.pm"));
+    words(&path, Kind::FpTree, 4000);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("there");
+    let len = file.metadata().expect("there").len();
+    // In the middle of the records.
+    let image = std::fs::read(&path).expect("readable");
+    let place = *places(&image, !2000).first().expect("the value is somewhere") as u64;
+    file.set_len(place / 4096 * 4096).expect("cut");
+    let repair = ["check", "a.pm", "--repair", "saved.pm"];
+    let repair = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pmindex"));
+        command.current_dir(dir.path()).args(repair).output().expect("it starts")
+    };
+    let refused = repair();
+    let error = text(&refused.stderr);
+    assert_eq!((refused.status.code(), saved.exists()), (Some(1), false), "{error}");
+    assert!(error.contains(&format!("truncate -s {len} COPY")), "{error}");
+    file.set_len(len).expect("longer");
+    let said = text(&repair().stdout);
+    let pool = Arc::new(Pool::open(&saved, &PoolOptions::new().read_only(true)).expect("a pool"));
+    let index = AnyIndex::<u64, u64>::open(&pool, "words").expect("an index");
+    let count = index.check().expect("whole");
+    assert!((1..4000).contains(&count), "{count}: {said}");
+    let right = (0..4000).filter(|key| index.get(key) == Ok(Some(!key))).count() as u64;
+    assert!(right >= count - count / 10, "{right} of {count}");
 }
 
 #[test]

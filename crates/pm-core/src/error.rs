@@ -258,8 +258,8 @@ error_enum! {
         },
         /// The file is not a pool: the magic is missing (creation may have been interrupted).
         #[error(
-            "{path}: not a pmindex pool, or one whose creation was interrupted; check the path, or remove \
-             the file and create the pool again"
+            "{path}: not a pmindex pool; check the path. If it was one, its first pages are lost: restore a \
+             backup, and keep the file until you have done so"
         )]
         NotAPool {
             /// The file.

@@ -14,7 +14,7 @@ use pmindex::{Backup, BackupError, Kind, StoreError};
 use pmindex_named::NamedError;
 use serde_json::json;
 
-use crate::error::CliError;
+use crate::error::{CliError, cause};
 use crate::output;
 use crate::table::{bytes, counted, millis};
 
@@ -39,7 +39,7 @@ const CHUNK: usize = 1 << 20;
     afterwards. A program can back up its own pool without a pause: `pmindex::Backup`.")]
 pub(crate) struct Args {
     /// The pool's file
-    pool: PathBuf,
+    pub(crate) pool: PathBuf,
 
     /// The copy
     file: PathBuf,
@@ -120,7 +120,7 @@ fn text(copied: &Copied, found: &Found) -> String {
         );
     }
     if let Some(error) = &found.log {
-        let _ = writeln!(text, "{} damaged: {error}", store_log::TITLE);
+        let _ = writeln!(text, "{} damaged: {}", store_log::TITLE, cause(error));
     }
     text
 }
@@ -165,14 +165,14 @@ fn copy(args: &Args) -> Result<Copied, CliError> {
     let pool = match open::read_only(&args.pool) {
         Err(CliError::Open(OpenError::Locked { .. })) if args.pause => {
             if exists() {
-                return Err(CliError::Exists { path: args.file.clone() });
+                return Err(CliError::exists(&args.file));
             }
             return copy_in_use(args);
         }
         pool => pool?,
     };
     if exists() {
-        return Err(CliError::Exists { path: args.file.clone() });
+        return Err(CliError::exists(&args.file));
     }
     if pool.is_at(&args.file) {
         return Err(BackupError::Itself { path: args.file.clone() }.into());

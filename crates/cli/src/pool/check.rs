@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pmindex::core::{Pool, PoolOptions};
 use serde_json::{Value, json};
 
-use crate::error::CliError;
+use crate::error::{CliError, cause};
 use crate::table::counted;
 use crate::{output, style};
 
@@ -24,11 +24,11 @@ use super::{batch_log, open, repair, store_log};
     nvtree, hart, sptree) or has no order (cceh), it reads the nodes one by one. The records of a damaged\n\
     node are lost. Transactions of a store that a crash interrupted are finished in the new pool; a\n\
     damaged log of a store counts as damage. Values have no checksums: a value that changed on the medium\n\
-    is not noticed. Not saved are an index of unknown types and a pool whose superblock is lost. A backup\n\
-    is better.")]
+    is not noticed. Not saved are an index of unknown types, a pool whose superblock is lost, and a file\n\
+    that was cut short: of that, the error says how to save what is left. A backup is better.")]
 pub(crate) struct Args {
     /// The pool's file
-    pool: PathBuf,
+    pub(crate) pool: PathBuf,
 
     /// Copy every record that can be read into a new pool, and report what is lost
     #[arg(long, value_name = "NEW")]
@@ -163,6 +163,6 @@ fn line((name, outcome): &(String, Result<Whole, CliError>)) -> String {
             let records = counted(*records, "record", "records");
             format!("{name}: {}, {records}{load}\n", style::good("whole"))
         }
-        Err(error) => format!("{name}: {}: {error}\n", style::bad("damaged")),
+        Err(error) => format!("{name}: {}: {}\n", style::bad("damaged"), cause(error)),
     }
 }

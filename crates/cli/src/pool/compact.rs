@@ -16,6 +16,7 @@ use crate::medium::{MediumArgs, twin_of};
 use crate::output;
 use crate::table::{bytes, counted};
 
+use super::fresh::unnamed;
 use super::store_log;
 
 /// The pool to compact.
@@ -39,7 +40,7 @@ use super::store_log;
 )]
 pub(crate) struct Args {
     /// The pool's file
-    pool: PathBuf,
+    pub(crate) pool: PathBuf,
 
     /// Load all records into a new, smaller file, which replaces the pool
     #[arg(long)]
@@ -167,7 +168,7 @@ fn refuse_companions(pool: &Pool, path: &Path) -> Result<(), CliError> {
 /// Loads all indexes into a pool with a temporary name.
 fn write_anew(pool: &Arc<Pool>, path: &Path) -> Result<Written, CliError> {
     // An existing file of the temporary name is an error: another process may be filling it.
-    let fresh = core::FreshPool::replacing(path, pool)?;
+    let fresh = core::FreshPool::replacing(path, pool).map_err(|error| unnamed(error, path))?;
     let registered = Registered::new(fresh.partial(), Fate::Remove); // ours from here on
     let mut written = Written { fresh, _registered: registered, indexes: 0, records: 0 };
     for entry in store_log::indexes(pool)? {

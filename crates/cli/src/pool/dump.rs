@@ -53,7 +53,7 @@ const STEP: u64 = 4096;
     and restored as another kind of index.")]
 pub(crate) struct DumpArgs {
     /// The pool's file
-    pool: PathBuf,
+    pub(crate) pool: PathBuf,
 
     /// Dump only this index [default: all]
     #[arg(long, value_name = "NAME")]
@@ -120,9 +120,7 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
                 written => written,
             }
         }
-        Some(path) if path.exists() && !args.replace => {
-            Err(CliError::Exists { path: path.clone() })
-        }
+        Some(path) if path.exists() && !args.replace => Err(CliError::exists(path)),
         // It would be replaced by its own text, which has not all of it.
         Some(path) if pool.is_at(path) => Err(BackupError::Itself { path: path.clone() }.into()),
         Some(path) => to_file(path, args.replace, |out| write_all(&indexes, out)),
@@ -335,7 +333,10 @@ fn read_index(
         }
         if there != count {
             let twice = count - there.min(count);
-            return Err(lines.wrong(format!("{twice} keys of index {name:?} occur more than once")));
+            return Err(lines.wrong(format!(
+                "{} of index {name:?} more than once",
+                counted(twice, "key occurs", "keys occur")
+            )));
         }
         return Ok(count);
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use pmindex::IndexError;
-use pmindex::core;
+use pmindex::core::{self, OpenError};
 use pmindex_named::{Raw, Records, Sort, Types};
 
 use crate::error::CliError;
@@ -29,7 +29,7 @@ impl FreshPool {
             return Err(CliError::PoolExists { path: target.into() });
         }
         // An existing file of the temporary name is an error: another process may be filling it.
-        let pool = core::FreshPool::create(target)?;
+        let pool = core::FreshPool::create(target).map_err(|error| unnamed(error, target))?;
         let registered = Registered::new(pool.partial(), Fate::Remove); // ours from here on
         Ok(Self { pool, target: target.into(), _registered: registered })
     }
@@ -47,6 +47,17 @@ impl FreshPool {
             io::ErrorKind::AlreadyExists => CliError::PoolExists { path },
             _ => CliError::File { path, error },
         })
+    }
+}
+
+/// Returns the error of a pool under its temporary name, as the user knows the pool.
+pub(crate) fn unnamed(error: OpenError, target: &Path) -> CliError {
+    match error {
+        OpenError::AlreadyExists { path } => CliError::Partial { path },
+        OpenError::NoDirectory { directory, .. } => {
+            OpenError::NoDirectory { path: target.into(), directory }.into()
+        }
+        error => error.into(),
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use pmindex::core::{OpenError, Peek, Pool};
+use pmindex::core::{IndexEntry, OpenError, Peek, Pool};
 use pmindex::{RecoveryReport, Stats};
 use pmindex_named::{NamedError, Types};
 use serde_json::{Value, json};
 
-use crate::error::CliError;
+use crate::error::{CliError, cause};
 use crate::medium::{Promise, twin_of};
 use crate::table::{Table, bytes, counted, millis, thousands, wrapped};
 use crate::{output, style};
@@ -23,7 +24,7 @@ use super::{open, store_log, writer};
     superblock and the directory say at this moment; only that program knows the number of records.")]
 pub(crate) struct Args {
     /// The pool's file
-    pool: PathBuf,
+    pub(crate) pool: PathBuf,
 
     /// Print JSON instead of text
     #[arg(long)]
@@ -34,7 +35,26 @@ pub(crate) struct Args {
 struct IndexSummary {
     name: String,
     kind: String,
-    known: Option<(Types, Stats, RecoveryReport)>,
+    known: Known,
+}
+
+/// What opening an index said.
+enum Known {
+    Whole(Types, Stats, RecoveryReport),
+    /// Of types that this program does not know.
+    Unknown,
+    Damaged(NamedError),
+}
+
+impl Known {
+    fn of(pool: &Arc<Pool>, entry: &IndexEntry) -> Self {
+        let known = pmindex_named::open_any(pool, entry)
+            .and_then(|handle| Ok(Self::Whole(handle.types(), handle.stats()?, handle.recovery())));
+        known.unwrap_or_else(|error| match error {
+            NamedError::UnknownTypes { .. } => Self::Unknown,
+            error => Self::Damaged(error),
+        })
+    }
 }
 
 /// Runs the command.
@@ -46,13 +66,15 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let mut indexes = Vec::new();
     for entry in store_log::indexes(&pool)? {
         let kind = pmindex_named::kind_of(&entry);
-        let known = match pmindex_named::open_any(&pool, &entry) {
-            Ok(handle) => Some((handle.types(), handle.stats()?, handle.recovery())),
-            Err(NamedError::UnknownTypes { .. }) => None,
-            Err(error) => return Err(error.into()),
-        };
+        let known = Known::of(&pool, &entry);
         indexes.push(IndexSummary { name: entry.name, kind, known });
     }
+    let damaged = indexes.iter().filter(|index| matches!(index.known, Known::Damaged(_))).count();
+    show(args, &pool, indexes)?;
+    if damaged == 0 { Ok(()) } else { Err(CliError::Damaged { indexes: damaged }) }
+}
+
+fn show(args: &Args, pool: &Arc<Pool>, indexes: Vec<IndexSummary>) -> Result<(), CliError> {
     let promise = Promise::of_medium(pool.medium_durability(), pool.describe());
     if args.json {
         let info = json!({
@@ -83,13 +105,16 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         text += "  one of the two copies of its superblock is damaged: run `pmindex check`\n";
     }
     text += &survival(&promise, &beside(&args.pool));
-    text += &table(&pool, indexes);
+    text += &table(pool, indexes);
     output::print(&text)
 }
 
 fn in_json(listed: &IndexSummary) -> Value {
     let mut index = json!({ "name": listed.name, "type": listed.kind });
-    if let Some((types, stats, recovery)) = &listed.known {
+    if let Known::Damaged(error) = &listed.known {
+        index["damaged"] = json!(error.to_string());
+    }
+    if let Known::Whole(types, stats, recovery) = &listed.known {
         index["keys"] = json!(types.keys.name);
         index["values"] = json!(types.values.name);
         index["records"] = json!(stats.records);
@@ -139,11 +164,12 @@ fn table(pool: &Pool, indexes: Vec<IndexSummary>) -> String {
         return "\n  no index yet\n".into();
     }
     debug_assert!(pool.is_read_only());
+    let mut damage = String::new();
     let mut table =
         Table::new(["index", "type", "keys", "values", "records", "PM", "DRAM", "opened in"]);
     for IndexSummary { name, kind, known } in indexes {
         match known {
-            Some((types, stats, recovery)) => table.row([
+            Known::Whole(types, stats, recovery) => table.row([
                 name,
                 kind,
                 types.keys.name.into(),
@@ -153,10 +179,14 @@ fn table(pool: &Pool, indexes: Vec<IndexSummary>) -> String {
                 bytes(stats.dram_bytes),
                 millis(recovery.elapsed),
             ]),
-            None => table.row([name, kind, "?".into(), "?".into()]),
+            Known::Unknown => table.row([name, kind, "?".into(), "?".into()]),
+            Known::Damaged(error) => {
+                let _ = writeln!(damage, "  {name}: {}: {}", style::bad("damaged"), cause(&error));
+                table.row([name, kind, style::bad("damaged")]);
+            }
         }
     }
-    format!("\n{}", table.render())
+    format!("\n{}{damage}", table.render())
 }
 
 /// Describes a pool that another process has open, without asking that process.

@@ -26,7 +26,7 @@ const JSON: &str = "--json prints keys and values as `pmindex dump` does, and `r
     The exit code is 1 if the key is missing."))]
 pub(crate) struct GetArgs {
     #[command(flatten)]
-    which: IndexArgs,
+    pub(crate) which: IndexArgs,
     /// The key
     #[arg(allow_negative_numbers = true)]
     key: String,
@@ -47,7 +47,7 @@ pub(crate) struct GetArgs {
     a dash and is not a number goes after two dashes: pmindex put my.pool -- -k -v")]
 pub(crate) struct PutArgs {
     #[command(flatten)]
-    which: IndexArgs,
+    pub(crate) which: IndexArgs,
     /// The key
     #[arg(allow_negative_numbers = true)]
     key: String,
@@ -73,7 +73,7 @@ pub(crate) struct PutArgs {
     --json prints keys and values as `get --json` does.")]
 pub(crate) struct DelArgs {
     #[command(flatten)]
-    which: IndexArgs,
+    pub(crate) which: IndexArgs,
     /// The keys
     #[arg(value_name = "KEY", required = true, allow_negative_numbers = true)]
     keys: Vec<String>,
@@ -93,7 +93,7 @@ pub(crate) struct DelArgs {
     exact bytes. {JSON}"))]
 pub(crate) struct ScanArgs {
     #[command(flatten)]
-    which: IndexArgs,
+    pub(crate) which: IndexArgs,
     /// The first key to list [default: the least]
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     from: Option<String>,

@@ -10,7 +10,7 @@ use pmindex::{Gap, IndexError, Store, StoreError};
 use pmindex_named::{Handle, NamedError, Raw, Records, Sort, Type};
 use serde_json::{Value, json};
 
-use crate::error::CliError;
+use crate::error::{CliError, cause};
 use crate::progress;
 use crate::table::counted;
 
@@ -192,6 +192,14 @@ fn save(
     Ok(rescue)
 }
 
+/// Returns a key as a sentence shows it: text in quotation marks.
+fn quoted(keys: &Type, key: &Raw) -> String {
+    match key {
+        Raw::Bytes(_) => format!("\"{}\"", keys.show(key)),
+        Raw::Word(_) => keys.show(key),
+    }
+}
+
 impl Rescue {
     /// Returns `true` if records are or may be lost.
     fn is_damaged(&self) -> bool {
@@ -210,15 +218,16 @@ impl Saved {
         let name = &self.name;
         let rescue = match &self.outcome {
             Ok(rescue) => rescue,
-            Err(error) => return format!("{name}: nothing could be saved: {error}\n"),
+            Err(error) => return format!("{name}: nothing could be saved: {}\n", cause(error)),
         };
         let records = counted(rescue.records, "record", "records");
         let unfinished = rescue.unfinished.as_ref().map_or_else(String::new, |error| {
-            format!("  interrupted transactions are not finished in it: {error}\n")
+            format!("  interrupted transactions are not finished in it: {}\n", cause(error))
         });
         let Some(damage) = &rescue.damage else {
             return format!("{name}: whole, {records}\n{unfinished}");
         };
+        let damage = cause(damage);
         let mut text = format!("{name}: {records} saved; damaged: {damage}\n{unfinished}");
         if let Some(claimed) = rescue.claimed {
             let missing = claimed.saturating_sub(rescue.read);
@@ -230,16 +239,20 @@ impl Saved {
         let gaps = &rescue.gaps;
         for Gap { after, before, error } in gaps.iter().take(LISTED) {
             let show = |key: &Option<Raw>, none: &str| {
-                key.as_ref().map_or_else(|| none.into(), |key| rescue.keys.show(key))
+                key.as_ref().map_or_else(|| none.into(), |key| quoted(rescue.keys, key))
             };
             let (after, before) = (show(after, "the beginning"), show(before, "the end"));
-            let _ = writeln!(text, "  nothing could be read between {after} and {before}: {error}");
+            let _ = writeln!(
+                text,
+                "  nothing could be read between {after} and {before}: {}",
+                cause(error)
+            );
         }
         if gaps.len() > LISTED {
             let _ = writeln!(text, "  and {} more such gaps", gaps.len() - LISTED);
         }
         for node in rescue.nodes.iter().take(LISTED) {
-            let _ = writeln!(text, "  {node}");
+            let _ = writeln!(text, "  {}", cause(node));
         }
         if rescue.nodes.len() > LISTED {
             let _ = writeln!(text, "  and {} more of its nodes", rescue.nodes.len() - LISTED);
@@ -275,5 +288,17 @@ impl Saved {
             "gaps": gaps,
             "nodes": rescue.nodes.iter().map(ToString::to_string).collect::<Vec<_>>(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_in_a_sentence_has_a_beginning_and_an_end() {
+        let key = Raw::Bytes(b"and #>".to_vec());
+        assert_eq!(quoted(pmindex_named::BYTES, &key), "\"and #>\"");
+        assert_eq!(quoted(pmindex_named::BYTES, &Raw::Word(7)), "7");
     }
 }

@@ -74,7 +74,9 @@ fn kinds(reports: &[KindReport]) -> String {
     let mut text = table.render();
     let _ = writeln!(
         text,
-        "  opening: kills while the pool was being opened; closed: processes that ended properly;\n  writes: acknowledged; verified: records compared\n"
+        "  opening: kills while the pool was being opened; closed: processes that ended properly;\n  \
+         pools: created, one after the other; grown: times that one grew; writes: acknowledged; verified:\n  \
+         records compared; opened in: the median of all openings, with recovery; slowest: the longest\n"
     );
     for report in reports {
         for example in &report.results.tally.verdict.examples {
