@@ -5,11 +5,11 @@
 //! * [`Distribution`], [`Records`]: the choice of records, and the form of their keys and values.
 //! * [`Workload`]: the keys of every step, generated outside the timing.
 //! * [`BenchSubject`]: a store that can be measured. [`IndexStore`] makes one of any
-//!   [`Index`](pmindex_index::Index); [`Yardstick`] is   `std::collections::BTreeMap`; other stores
+//!   [`Index`](pmindex_index::Index); [`Yardstick`] is `std::collections::BTreeMap`; other stores
 //!   implement [`Store`].
 //! * [`measure`]: runs the steps on several subjects. Every step is cut into chunks, and the subjects take
-//!   turns, so that a   slow second of the machine slows all of them; a figure is the median of its chunks.
-//!   Latencies are measured in a round of   their own, because reading the clock around a call prevents it
+//!   turns, so that a slow second of the machine slows all of them; a figure is the median of its chunks.
+//!   Latencies are measured in a round of their own, because reading the clock around a call prevents it
 //!   from overlapping with the next one.
 //! * [`Report`]: the figures as JSON, [`csv`], and [`page`]: one HTML page of charts.
 //!

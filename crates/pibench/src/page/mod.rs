@@ -104,8 +104,8 @@ fn highlights(report: &Report, chapters: &[Chapter<'_>]) -> String {
         ("get", "the lookups of BTreeMap"),
         ("insert", "the inserts of BTreeMap, each durable here"),
         ("scan", "the range scans of BTreeMap"),
-        ("get_many", "the lookups of BTreeMap, in batches"),
-        ("insert_many", "the inserts of BTreeMap, in durable batches"),
+        ("get_many", "the lookups of BTreeMap (one by one), in batches"),
+        ("insert_many", "the inserts of BTreeMap (one by one), in durable batches"),
     ] {
         let rate = |run: &&Run| run.row(op).map_or(0.0, |row| row.mops);
         let best = ours.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)));
