@@ -19,7 +19,8 @@ thread_local! {
 /// What the panic carries.
 pub(crate) const BURNT: &str = "the fuse has burnt";
 
-/// A number, or another type, whose conversions can be made to panic on this thread ([`Fuse::burn_after`]).
+/// A number, or another type, whose conversions can be made to panic on this thread ([`Fuse::burn_after`]), and panic
+/// while the thread does, which ends the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fuse<T = u64>(T);
 
@@ -35,8 +36,9 @@ impl Fuse {
     }
 }
 
-/// Counts a conversion.
+/// Counts a conversion. None may run while a panic unwinds: if it panicked too, the process would end.
 fn step() {
+    assert!(!std::thread::panicking(), "a conversion while a panic unwinds");
     if let Some(left) = LEFT.get() {
         if left == 0 {
             TIMES.set(TIMES.get() + 1);

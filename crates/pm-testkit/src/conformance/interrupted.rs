@@ -4,6 +4,7 @@
 //! interrupted operation happened or did not, from then on and after every crash; of many records it may be any
 //! part. What was acknowledged before or after stays.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
@@ -14,6 +15,7 @@ use proptest::prelude::*;
 use super::bed::Simulated;
 use super::crashes::CrashOf;
 use super::fuse::{BURNT, Fuse};
+use super::sequences::scaled;
 use super::subject::Subject;
 use super::verdict::{Failure, Verdict, ensure};
 use crate::crash::{
@@ -125,11 +127,20 @@ pub fn crashes_after_panics<S: Subject<Bed = Simulated>>(states: u32) -> Verdict
     // One explorer for all, and no limit of states: creation is crashed once, and what comes after each panic to its
     // end. A limit for each panic would be used up by its creation.
     let config = Config::new().states(u64::MAX);
-    let config = Config { exhaustive: IMAGES, nested_states: 1, kill_every: 0, ..config };
+    let config = Config {
+        exhaustive: IMAGES,
+        random: 2,
+        brief_stores: true,
+        nested_states: 1,
+        kill_every: 0,
+        ..config
+    };
     let mut explorer = Explorer::<Interrupted<CrashOf<S>>>::new(config);
+    let next = next(S::Index::LOADS_AT_ONCE);
     for setup in setups() {
+        let mut effects = HashSet::new();
         for op in interrupted(S::Index::LOADS_AT_ONCE) {
-            at_each_conversion(&mut explorer, &setup, &op)?;
+            at_each_conversion(&mut explorer, &setup, &op, &next, &mut effects)?;
         }
     }
     let burnt = Fuse::times() - before;
@@ -171,46 +182,51 @@ fn interrupted(loads: bool) -> Vec<IndexOp> {
 }
 
 /// What comes next: the power fails in it, or after it.
-fn next() -> Vec<Vec<IndexOp>> {
+fn next(loads: bool) -> Vec<Vec<IndexOp>> {
     let inserts = (1..8).map(|k| vec![IndexOp::Insert(k, 70 + k)]);
+    let load = loads.then(|| vec![IndexOp::BulkLoad(9)]);
     let others = [
         vec![IndexOp::OpenAgain, IndexOp::Insert(2, 80)],
         vec![IndexOp::OpenAgain, IndexOp::Insert(3, 80)],
         vec![IndexOp::Remove(0), IndexOp::Insert(0, 81)],
         vec![IndexOp::InsertMany(vec![(3, 82), (6, 83)])],
         vec![IndexOp::Reopen, IndexOp::Upsert(5, 84)],
-        vec![IndexOp::BulkLoad(9)],
     ];
-    inserts.chain(others).collect()
+    inserts.chain(others).chain(load).collect()
 }
 
 /// The images of a crash point: first those in which one granule is missing, or is there alone.
-const IMAGES: usize = 12;
+const IMAGES: usize = 8;
 /// A seed with which no step of the run is left out, and creation is.
 const EVERY_STEP: u64 = 2;
 
-/// Interrupts `op` at each of its conversions in turn (some of them, when there are many).
+/// Interrupts `op` at each of its conversions in turn (some of them, when there are many). `next` comes after those that
+/// did something new to the medium, which `effects` has all of with this setup: what an operation left there, not
+/// flushed perhaps, is what a crash of the next one can show. After the others comes one of `next`, in turn (all, if the
+/// suite is to run longer).
 fn at_each_conversion<C: CrashIndex>(
     explorer: &mut Explorer<Interrupted<C>>,
     setup: &[IndexOp],
     op: &IndexOp,
+    next: &[Vec<IndexOp>],
+    effects: &mut HashSet<u64>,
 ) -> Verdict {
     let whole = |op: &IndexOp| Burning { op: op.clone(), after: None };
     let mut at = 0;
     loop {
         let before = Fuse::times();
-        for (nth, next) in (0..).zip(next()) {
-            if !C::Index::LOADS_AT_ONCE && next.iter().any(|op| matches!(op, IndexOp::BulkLoad(_)))
-            {
-                continue;
-            }
-            let mut setup: Vec<Burning> = setup.iter().map(whole).collect();
-            setup.push(Burning { op: op.clone(), after: Some(at) });
-            let threads = vec![next.iter().map(whole).collect()];
-            let tail = vec![whole(&IndexOp::Insert(3, 90)), whole(&IndexOp::Remove(2))];
+        let mut setup: Vec<Burning> = setup.iter().map(whole).collect();
+        setup.push(Burning { op: op.clone(), after: Some(at) });
+        let tail = vec![whole(&IndexOp::Insert(3, 90)), whole(&IndexOp::Remove(2))];
+        let mut plan = Plan { setup, threads: vec![Vec::new()], tail };
+        let is_new = effects.insert(explorer.effect(&plan, EVERY_STEP)) || scaled(1) > 1;
+        let mut nth = if is_new { 0 } else { at as usize % next.len() };
+        for next in &next[nth..if is_new { next.len() } else { nth + 1 }] {
+            plan.threads = vec![next.iter().map(whole).collect()];
             explorer
-                .explore(&Plan { setup, threads, tail }, EVERY_STEP + 4 * (at * 16 + nth))
+                .explore(&plan, EVERY_STEP + 4 * (at * 16 + nth as u64))
                 .map_err(|failure| Failure::new(failure.to_string()))?;
+            nth += 1;
         }
         if Fuse::times() == before {
             return Ok(());

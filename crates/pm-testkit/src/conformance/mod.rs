@@ -20,6 +20,7 @@
 //! | `loads` | a bulk load beside a reader: seen as a whole | [`Simulated`] |
 //! | `crashes` | crash states of one thread, judged by the model; the allocator audited | [`Simulated`] |
 //! | `concurrent_crashes` | crash states of several threads | [`Simulated`] |
+//! | `unwinding` | panics of the medium at any access: no conversion runs while one unwinds | [`Simulated`], keys and values [`Fuse`] |
 //! | `panics_and_crashes` | crash states after conversions that panicked in operations, batches, loads and openings | [`Simulated`], keys and values [`Fuse`] |
 //!
 //! Each property is also a function here that takes the [`Maker`] of a [`Subject`]'s indexes (crash
@@ -205,9 +206,12 @@ macro_rules! conformance {
             concurrent_crashes($crate::conformance::scaled(4000));
         });
     };
+    (@group unwinding) => {
+        $crate::conformance!(@tests { panics_at_any_access(5); });
+    };
     (@group panics_and_crashes) => {
         $crate::conformance!(@explored {
-            crashes_after_panics($crate::conformance::scaled(20_000));
+            crashes_after_panics($crate::conformance::scaled(8000));
         });
     };
 

@@ -25,6 +25,8 @@ pub struct Config {
     pub exhaustive: usize,
     /// The number of random images of a crash point that has more.
     pub random: usize,
+    /// `true` if a crash point before a store has two images only: none of the unfenced stores, and all of them.
+    pub brief_stores: bool,
     /// One recovery in this many is crashed too (and the first of each kind).
     pub nest_every: usize,
     /// The largest number of states of one crashed recovery.
@@ -54,6 +56,7 @@ impl Default for Config {
             setup: 24,
             exhaustive: 64,
             random: 8,
+            brief_stores: false,
             nest_every: 200,
             nested_states: 150,
             kill_every: 24,

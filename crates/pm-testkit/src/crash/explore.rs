@@ -204,6 +204,23 @@ impl AnyExplorer {
         run.trace[ready..].iter().filter_map(Site::of).collect()
     }
 
+    /// Runs a plan, and returns a number that identifies what the last operation of its setup did to the medium.
+    pub(crate) fn effect(&mut self, plan: &Plan<AnyOp>, seed: u64) -> u64 {
+        let run = self.scouted(plan, seed);
+        let end = run.ready().unwrap_or(run.trace.len());
+        let is_note = |event: &Event| event.kind == EventKind::Note;
+        let invokes = |event: &Event| {
+            let step = run.history.get(event.value as usize);
+            is_note(event) && matches!(step, Some(Step::Invoke { .. }))
+        };
+        let begin = run.trace[..end].iter().rposition(invokes).unwrap_or(0);
+        run.trace[begin..end].iter().filter(|event| !is_note(event)).fold(0, |effect, event| {
+            let site = std::ptr::from_ref(event.site).addr() as u64;
+            let what = u64::from(event.word) << 8 | event.kind as u64;
+            mix(mix(mix(effect ^ site) ^ what) ^ event.value)
+        })
+    }
+
     fn scouted(&mut self, plan: &Plan<AnyOp>, seed: u64) -> Recording {
         let turns = Turns::Seeded(Rng::new(seed).next_u64());
         Recording::of(self.subject, &self.space, plan, turns, self.config.step_limit)
@@ -442,7 +459,9 @@ impl AnyExplorer {
         level: &mut Level,
         i: usize,
     ) -> Result<(), Broken> {
-        let (exhaustive, random) = if walk.brief {
+        let is_store = walk.trace.get(i).is_some_and(|event| event.kind.writes());
+        let brief = walk.brief || self.config.brief_stores && is_store;
+        let (exhaustive, random) = if brief {
             (1, 0)
         } else if walk.depth == 0 {
             (self.config.exhaustive, self.config.random)
@@ -461,7 +480,7 @@ impl AnyExplorer {
         };
         let mut result = Ok(());
         // The images without any unfenced store and with all of them come first.
-        let most = if walk.brief { 2 } else { usize::MAX };
+        let most = if brief { 2 } else { usize::MAX };
         for image in 0..level.images.hashes.len().min(most) {
             let key = level.images.hashes[image] ^ walk.past;
             if !self.seen.insert(key) {

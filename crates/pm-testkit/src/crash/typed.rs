@@ -59,6 +59,11 @@ impl<S: CrashSubject> Explorer<S> {
     pub fn explore(&mut self, plan: &Plan<S::Op>, seed: u64) -> Result<(), Box<Failure>> {
         self.explorer.explore(&erased(plan), seed).map(drop)
     }
+
+    /// Runs a plan, and returns a number that identifies what the last operation of its setup did to the medium.
+    pub(crate) fn effect(&mut self, plan: &Plan<S::Op>, seed: u64) -> u64 {
+        self.explorer.effect(&erased(plan), seed)
+    }
 }
 
 /// All explanations of a history.
