@@ -52,7 +52,7 @@ trait Lasting: Send + Sync {
 struct Typed<K: FromC, V: FromC> {
     sweeper: Mutex<Sweeper<K, V>>,
     map: ExpiringMap<K, V>,
-    _store: Arc<Stored>,
+    store: Arc<Stored>,
 }
 
 fn found<V: FromC>(value: Option<V>, take: Take<'_>) -> Result<Status, Fault> {
@@ -127,6 +127,7 @@ impl<K: FromC, V: FromC> Lasting for Typed<K, V> {
     }
 
     fn sweep(&self, records: usize) -> Result<(u64, bool), Fault> {
+        self.store.store.pool().check_process()?; // a thread of the parent may hold the lock
         let mut sweeper = self.sweeper.lock().unwrap_or_else(PoisonError::into_inner);
         let swept = sweeper.step(records)?;
         Ok((swept.removed as u64, swept.at_end))
@@ -143,7 +144,7 @@ impl Work for Open<'_> {
     fn run<K: FromC, V: FromC>(&mut self) -> Result<Arc<dyn Lasting>, Fault> {
         let map = self.0.store.expiring_map::<K, V>(self.1)?;
         let sweeper = Mutex::new(map.sweeper());
-        Ok(Arc::new(Typed { sweeper, map, _store: Arc::clone(self.0) }))
+        Ok(Arc::new(Typed { sweeper, map, store: Arc::clone(self.0) }))
     }
 }
 

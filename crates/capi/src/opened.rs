@@ -253,10 +253,13 @@ pub(crate) fn with_its_types<W: Work>(name: &str, mut work: W) -> Result<W::Done
     Err(Fault::new(Status::WrongType, message))
 }
 
-/// Hides the types of an open index.
-pub(crate) fn erase<K: FromC, V: FromC, O: Opened<K, V>>(opened: O) -> Box<dyn DynIndex> {
+/// Hides the types of an open index of a pool.
+pub(crate) fn erase<K: FromC, V: FromC, O: Opened<K, V>>(
+    pool: &Arc<Pool>,
+    opened: O,
+) -> Box<dyn DynIndex> {
     let needs_locks = V::SHAPE.is_bytes() && !O::HAS_BATCHES;
-    Box::new(Typed::new(opened, needs_locks.then(KeyLocks::default)))
+    Box::new(Typed::new(opened, needs_locks.then(|| KeyLocks::new(pool))))
 }
 
 /// An index of a pool.
@@ -278,7 +281,7 @@ impl Work for Create<'_> {
             // A crash may have left the log of a removed index of this name.
             WithBatches::<K, V>::destroy_log(pool, name)?;
         }
-        Ok(erase(AnyIndex::<K, V>::create(pool, name, kind)?))
+        Ok(erase(pool, AnyIndex::<K, V>::create(pool, name, kind)?))
     }
 }
 
@@ -289,9 +292,9 @@ impl Work for Open<'_> {
         let InPool { pool, name } = self.0;
         let index = AnyIndex::<K, V>::open(pool, name)?;
         if self.1 || WithBatches::<K, V>::has_log(pool, name)? {
-            return Ok(erase(WithBatches::new(pool, name, index)?));
+            return Ok(erase(pool, WithBatches::new(pool, name, index)?));
         }
-        Ok(erase(index))
+        Ok(erase(pool, index))
     }
 }
 

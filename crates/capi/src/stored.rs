@@ -118,7 +118,7 @@ impl InStore<'_> {
         map: facade::Map<K, V>,
     ) -> Result<Box<dyn DynIndex>, Fault> {
         let (kind, store) = (self.kind()?, Arc::clone(self.store));
-        Ok(erase(MapOf { map, kind, store }))
+        Ok(erase(self.store.store.pool(), MapOf { map, kind, store }))
     }
 }
 

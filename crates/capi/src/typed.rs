@@ -44,7 +44,7 @@ impl<K: FromC, V: FromC, O: Opened<K, V>> Typed<K, V, O> {
         mut judge: impl FnMut(Option<&V>) -> Result<Change<'v, V>, Fault>,
     ) -> Result<Option<V>, Fault> {
         // No other thread changes the value between the check of its length and the change.
-        let _alone = self.keys.as_ref().map(|keys| keys.alone(key));
+        let _alone = self.keys.as_ref().map(|keys| keys.alone(key)).transpose()?;
         K::borrow_from(key, "the key", |key| self.opened.change(key, &mut judge))?
     }
 }
@@ -86,7 +86,10 @@ fn read_all<K: FromC, V: FromC>(records: &[Addition]) -> Result<Vec<(K, V)>, Fau
 }
 
 /// Locks the keys of records for writing.
-fn shared<'k>(keys: &'k KeyLocks, records: &[Addition]) -> Vec<RwLockReadGuard<'k, ()>> {
+fn shared<'k>(
+    keys: &'k KeyLocks,
+    records: &[Addition],
+) -> Result<Vec<RwLockReadGuard<'k, ()>>, Fault> {
     keys.all_shared(records.iter().filter_map(|record| record.key.read("a key").ok()))
 }
 
@@ -127,7 +130,7 @@ impl<K: FromC, V: FromC, O: Opened<K, V>> DynIndex for Typed<K, V, O> {
     }
 
     fn write(&self, how: Write, key: &[u8], value: &[u8]) -> Result<bool, Fault> {
-        let _shared = self.keys.as_ref().map(|keys| keys.shared(key));
+        let _shared = self.keys.as_ref().map(|keys| keys.shared(key)).transpose()?;
         let index = self.index();
         let done = K::borrow_from(key, "the key", |key| {
             V::borrow_from(value, "the value", |value| match how {
@@ -152,7 +155,7 @@ impl<K: FromC, V: FromC, O: Opened<K, V>> DynIndex for Typed<K, V, O> {
 
     fn try_insert_many(&self, records: &mut [Addition]) -> Result<(), Fault> {
         let added = read_all::<K, V>(records)?;
-        let _shared = self.keys.as_ref().map(|keys| shared(keys, records));
+        let _shared = self.keys.as_ref().map(|keys| shared(keys, records)).transpose()?;
         let done = self.index().try_insert_many(&added);
         let stopped = done.stopped.map(Fault::from);
         let rest = stopped.as_ref().map_or(Status::Internal, Fault::status);
@@ -169,7 +172,7 @@ impl<K: FromC, V: FromC, O: Opened<K, V>> DynIndex for Typed<K, V, O> {
 
     fn put_many(&self, records: &mut [Addition]) -> Result<(), Fault> {
         let written = read_all::<K, V>(records)?;
-        let _shared = self.keys.as_ref().map(|keys| shared(keys, records));
+        let _shared = self.keys.as_ref().map(|keys| shared(keys, records)).transpose()?;
         let done = self.index().put_many(&written).map_err(Fault::from);
         let status = done.as_ref().map_or_else(Fault::status, |()| Status::Ok);
         for record in records {

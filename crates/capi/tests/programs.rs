@@ -86,7 +86,7 @@ fn every_function_does_and_refuses_what_the_header_says() {
     let archive = libraries().join("libpmindex.a");
     let shared = shared();
     let shared: Vec<&OsStr> = shared.iter().map(AsRef::as_ref).collect();
-    let parts = ["interface", "several", "store", "stream"];
+    let parts = ["interface", "several", "store", "stream", "forked"];
     // Of the static library one part shows that it links.
     for (name, library, parts) in
         [("shared", &shared[..], &parts[..]), ("static", &[archive.as_os_str()], &parts[..1])]

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use parking_lot::Mutex;
 use pmindex_core::sync::{VersionGuard, VersionTable};
-use pmindex_core::{Medium, Pool};
+use pmindex_core::{Medium, PmError, Pool};
 use pmindex_index::IndexError;
 
 use crate::dropped::Dropped;
@@ -111,6 +111,12 @@ impl<M: Medium> Core<M> {
         self.logging.is_some()
     }
 
+    /// Refuses a forked child, where a thread for which this one would wait may not exist.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), PmError> {
+        self.pool.check_process()
+    }
+
     pub(crate) fn pm(&self) -> &M {
         self.pool.pm()
     }
@@ -133,6 +139,7 @@ impl<M: Medium> Core<M> {
     /// # Errors
     /// A commit is stuck, so no moment has all its changes.
     pub(crate) fn read(&self) -> Result<Reader, IndexError> {
+        self.check_process()?;
         self.finish_stuck()?;
         let stuck = || {
             // A thread that loads a map, and reads another one for that, would wait for itself: this is a panic then.

@@ -166,6 +166,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         write: impl FnOnce(&dyn ErasedIndex<K, V>) -> Result<R, IndexError>,
     ) -> Result<R, IndexError> {
         let (core, pm) = (&*self.core, self.core.pm());
+        core.check_process()?;
         // Until the end: no unwatched write may come between reading the record and changing it.
         let _watched = match self.gate.begin(pm) {
             Write::Watched(watched) => watched,
@@ -225,6 +226,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
 
     /// Waits until no commit holds a key, so that a read of it sees no commit in progress.
     fn wait_for(&self, key: &K::Ref) -> Result<(), IndexError> {
+        self.core.check_process()?;
         if !self.core.goes_wrong(Wrong::ReadInBetween) {
             self.lock_of(key).begin_read(self.core.pm());
         }
@@ -241,6 +243,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
     #[cold]
     fn get_many_watched(&self, keys: &[K], out: &mut [Option<V>]) -> Result<(), IndexError> {
         let (core, pm) = (&*self.core, self.core.pm());
+        core.check_process()?;
         let finish_stuck = || {
             let is_any = |changes: &dyn Changes| {
                 keys.iter().any(|key| self.is_awaited(changes, key.borrowed()))
@@ -289,6 +292,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         at_start: bool,
         now: impl Fn(&dyn ErasedIndex<K, V>) -> Result<Option<(K, V)>, IndexError>,
     ) -> Result<Option<(K, V)>, IndexError> {
+        self.core.check_process()?;
         loop {
             let Ok(reader) = self.core.read() else { return self.end_locked(now) };
             let all = (Bound::Unbounded, Bound::Unbounded);
@@ -370,8 +374,8 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         let number = unfinished.number();
         match core.redo.put(number, &Record::of_load(&shared.name)) {
             Ok(logged) => {
-                let none = Vec::<Box<dyn Changes>>::new();
-                let durable = Durable::new(core, unfinished, none, logged);
+                let changes = Vec::<Box<dyn Changes>>::new();
+                let durable = Durable::new(core, unfinished, changes, logged);
                 core.redo.retire(logged)?;
                 drop(durable.end());
                 Ok(())
@@ -569,6 +573,9 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
         shared.get_many_watched(keys, out)
     }
     fn try_insert_many(&self, records: &[(K, V)]) -> InsertMany {
+        if let Err(error) = self.shared.core.check_process() {
+            return InsertMany { inserted: Vec::new(), stopped: Some(error.into()) };
+        }
         let done = match self.shared.gate.begin(self.shared.core.pm()) {
             Write::Unwatched(_unwatched) => return self.shared.index.try_insert_many(records),
             Write::Watched(watched) => self.insert_many_watched(records, watched),
@@ -580,6 +587,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
         }
     }
     fn put_many(&self, records: &[(K, V)]) -> Result<(), IndexError> {
+        self.shared.core.check_process()?;
         if let Write::Unwatched(_unwatched) = self.shared.gate.begin(self.shared.core.pm()) {
             return self.shared.index.put_many(records);
         }

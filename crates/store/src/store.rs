@@ -252,7 +252,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         name: &str,
         create: impl FnOnce(&Arc<Pool<M>>, &str) -> Result<Box<dyn ErasedIndex<K, V>>, IndexError>,
     ) -> Result<Map<K, V, M>, StoreError> {
-        let mut maps = self.maps();
+        let mut maps = self.maps()?;
         match self.open_map(&mut maps, name) {
             Err(StoreError::Index(IndexError::NoSuchIndex { .. })) => {}
             opened => return opened,
@@ -284,11 +284,12 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// # Errors
     /// [`IndexError::NoSuchIndex`]; those of [`map`](Self::map).
     pub fn existing_map<K: Key, V: Value>(&self, name: &str) -> Result<Map<K, V, M>, StoreError> {
-        self.open_map(&mut self.maps(), name)
+        self.open_map(&mut *self.maps()?, name)
     }
 
-    fn maps(&self) -> parking_lot::MutexGuard<'_, Maps<C, M>> {
-        lock(self.core.pm(), &self.maps)
+    fn maps(&self) -> Result<parking_lot::MutexGuard<'_, Maps<C, M>>, StoreError> {
+        self.core.check_process()?;
+        Ok(lock(self.core.pm(), &self.maps))
     }
 
     fn share<K: Key, V: Value>(
@@ -393,7 +394,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// [`StoreError::InUse`]; those of [`map`](Self::map); the map stays. [`StoreError::File`] if the map is
     /// removed, and a file of its pages is not; the others are.
     pub fn drop_map<K: Key, V: Value>(&self, name: &str) -> Result<bool, StoreError> {
-        let mut maps = self.maps();
+        let mut maps = self.maps()?;
         // Opened first, so that no interrupted transaction waits for a map of this name.
         match self.open_map_by::<K, V>(&mut maps, name, C::open_to_remove) {
             Err(StoreError::Index(IndexError::NoSuchIndex { .. })) => return Ok(false),
@@ -456,7 +457,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// Reads all records, and writes them as a bulk load does.
     pub fn backup(&self, target: impl AsRef<Path>) -> Result<StoreBackup, StoreError> {
         let _span = observe::backup(target.as_ref());
-        let open = self.maps();
+        let open = self.maps()?;
         let view = self.snapshot()?;
         let mut maps = Vec::new();
         for entry in self.maps_in_pool()? {
@@ -551,7 +552,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// [`PmError::Corrupt`]: the directory of the pool is damaged.
     pub fn report(&self) -> Result<StoreReport, StoreError> {
         let entries = self.maps_in_pool()?;
-        let open = self.maps();
+        let open = self.maps()?;
         let maps = entries.into_iter().map(|entry| MapReport {
             is_open: open.contains_key(&entry.name),
             kind: String::from_utf8_lossy(&entry.kind).trim_end_matches(['\0', ' ']).into(),
@@ -572,7 +573,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// Those of the pool.
     pub fn blocks(&self) -> Result<Vec<u64>, StoreError> {
         let mut blocks = self.core.redo.blocks()?;
-        for map in self.maps().values() {
+        for map in self.maps()?.values() {
             blocks.extend(map.blocks()?);
         }
         Ok(blocks)
@@ -584,7 +585,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     /// The first fault that is found.
     pub fn check(&self) -> Result<u64, StoreError> {
         self.core.redo.check()?;
-        let maps = self.maps();
+        let maps = self.maps()?;
         maps.values().try_fold(0, |records, map| Ok(records + map.check()?))
     }
 

@@ -117,6 +117,19 @@ impl<M: Medium> Pool<M> {
         self.region.len() == 0
     }
 
+    /// Checks that this process is the one that opened the pool, and not a child that it forked later. What has locks of
+    /// its own beside a pool calls it before it waits for one: a thread that held it at the fork may not exist here.
+    ///
+    /// # Errors
+    /// [`PmError::Forked`].
+    ///
+    /// # Cost
+    /// A load.
+    #[inline]
+    pub fn check_process(&self) -> Result<(), PmError> {
+        if self.is_forked() { Err(PmError::Forked) } else { Ok(()) }
+    }
+
     /// Checks whether this thread may change this pool. Every operation that writes calls it first, before
     /// any store: stores before the call are not taken back when a fence fails.
     ///
