@@ -61,7 +61,7 @@ fn at_one_moment<M: Medium, R>(
     buffer: &Buffer<M>,
     read: impl Fn(&mut Unverified<'_, M>) -> Result<R, PagedError>,
 ) -> Result<R, PagedError> {
-    let (mut tries, mut _paused) = (0, None);
+    let (mut tries, mut paused) = (0, None);
     loop {
         let mut pages = Unverified(buffer.begin());
         let found = read(&mut pages);
@@ -71,8 +71,8 @@ fn at_one_moment<M: Medium, R>(
             Err(error) => return Err(error.into()),
         }
         tries += 1;
-        if tries == TRIES {
-            _paused = Some(buffer.pause());
+        if tries >= TRIES {
+            paused.get_or_insert_with(|| buffer.pause());
         }
     }
 }

@@ -24,12 +24,19 @@ pub(crate) struct Temporary {
     name: PathBuf,
     /// The process that made it; none when the file has its name.
     process: Option<Process>,
+    /// A lock of it, if its own opening has none.
+    _kept: Option<OwnedFd>,
 }
 
 impl Temporary {
     /// Takes the name of a file that was just created.
     pub(crate) fn new(name: PathBuf) -> Self {
-        Self { name, process: Some(Process::current()) }
+        Self::locked(name, None)
+    }
+
+    /// Does the same for one with a lock beside that of its own opening.
+    fn locked(name: PathBuf, lock: Option<OwnedFd>) -> Self {
+        Self { name, process: Some(Process::current()), _kept: lock }
     }
 
     pub(crate) fn name(&self) -> &Path {
@@ -94,15 +101,14 @@ impl NewFile {
     /// The system's; without `replace`, `AlreadyExists` if the name is taken.
     pub fn finish(mut self, replace: bool) -> io::Result<()> {
         self.file.sync_all()?; // durable before: the name
-        let mut _kept = None;
         if self.temporary.is_none() {
             let fd = self.file.try_clone()?.into();
             match sys::name_unnamed(&fd, &self.target) {
                 Err(Errno::EXIST) if replace => {
                     let name = hidden_name(&self.target)?;
-                    _kept = kept(&self.file)?; // before: it has the name
+                    let kept = kept(&self.file)?; // before: it has the name
                     sys::name_unnamed(&fd, &name)?;
-                    self.temporary = Some(Temporary::new(name));
+                    self.temporary = Some(Temporary::locked(name, kept));
                 }
                 named => named?,
             }
@@ -228,7 +234,9 @@ mod tests {
             "my.pool.0123456789abcdef0123456789abcdef",
             ".my.pool",
         ];
-        others.iter().for_each(|name| fs::write(folder.path().join(name), "").expect("room"));
+        for name in others {
+            fs::write(folder.path().join(name), "").expect("room");
+        }
         let linked = folder.path().join(".my.pool.ffffffffffffffffffffffffffffffff");
         std::os::unix::fs::symlink(folder.path().join(".my.pool"), &linked).expect("a link");
         assert!(left_name.exists());

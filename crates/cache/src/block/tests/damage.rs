@@ -222,10 +222,10 @@ fn what_is_invalidated_while_its_place_is_misread_never_returns() {
             assert!(!lost.is_empty(), "{place}, {mask:x?}");
             for n in 0..60 {
                 match ends {
-                    Ends::Invalidated => drop(cache.invalidate(Prefix::File(1, 0)).unwrap()),
-                    Ends::Removed => drop(cache.remove(&key(n)).unwrap()),
+                    Ends::Invalidated => _ = cache.invalidate(Prefix::File(1, 0)).unwrap(),
+                    Ends::Removed => _ = cache.remove(&key(n)).unwrap(),
                     Ends::Replaced => {
-                        drop(cache.insert(&key(n), 3, &bytes(&key(n), 1, 2000)).unwrap())
+                        _ = cache.insert(&key(n), 3, &bytes(&key(n), 1, 2000)).unwrap();
                     }
                 }
             }
