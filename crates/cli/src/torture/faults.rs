@@ -47,7 +47,7 @@ pub(super) fn all(
     seed: u64,
 ) -> Result<Vec<(&'static str, Outcome)>, CliError> {
     let options = |place: &TempFile| medium.apply(PoolOptions::new().size(8 << 20), place.path());
-    // For a small tmpfs, which may give less than was requested.
+    // For a small tmpfs, which may give less than the options ask for.
     let small = PoolOptions::new().size(2 << 20);
     let small = |place: &TempFile| {
         if medium.has_twin() {
