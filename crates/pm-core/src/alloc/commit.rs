@@ -111,6 +111,13 @@ impl<M: Medium> Op<'_, M> {
     pub fn withdraw(mut self) {
         debug_assert!(self.step <= Step::Staged, "a commit store may have been executed");
         self.step = Step::Open;
+        // No fence has made the page-table words of these empty slabs durable: another operation clears them again.
+        if !self.state.leaving_slabs.is_empty() {
+            let heap = &self.pool.heap;
+            let shared = &mut *self.pool.pm().lock(&heap.shared);
+            shared.empties.append(&mut self.state.leaving_slabs);
+            heap.has_empties.store(true, Release);
+        }
     }
 
     /// Ends an operation of a volatile pool whose reservations are all in use.

@@ -43,7 +43,7 @@ use crate::media::{
 };
 use crate::newfile::{NewFile, folder_of};
 use crate::region::Region;
-use crate::sys::{self, WriteErrors};
+use crate::sys::{self, WriteBack};
 
 use super::Pool;
 use super::detect::random_u128;
@@ -75,7 +75,7 @@ pub(super) fn path_of(path: &Path) -> io::Result<PathBuf> {
 #[derive(Debug)]
 struct File {
     file: OwnedFd,
-    errors: WriteErrors,
+    write_back: WriteBack,
 }
 
 impl PoolDisk for File {
@@ -84,11 +84,11 @@ impl PoolDisk for File {
     }
 
     fn push(&self, bytes: Range<u64>) -> io::Result<()> {
-        retry(|| sys::push(self.file.as_fd(), bytes.clone()))
+        retry(|| self.write_back.push(bytes.clone()))
     }
 
     fn check(&self) -> io::Result<()> {
-        retry(|| self.errors.check())
+        retry(|| self.write_back.check())
     }
 }
 
@@ -236,8 +236,8 @@ pub(super) fn of(
     permit: Permit,
 ) -> Result<Arc<Journal>, Errno> {
     let fd = file.fd().ok_or(Errno::BADF)?;
-    let (file, errors) = (rustix::io::fcntl_dupfd_cloexec(fd, 0)?, WriteErrors::of(fd));
-    let disk: Box<dyn PoolDisk> = Box::new(File { file, errors });
+    let (file, write_back) = (rustix::io::fcntl_dupfd_cloexec(fd, 0)?, WriteBack::of(fd));
+    let disk: Box<dyn PoolDisk> = Box::new(File { file, write_back });
     #[cfg(test)]
     let disk = simulated::pool(disk);
     Ok(Arc::new(Journal::new(log, disk, cutter, permit)))

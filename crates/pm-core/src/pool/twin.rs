@@ -40,7 +40,7 @@ use crate::media::{
 use crate::newfile::{NewFile, folder_of};
 use crate::process::Process;
 use crate::region::Region;
-use crate::sys;
+use crate::sys::{self, WriteBack};
 
 use super::Pool;
 use super::detect::random_u128;
@@ -83,6 +83,7 @@ struct Content {
 #[derive(Debug)]
 struct Base {
     file: fs::File,
+    write_back: WriteBack,
     start: u64,
     /// Its temporary name, and its final one.
     names: Option<(PathBuf, PathBuf)>,
@@ -94,7 +95,14 @@ struct Base {
 
 impl Base {
     fn new(file: fs::File, start: u64, names: Option<(PathBuf, PathBuf)>) -> Self {
-        Self { file, start, names, is_named: AtomicBool::new(false), process: Process::current() }
+        Self {
+            write_back: WriteBack::of(file.as_fd()),
+            file,
+            start,
+            names,
+            is_named: AtomicBool::new(false),
+            process: Process::current(),
+        }
     }
 }
 
@@ -109,7 +117,7 @@ impl BaseDisk for Base {
 
     fn push(&self, bytes: Range<u64>) -> io::Result<()> {
         let bytes = self.start + bytes.start..self.start + bytes.end;
-        retry(|| sys::push(self.file.as_fd(), bytes.clone()))
+        retry(|| self.write_back.push(bytes.clone()))
     }
 
     fn grow(&self, len: u64) -> io::Result<()> {

@@ -325,34 +325,37 @@ const WAIT_BEFORE: core::ffi::c_uint = 1;
 const WRITE: core::ffi::c_uint = 2;
 const WAIT_AFTER: core::ffi::c_uint = 4;
 
-/// Calls `sync_file_range`; fails if the kernel has failed to write, and not if it has no such call.
+/// Calls `sync_file_range`, which fails if the kernel has failed to write changed pages back, with any error of a disk.
 fn range(file: BorrowedFd<'_>, bytes: Range<u64>, how: core::ffi::c_uint) -> Result<(), Errno> {
     let (start, len) = (bytes.start.cast_signed(), (bytes.end - bytes.start).cast_signed());
-    if sync_file_range(file.as_raw_fd(), start, len, how) == 0 {
-        return Ok(());
-    }
-    match Errno::from_io_error(&std::io::Error::last_os_error()) {
-        Some(failed @ (Errno::IO | Errno::NOSPC | Errno::DQUOT | Errno::INTR)) => Err(failed),
-        _ => Ok(()),
+    match sync_file_range(file.as_raw_fd(), start, len, how) {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
     }
 }
 
-/// Waits until the disk has taken the changed pages of these bytes of a file. They are not durable before the file is
-/// synchronised, which has less left to do then; so where this is not possible it does nothing.
-pub(crate) fn push(file: BorrowedFd<'_>, bytes: Range<u64>) -> Result<(), Errno> {
-    range(file, bytes, WAIT_BEFORE | WRITE | WAIT_AFTER)
-}
-
-/// Tells whether the kernel has failed to write changed pages of a file back. It does so by itself at any time, takes the
-/// pages for written then, and may read them again from the disk, as they were before.
+/// Writes changed pages of a file back, and tells whether the kernel has failed to. It writes them by itself at any time,
+/// takes them for written when that fails, and may read them again from the disk, as they were before.
+///
+/// The file is opened once more for this: each opening is told once of a failure, and the other one's is for its
+/// synchronisation. Nothing is done and told without `/proc`, or if the system has no such call.
 #[derive(Debug)]
-pub(crate) struct WriteErrors(Option<OwnedFd>);
+pub(crate) struct WriteBack(Option<OwnedFd>);
 
-impl WriteErrors {
-    /// Opens the file once more: each opening is told once of a failure. Without `/proc` nothing is told.
+impl WriteBack {
     pub(crate) fn of(file: BorrowedFd<'_>) -> Self {
         let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-        Self(rustix::fs::open(own, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok())
+        let own = rustix::fs::open(own, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        let this = Self(own);
+        // A new opening is told of no failure before it: the call does not work here.
+        if this.check().is_err() { Self(None) } else { this }
+    }
+
+    /// Waits until the disk has taken the changed pages of these bytes. They are not durable before the file is
+    /// synchronised, which has less left to do then.
+    pub(crate) fn push(&self, bytes: Range<u64>) -> Result<(), Errno> {
+        let Some(file) = &self.0 else { return Ok(()) };
+        range(file.as_fd(), bytes, WAIT_BEFORE | WRITE | WAIT_AFTER)
     }
 
     /// Fails if a write-back has failed since the last call, or the opening.

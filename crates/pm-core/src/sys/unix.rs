@@ -152,18 +152,18 @@ pub(crate) fn sync_data(file: BorrowedFd<'_>) -> Result<(), Errno> {
     sync(file)
 }
 
-/// Makes a file's contents durable: there is no call for a part of them.
-pub(crate) fn push(file: BorrowedFd<'_>, _: core::ops::Range<u64>) -> Result<(), Errno> {
-    sync(file)
-}
-
-/// Nothing tells whether a write-back has failed, except a synchronisation.
+/// Nothing tells whether a write-back has failed, except a synchronisation, and there is no call for a part of a file.
 #[derive(Debug)]
-pub(crate) struct WriteErrors;
+pub(crate) struct WriteBack;
 
-impl WriteErrors {
+impl WriteBack {
     pub(crate) fn of(_: BorrowedFd<'_>) -> Self {
         Self
+    }
+
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "elsewhere it can fail")]
+    pub(crate) fn push(&self, _: core::ops::Range<u64>) -> Result<(), Errno> {
+        Ok(())
     }
 
     #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "elsewhere it can fail")]

@@ -220,13 +220,12 @@ fn at_each_conversion<C: CrashIndex>(
         let tail = vec![whole(&IndexOp::Insert(3, 90)), whole(&IndexOp::Remove(2))];
         let mut plan = Plan { setup, threads: vec![Vec::new()], tail };
         let is_new = effects.insert(explorer.effect(&plan, EVERY_STEP)) || scaled(1) > 1;
-        let mut nth = if is_new { 0 } else { at as usize % next.len() };
-        for next in &next[nth..if is_new { next.len() } else { nth + 1 }] {
+        let (from, count) = if is_new { (0, next.len()) } else { (at as usize % next.len(), 1) };
+        for (nth, next) in next.iter().enumerate().skip(from).take(count) {
             plan.threads = vec![next.iter().map(whole).collect()];
             explorer
                 .explore(&plan, EVERY_STEP + 4 * (at * 16 + nth as u64))
                 .map_err(|failure| Failure::new(failure.to_string()))?;
-            nth += 1;
         }
         if Fuse::times() == before {
             return Ok(());

@@ -96,6 +96,9 @@ pub(crate) fn panics<K: Ord>(lower: &Bound<K>, upper: &Bound<K>) -> bool {
     }
 }
 
+/// Makes an operation of what it is on.
+type Made<T, K, V> = fn(T) -> Operation<K, V>;
+
 /// Returns any operation.
 ///
 /// Each part has a boxed type: nested types of strategies, for each pair of types, took half of the time of compiling
@@ -107,11 +110,10 @@ pub fn operation<K: SampleKey, V: SampleValue>() -> BoxedStrategy<Operation<K, V
     let record = (key.clone(), V::sample()).boxed();
     let records = vec(record.clone(), 0..40).boxed();
     let bounds = bounds::<K>();
-    let on_key = |make: fn(K) -> Operation<K, V>| key.clone().prop_map(make).boxed();
-    let on_record = |make: fn((K, V)) -> Operation<K, V>| record.clone().prop_map(make).boxed();
-    let on_keys = |make: fn(Vec<K>) -> Operation<K, V>| keys.clone().prop_map(make).boxed();
-    let on_records =
-        |make: fn(Vec<(K, V)>) -> Operation<K, V>| records.clone().prop_map(make).boxed();
+    let on_key = |make: Made<K, K, V>| key.clone().prop_map(make).boxed();
+    let on_record = |make: Made<(K, V), K, V>| record.clone().prop_map(make).boxed();
+    let on_keys = |make: Made<Vec<K>, K, V>| keys.clone().prop_map(make).boxed();
+    let on_records = |make: Made<Vec<(K, V)>, K, V>| records.clone().prop_map(make).boxed();
     let alone = |operation: Operation<K, V>| Just(operation).boxed();
     let writes = one_of([
         (4, on_record(|(k, v)| Operation::TryInsert(k, v))),
