@@ -261,8 +261,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         key: &K::Ref,
         wanted: impl Fn(&V) -> bool,
     ) -> Result<Option<V>, IndexError> {
-        let probe = Probe::new(key)?;
         self.pool.check_writable()?;
+        let probe = Probe::new(key)?;
         let mut at = self.locate_probe(&probe);
         if Slot::<K, V>::HAS_BLOCK
             && let Some(tried) = self.hold_to_remove(&at, &probe)
