@@ -325,7 +325,10 @@ impl<M: Medium> Partition<M> {
             let offset = self.blocks.at(place).offset;
             return Err(PmError::Corrupt { what: "a block of a partition", offset }.into());
         }
-        self.blocks.at_mut(place).state = State::Damaged;
+        let block = self.blocks.at_mut(place);
+        block.state = State::Damaged;
+        let live = block.live;
+        self.wasted += u64::from(self.blocks.words - live); // it is never used anew
         Ok(())
     }
 
@@ -336,13 +339,17 @@ impl<M: Medium> Partition<M> {
         damaged: u64,
         found: &mut Found,
     ) -> Result<(), Error> {
+        if damaged > 0 {
+            // Neither for appending, as no opening finds what is behind a damaged length, nor for collection.
+            return self.note_damage(place, damaged, found);
+        }
         let (used, words) = (self.blocks.at(place).used, self.blocks.words);
         if used <= words - words / 8 {
             self.tails.push(place);
         } else {
             self.fill(place);
         }
-        if damaged > 0 { self.note_damage(place, damaged, found) } else { Ok(()) }
+        Ok(())
     }
 
     /// Notes that a record is the newest of its key so far.

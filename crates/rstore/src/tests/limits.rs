@@ -5,9 +5,10 @@ use std::sync::Arc;
 use pmindex_core::{Medium, PmError, Pool};
 use pmindex_testkit::golden;
 
+use crate::blocks::State;
 use crate::layout::HEADER;
 use crate::wrong::Wrong;
-use crate::{Batch, BlockSize, Error, MAX_VALUE, Options, Partition};
+use crate::{Batch, BlockSize, Budget, Error, MAX_VALUE, Options, Partition};
 
 fn pool(bytes: usize) -> Arc<Pool> {
     Arc::new(Pool::emulated(bytes).expect("memory"))
@@ -364,6 +365,70 @@ fn a_damaged_record_is_said_and_the_others_are_there() {
         Partition::<pmindex_core::Mapped>::open(&pool, "q", &Options::new()).map(drop),
         Err(Error::Missing { .. })
     ));
+}
+
+#[test]
+fn what_is_written_after_a_salvage_is_not_behind_the_damage() {
+    let pool = pool(8 << 20);
+    let options = Options::new().capacity(4 << 20).salvage(true);
+    let mut partition = Partition::create(&pool, "p", &options).expect("room");
+    let put = |partition: &mut Partition, number| {
+        partition.put(&key(number), &[7; 100], None).expect("room");
+        partition.commit().expect("room");
+    };
+    (0..2).for_each(|number| put(&mut partition, number));
+    let at = partition.index.get(&partition.blocks, &key(1)).expect("sound").expect("there");
+    let lengths = &partition.blocks.cells(at.place()).expect("sound")[at.word() as usize + 2];
+    let offset = partition.blocks.at(at.place()).offset;
+    pool.pm().store(lengths, u64::MAX);
+    partition.close().expect("room");
+    let open = || {
+        let (partition, recovery) = Partition::open(&pool, "p", &options).expect("salvaged");
+        assert_eq!(recovery.damaged, 1);
+        let damaged = partition.blocks.list.iter().find(|block| block.offset == offset);
+        assert_eq!(damaged.expect("there").state, State::Damaged);
+        (partition, recovery)
+    };
+    let mut partition = open().0;
+    put(&mut partition, 2);
+    drop(partition); // the log has it
+    let (mut partition, recovery) = open();
+    assert_eq!((recovery.replayed, recovery.records), (1, 2));
+    put(&mut partition, 3);
+    partition.close().expect("room"); // the blocks have both
+    let (partition, recovery) = open();
+    assert_eq!((recovery.replayed, recovery.records), (0, 3));
+    for number in [0, 2, 3] {
+        let found = partition.get_into(&key(number), 0, &mut Vec::new());
+        assert!(found.expect("sound"), "{number}");
+    }
+}
+
+#[test]
+fn a_damaged_block_is_not_collected_after_a_salvage() {
+    let pool = pool(8 << 20);
+    let options = Options::new().block_bytes(1024).capacity(4 << 20).salvage(true);
+    let mut partition = Partition::create(&pool, "p", &options).expect("room");
+    (0..50).for_each(|number| partition.put(&key(number), &[7; 100], None).expect("room"));
+    partition.commit().expect("room");
+    let at = |number| partition.index.get(&partition.blocks, &key(number)).expect("sound");
+    let place = at(0).expect("there").place();
+    let in_first: Vec<_> =
+        (0..50).filter_map(at).filter(|location| location.place() == place).collect();
+    // Most of a full block is lost, and what is left is live.
+    for &lost in in_first.iter().skip(1) {
+        pool.pm().store(&partition.blocks.record(lost).expect("sound").1[7], 1); // in the value
+    }
+    let lost = in_first.len() as u64 - 1;
+    partition.close().expect("room");
+    let (mut partition, recovery) = Partition::open(&pool, "p", &options).expect("salvaged");
+    assert_eq!((recovery.damaged, recovery.records), (lost, 50 - lost));
+    while !partition.collect(Budget::bytes(u64::MAX)).expect("room").done {
+        partition.commit().expect("room");
+    }
+    (0..5).for_each(|_| partition.commit().expect("room"));
+    assert_eq!(partition.blocks.at(place).state, State::Damaged);
+    assert!(partition.get_into(&key(0), 0, &mut Vec::new()).expect("sound"));
 }
 
 #[test]
