@@ -2,7 +2,7 @@
 //!
 //! Opening reads the table, then the summary of each place, in the order of the generations, or its entries
 //! if there is no summary. Of several entries with one name the last one counts: the earlier ones were
-//! killed. Nothing is written, except to places that are damaged, so opening may be interrupted and repeated. No entries are appended to a
+//! killed. Nothing is written, except to places that are damaged or half made, so opening may be interrupted and repeated. No entries are appended to a
 //! segment that a crash left without a summary, since behind its last intact entry there may be others of the
 //! same generation; it is sealed before the next segment begins.
 
@@ -84,7 +84,7 @@ impl<M: Medium> BlockCache<M> {
     /// [`PmError::Corrupt`] if its root is damaged, [`PmError::AlreadyOpen`].
     ///
     /// # Cost
-    /// No flush, no fence (if its creation was complete and no place is damaged). Time: reading the summaries, about
+    /// No flush, no fence (if its creation was complete and no place is damaged or half made). Time: reading the summaries, about
     /// 40 bytes an entry.
     pub fn open(
         pool: &Arc<Pool<M>>,
@@ -176,17 +176,22 @@ impl<M: Medium> BlockCache<M> {
         for place in (0..self.places.len() as u16).rev() {
             let cell = self.cell(place)?;
             let block = pm.load(&cell.block);
-            let generation = pm.load(&cell.generation);
+            let [block_sum, generation, generation_sum] =
+                [&cell.block_checksum, &cell.generation, &cell.generation_checksum]
+                    .map(|word| pm.load(word));
+            // Any word may be misread as 0. A place without a generation has 0 in both words of it.
+            let has_generation = generation != 0 || generation_sum != 0;
             if block == 0 {
-                if generation != 0 {
+                if has_generation {
                     count(&self.counters.corrupt); // a new segment has its block before any generation
-                    misread.push(place);
+                }
+                if has_generation || block_sum != 0 {
+                    misread.push(place); // a crash too may leave the checksum of a block without it
                 }
                 log.unused.push(place); // in reverse order, so that the first ones are taken first
                 continue;
             }
-            let sound = pm.load(&cell.block_checksum)
-                == block_checksum(self.identity, place, block)
+            let sound = block_sum == block_checksum(self.identity, place, block)
                 && self.pool.words(block, self.lines as usize * LINE_WORDS).is_ok();
             if !sound {
                 count(&self.counters.corrupt); // it is not used
@@ -195,12 +200,12 @@ impl<M: Medium> BlockCache<M> {
             }
             self.place(place).offset.store(block, Release);
             let sum = generation_checksum(self.identity, place, block, generation);
-            if pm.load(&cell.generation_checksum) == sum {
+            if generation_sum == sum {
                 self.place(place).generation.store(generation, Release);
                 found.push((generation, place));
                 log.generation = log.generation.max(generation + 1);
             } else {
-                if generation != 0 {
+                if has_generation {
                     log.generation += PASSED;
                     misread.push(place);
                 }

@@ -164,6 +164,9 @@ fn a_damaged_entry_costs_one_block() {
     assert!(lost.iter().sum::<usize>() >= 2, "{lost:?}");
 }
 
+/// Instead of wrong bits: the word reads as 0.
+const ZERO: u64 = 1 << 63 | 1;
+
 /// How the blocks of a cache end.
 #[derive(Clone, Copy, Debug)]
 enum Ends {
@@ -188,15 +191,20 @@ fn what_is_invalidated_while_its_place_is_misread_never_returns() {
     assert!(used.len() > 2);
     drop(filled);
     let image = killed(&pool);
-    // A bit of each word, all words, the block reads as none.
-    let masks: [[u64; 4]; 7] = [
+    // Of each word: the bits that are wrong, or that it reads as 0.
+    let masks: [[u64; 4]; 12] = [
         [1 << 13, 0, 0, 0],
         [0, 4, 0, 0],
         [0, 0, 1, 0],
         [0, 0, 0, 1 << 60],
         [1 << 20, 7, 1 << 33, 1],
         [u64::MAX; 4],
-        [0; 4],
+        [ZERO, 0, 0, 0],
+        [0, 0, ZERO, 0],
+        [ZERO, 0, ZERO, 0],
+        [ZERO, ZERO, ZERO, 0],
+        [ZERO, 0, ZERO, ZERO],
+        [0, ZERO, ZERO, 0],
     ];
     for (mask, ends) in masks.iter().flat_map(|mask| {
         [Ends::Invalidated, Ends::Removed, Ends::Replaced].map(|ends| (mask, ends))
@@ -207,9 +215,9 @@ fn what_is_invalidated_while_its_place_is_misread_never_returns() {
                 u64::from_le_bytes(image[at + 8 * nth..][..8].try_into().unwrap())
             };
             let wrong: Vec<u64> = (0..4)
-                .map(|nth| match (nth, mask == &[0; 4]) {
-                    (0, true) => 0,
-                    _ => word(&image, nth) ^ mask[nth],
+                .map(|nth| match mask[nth] {
+                    ZERO => 0,
+                    bits => word(&image, nth) ^ bits,
                 })
                 .collect();
             let mut misread = image.clone();
