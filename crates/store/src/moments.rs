@@ -324,26 +324,30 @@ impl Moments {
         pm.lock(&self.state).oldest()
     }
 
-    /// Ends the oldest readers until the maps keep less than the limit.
+    /// Ends the oldest readers until the maps keep no more than the limit. Before each, drops what no reader needs:
+    /// another thread may have released or ended a reader, and not have dropped its values yet.
     #[cold]
     fn end_readers(&self, pm: &impl Medium) {
         while self.kept.load(Relaxed) > self.limit {
-            let (mut state, mut ended) = (pm.lock(&self.state), None);
-            if !state.readers.is_empty() {
-                let (moment, _) = state.readers.remove(0);
-                state.ended += 1;
-                ended = Some(moment);
-                self.ended.store(moment, Release); // before: the values that they need are dropped
-            }
-            let (oldest, done) = (state.oldest(), state.readers.is_empty());
-            drop(state);
-            if let Some(moment) = ended {
-                observe::reader_ended(moment, self.limit);
-            }
-            self.forget(oldest);
-            if done {
+            let needed = self.oldest(pm);
+            self.forget(needed);
+            if self.kept.load(Relaxed) <= self.limit {
                 break;
             }
+            let mut state = pm.lock(&self.state);
+            if state.readers.is_empty() {
+                break;
+            }
+            if state.oldest() != needed {
+                continue; // there may be more to drop by now
+            }
+            let (moment, _) = state.readers.remove(0);
+            state.ended += 1;
+            self.ended.store(moment, Release); // before: the values that they need are dropped
+            let oldest = state.oldest();
+            drop(state);
+            observe::reader_ended(moment, self.limit);
+            self.forget(oldest);
         }
     }
 

@@ -270,6 +270,22 @@ impl Past for Slow {
     }
 }
 
+/// Old values that only the thread that drops them first waits for.
+struct SlowOnce {
+    begun: mpsc::Sender<()>,
+    goes_on: Mutex<Option<mpsc::Receiver<()>>>,
+}
+
+impl Past for SlowOnce {
+    fn forget(&self, _oldest: u64, _kept: &AtomicU64) {
+        let goes_on = self.goes_on.lock().take();
+        if let Some(goes_on) = goes_on {
+            self.begun.send(()).unwrap();
+            goes_on.recv().unwrap();
+        }
+    }
+}
+
 #[test]
 fn maps_open_and_close_while_a_large_snapshot_is_released() {
     let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
@@ -299,17 +315,40 @@ fn maps_open_and_close_while_a_large_snapshot_is_released() {
     assert_eq!(store.past_bytes(), 0);
 }
 
-/// What is dropped counts at once, so that no later reader is ended for it.
+/// While one thread is about to drop the many values of a snapshot that was released, another commits over the limit: it
+/// drops them itself, and ends no reader for them.
 #[test]
 fn old_values_count_no_more_as_they_are_dropped() {
     let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
-    let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+    let options = StoreOptions::new().past_bytes(20_000);
+    let store = Store::<Small>::in_pool(&pool, &options).unwrap();
+    let (begun, begins) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel();
+    let slow = SlowOnce { begun, goes_on: Mutex::new(Some(goes_on)) };
+    let other = store.map::<u64, u64>("other").unwrap();
+    other.shared.core.moments.add(Arc::new(slow)); // before the map: its values wait
     let map = store.map::<u64, u64>("map").unwrap();
-    let view = store.snapshot().unwrap();
-    (0..1000).for_each(|key| assert!(map.put(&key, &1).unwrap()));
-    let all = store.past_bytes();
-    let kept = AtomicU64::new(all);
-    map.shared.versions.forget(u64::MAX, &kept);
-    assert!(all > 0 && kept.into_inner() == 0);
-    drop(view);
+    map.put(&0, &0).unwrap();
+    let large = store.snapshot().unwrap();
+    // Nearly as much as is kept.
+    let mut key = 1;
+    while store.past_bytes() < 19_900 {
+        map.put(&key, &1).unwrap();
+        key += 1;
+    }
+    let young = store.snapshot().unwrap();
+    let records = map.at(&young).len().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || drop(large));
+        begins.recv().unwrap();
+        let before = store.past_bytes();
+        (0..10).for_each(|key| _ = map.put(&key, &2).unwrap());
+        let (after, seen) = (store.past_bytes(), map.at(&young).len());
+        go_on.send(()).unwrap(); // before anything fails
+        assert!(before >= 19_900 && after < before, "{before}, {after}");
+        assert_eq!(seen.unwrap(), records);
+        assert_eq!(map.at(&young).get(&0).unwrap(), Some(0));
+    });
+    drop(young);
+    assert_eq!(store.past_bytes(), 0);
 }

@@ -446,10 +446,11 @@ impl<K: Key, V: Value> Past for Versions<K, V> {
             if is_done {
                 self.loads.lock().retain(|load| *load > oldest);
             }
+            // Under the lock, and before `any`: who finds nothing to drop here finds the bytes taken.
+            kept.fetch_sub(bytes, Relaxed);
             if order.by_number.is_empty() && self.loaded.load(Acquire) <= oldest {
                 self.any.store(false, Release);
             }
-            kept.fetch_sub(bytes, Relaxed);
         }
     }
 }
