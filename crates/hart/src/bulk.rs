@@ -239,6 +239,8 @@ impl<'t, K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize>
         for (_, built) in self.built.drain(..) {
             tree.nodes.forget(&built);
         }
+        // Writers are kept out, but the last one may still empty a chunk.
+        let _alone = tree.chunks.empty_none(tree.pm());
         discard_unfinished(&tree.pool, self.root)?;
         tree.chunks.forget_all(tree.pm());
         Ok(())

@@ -31,6 +31,54 @@ fn filled(records: u64) -> (Arc<Pool>, Small) {
     (pool, hart)
 }
 
+/// A removal has a sparse chunk in hand, to empty it, while others remove the rest and a load is refused.
+#[test]
+fn a_refused_load_gives_back_no_chunk_that_is_being_emptied() {
+    type Wide = Hart<u64, u64, Mapped, 16, 1>;
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let hart = Wide::create(&pool, "h").expect("room");
+    for n in 0..480 {
+        assert!(hart.try_insert(&key(n), &n).expect("room").is_ok());
+    }
+    let mut keys: Vec<u64> = (0..480).collect();
+    let sparse = loop {
+        let n = keys.remove(7919 * keys.len() % 1009 % keys.len());
+        assert_eq!(hart.remove(&key(n)).expect("sound"), Some(n));
+        let found = (0..40).find_map(|number| hart.chunks.take_sparse(&pool, number));
+        if let Some(sparse) = found {
+            break sparse;
+        }
+    };
+    assert!(keys.len() > 4);
+    for &n in &keys {
+        assert_eq!(hart.remove(&key(n)).expect("sound"), Some(n));
+    }
+    let (ended, loads) = (Barrier::new(2), Mutex::new(None));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let unsorted = [(2, 2), (1, 1)];
+            let refused = hart.bulk_load(&mut unsorted.into_iter());
+            *loads.lock().expect("no panic") = Some(refused);
+            ended.wait();
+        });
+        // Time for it to go wrong in.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(sparse);
+        ended.wait();
+    });
+    let refused = loads.into_inner().expect("no panic").expect("it has ended");
+    assert!(matches!(refused, Err(IndexError::NotSorted { .. })), "{refused:?}");
+    for n in 0..100 {
+        assert!(hart.try_insert(&key(n), &n).expect("room").is_ok());
+    }
+    assert_eq!(hart.check().expect("whole"), 100);
+    pool.audit(hart.blocks().expect("intact").into_iter()).expect("no leak");
+    drop(hart);
+    let hart = Wide::open(&pool, "h").expect("recovery");
+    assert_eq!(hart.check().expect("whole"), 100);
+    assert!((0..100).all(|n| hart.get(&key(n)).expect("sound") == Some(n)));
+}
+
 fn assert_holds(hart: &Small, records: u64) {
     assert_eq!(hart.check().expect("whole"), records);
     for n in 0..records {

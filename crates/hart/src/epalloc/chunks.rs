@@ -52,6 +52,8 @@ pub(crate) struct Chunks {
     hands: [HandPlace; HANDS],
     records: ChunkShape,
     instance: u64,
+    /// Held while a chunk is emptied: it is no writer's then, and a refused load does not give it back meanwhile.
+    emptying: Mutex<()>,
     /// The hand that the next thread begins with.
     next_hand: AtomicU64,
     /// The chunk that the next sample begins with.
@@ -84,6 +86,8 @@ pub(crate) struct Sparse<'p, M: Medium> {
     pub(crate) base: ChunkPtr,
     /// The slots that were live or handed out when it was taken.
     pub(crate) taken: u64,
+    /// Until it is back where it was, or given back.
+    _alone: MutexGuard<'p, ()>,
 }
 
 impl<M: Medium> Drop for Sparse<'_, M> {
@@ -112,6 +116,7 @@ impl Chunks {
             hands: Default::default(),
             records,
             instance: INSTANCES.fetch_add(1, Relaxed),
+            emptying: Mutex::default(),
             next_hand: AtomicU64::new(0),
             next_sample: AtomicU64::new(0),
             next_visit: AtomicU64::new(0),
@@ -489,6 +494,7 @@ impl Chunks {
         if !self.are_roomy(pool.pm(), false) {
             return None;
         }
+        let alone = self.emptying.try_lock()?; // another removal empties one
         let (states, state) = (&self.states, self.states.get(number));
         let mut rack = pool.pm().lock(&self.shelves[0]);
         let (base, taken) = (states.dram.load(&state.base), states.taken(number));
@@ -500,7 +506,13 @@ impl Chunks {
         }
         rack.take_off(states, number);
         let taken = states.change_taken(number, Rmw::Or(IN_HAND)) & self.records.all();
-        Some(Sparse { chunks: self, pool, number, base: ChunkPtr::new(base), taken })
+        let base = ChunkPtr::new(base);
+        Some(Sparse { chunks: self, pool, number, base, taken, _alone: alone })
+    }
+
+    /// Waits until no chunk is being emptied; none is while the guard is there.
+    pub(crate) fn empty_none(&self, pm: &impl Medium) -> MutexGuard<'_, ()> {
+        pm.lock(&self.emptying)
     }
 
     /// Whether more than 2/5 of the chunks of records, or 1/3 of those of objects, is free, by a sample of the
@@ -525,11 +537,13 @@ impl Chunks {
 
     /// Frees a chunk that no other thread can reach. If that fails (the pool is full), it stays.
     fn recycle<M: Medium>(&self, pool: &Pool<M>, number: u32, shape: ChunkShape) {
-        let freed = {
+        let place = {
             let table = pool.pm().lock(&self.table);
             table.place(pool, number)
-        }
-        .and_then(|place| free_chunk(pool, place));
+        };
+        // Without a place (damage) it is no chunk that anything could be taken from.
+        let Ok(place) = place else { return };
+        let freed = free_chunk(pool, place);
         let state = self.states.get(number);
         if freed.is_ok() {
             self.states.dram.store(&state.base, 0);
