@@ -76,8 +76,13 @@ pub(crate) struct Records {
 impl Records {
     pub(crate) fn new(view: View, shared: &Arc<Shared>, span: Span, what: What) -> Self {
         let left = Scan { span, read: VecDeque::new(), is_read: false, next: FIRST };
-        let (shared, scan) = (Arc::clone(shared), Mutex::new(Some(left)));
-        Self { view, _shared: shared, what, expire: false, scan }
+        Self {
+            view,
+            _shared: Arc::clone(shared),
+            what,
+            expire: false,
+            scan: Mutex::new(Some(left)),
+        }
     }
 
     /// Makes an iterator over an expiring map.

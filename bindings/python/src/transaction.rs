@@ -20,8 +20,8 @@ pub(crate) struct Transaction {
 
 impl Transaction {
     pub(crate) fn begin(shared: &Arc<Shared>) -> Result<Self, Fault> {
-        let begin = |store: &Opened| Ok(Begun { transaction: store.begin()?, is_ended: false });
-        let begun = shared.begin(begin, "the transaction has ended")?;
+        let start = |store: &Opened| Ok(Begun { transaction: store.begin()?, is_ended: false });
+        let begun = shared.begin(start, "the transaction has ended")?;
         Ok(Self { begun, shared: Arc::clone(shared) })
     }
 
