@@ -25,8 +25,11 @@ use crate::wrong::{Faults, Wrong};
 /// The old values of a map.
 pub(crate) trait Past: Send + Sync {
     /// Drops the values that only readers of moments before `oldest` need, a few at a time; their bytes are taken from
-    /// `kept` at once, so that no other reader is ended for them.
+    /// `kept` at once, so that no other reader is ended for them. Hashes and compares keys, which may panic: the rest is
+    /// then dropped by the next call.
     fn forget(&self, oldest: u64, kept: &AtomicU64);
+    /// Drops all values, and takes their bytes from `kept`. Calls nothing of the user's types.
+    fn clear(&self, kept: &AtomicU64);
 }
 
 /// The moments of a store.
@@ -177,7 +180,7 @@ impl Moments {
     /// Removes a map, whose old values nothing can read any more.
     pub(crate) fn remove(&self, map: &Arc<dyn Past>) {
         Arc::make_mut(&mut self.maps.lock()).retain(|other| !Arc::ptr_eq(other, map));
-        map.forget(u64::MAX, &self.kept);
+        map.clear(&self.kept);
     }
 
     /// Watches all writes until the result is dropped.
@@ -359,6 +362,11 @@ impl Moments {
         self.reading.fetch_sub(1, Relaxed);
         let (oldest, is_last) = (state.oldest(), state.readers.is_empty());
         let has_past = self.has_past.load(Relaxed);
+        if std::thread::panicking() {
+            // Dropping old values hashes and compares keys. A panic of that, while one unwinds, would end the process:
+            // a later reader that ends drops them, at the latest the last one.
+            return None;
+        }
         if is_last {
             self.has_past.store(false, Relaxed); // all old values are dropped now
         }

@@ -2,6 +2,7 @@
 //! loaded since.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pmindex_core::{Mapped, Pool};
 use pmindex_index::{Index, IndexError};
+use pmindex_testkit::conformance::{Fuse, SampleKey};
 use pmindex_testkit::crash::Rng;
 
 use crate::moments::Past;
@@ -268,6 +270,8 @@ impl Past for Slow {
         self.begun.lock().send(()).unwrap();
         self.goes_on.lock().recv().unwrap();
     }
+
+    fn clear(&self, _kept: &AtomicU64) {}
 }
 
 /// Old values that only the thread that drops them first waits for.
@@ -284,6 +288,8 @@ impl Past for SlowOnce {
             goes_on.recv().unwrap();
         }
     }
+
+    fn clear(&self, _kept: &AtomicU64) {}
 }
 
 #[test]
@@ -351,4 +357,59 @@ fn old_values_count_no_more_as_they_are_dropped() {
     });
     drop(young);
     assert_eq!(store.past_bytes(), 0);
+}
+
+/// A panic of a key's conversion ends a transaction, or a snapshot is dropped while one unwinds: the old values that only
+/// it needed are not looked for by conversions that panic as well, which would end the process. A later reader drops them.
+#[test]
+fn a_reader_that_a_panic_of_a_key_ends_leaves_its_old_values_to_a_later_one() {
+    let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+    let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+    let map = store.map::<Fuse, u64>("map").unwrap();
+    let key = Fuse::nth(1);
+    map.put(&key, &1).unwrap();
+    for drops_the_map in [false, true] {
+        let other = drops_the_map.then(|| store.map::<Fuse, u64>("other").unwrap());
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let other = other; // dropped while the panic unwinds
+            let view = store.snapshot().unwrap();
+            let tx = store.begin().unwrap();
+            assert_eq!(tx.get(&map, &key).unwrap(), Some(1));
+            map.put(&key, &2).unwrap();
+            assert!(other.as_ref().is_none_or(|other| other.put(&key, &1).unwrap()));
+            assert!(store.past_bytes() > 0);
+            Fuse::burn_after(Some(0));
+            let _ = map.at(&view).get(&key);
+            drop(tx);
+        }));
+        Fuse::burn_after(None);
+        assert!(ended.is_err());
+        map.put(&key, &3).unwrap();
+        let view = store.snapshot().unwrap();
+        map.put(&key, &1).unwrap();
+        assert_eq!(map.at(&view).get(&key).unwrap(), Some(3));
+        drop(view);
+        assert_eq!((store.past_bytes(), map.shared.versions.noted()), (0, 0));
+    }
+}
+
+/// A panic of a key that ends the dropping of old values takes nothing of it back, and loses nothing: the next one goes on.
+#[test]
+fn old_values_that_a_panic_of_a_key_keeps_are_dropped_later() {
+    let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+    let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+    let map = store.map::<Fuse, u64>("map").unwrap();
+    for at in 0..6 {
+        let view = store.snapshot().unwrap();
+        (0..3).for_each(|n| assert_eq!(map.put(&Fuse::nth(n), &at).unwrap(), at == 0));
+        Fuse::burn_after(Some(at));
+        let ended = catch_unwind(AssertUnwindSafe(|| drop(view)));
+        Fuse::burn_after(None);
+        assert_eq!(ended.is_err(), at < 3, "a hash of each key");
+        let view = store.snapshot().unwrap();
+        (0..3).for_each(|n| assert!(!map.put(&Fuse::nth(n), &9).unwrap()));
+        assert_eq!(map.at(&view).get(&Fuse::nth(2)).unwrap(), Some(at));
+        drop(view);
+        assert_eq!((store.past_bytes(), map.shared.versions.noted()), (0, 0), "{at}");
+    }
 }

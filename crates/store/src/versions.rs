@@ -107,6 +107,8 @@ struct Order<K> {
 #[derive(Debug)]
 struct Version<V> {
     number: u64,
+    /// Its approximate bytes.
+    bytes: u64,
     was: Option<V>,
 }
 
@@ -135,6 +137,10 @@ impl<K: Key, V: Value> Changed<K, V> {
         Self { key, first, later: VecDeque::new() }
     }
 
+    fn versions(&self) -> impl Iterator<Item = &Version<V>> {
+        std::iter::once(&self.first).chain(&self.later)
+    }
+
     fn last(&self) -> &Version<V> {
         self.later.back().unwrap_or(&self.first)
     }
@@ -142,13 +148,12 @@ impl<K: Key, V: Value> Changed<K, V> {
     /// Drops the versions that no reader needs, but not the last one; returns their number and bytes.
     fn drop_unneeded(&mut self, readers: &[(u64, u32)]) -> (usize, u64) {
         let (mut before, mut dropped) = (0, (0, 0));
-        let key = &self.key;
         let mut is_needed = |version: &Version<V>| {
             let first = readers.partition_point(|(moment, _)| *moment < before);
             before = version.number;
             let needs = readers.get(first).is_some_and(|(moment, _)| *moment < version.number);
             if !needs {
-                dropped = (dropped.0 + 1, dropped.1 + version.bytes(key));
+                dropped = (dropped.0 + 1, dropped.1 + version.bytes);
             }
             needs
         };
@@ -172,9 +177,9 @@ impl<K: Key, V: Value> Changed<K, V> {
 }
 
 impl<V: Storable> Version<V> {
-    /// Returns its approximate bytes.
-    fn bytes<K: Storable>(&self, key: &K) -> u64 {
-        (OVERHEAD + 3 * bytes_of(key) + self.was.as_ref().map_or(0, bytes_of)) as u64
+    fn new<K: Storable>(number: u64, key: &K, was: Option<V>) -> Self {
+        let bytes = OVERHEAD + 3 * bytes_of(key) + was.as_ref().map_or(0, bytes_of);
+        Self { number, bytes: bytes as u64, was }
     }
 }
 
@@ -252,8 +257,8 @@ impl<K: Key, V: Value> Versions<K, V> {
     /// this one after another.
     pub(crate) fn note(&self, commit: Commit<'_>, key: &K, was: Option<V>) -> i64 {
         let Some(newest) = commit.newest_reader else { return 0 };
-        let version = Version { number: commit.number, was };
-        let bytes = version.bytes(key);
+        let version = Version::new(commit.number, key, was);
+        let bytes = version.bytes;
         let Some((dropped, less)) = self.add(newest, commit.readers, key, version) else {
             return 0; // no reader has a moment between the last change of the record and this one
         };
@@ -402,7 +407,7 @@ impl<K: Key, V: Value> Versions<K, V> {
         if changed.first.number != number {
             return (None, false); // no reader needed it, so it was dropped
         }
-        let bytes = Some(changed.first.bytes(key));
+        let bytes = Some(changed.first.bytes);
         if let Some(next) = changed.later.pop_front() {
             changed.first = next;
             return (bytes, false);
@@ -422,35 +427,45 @@ impl<K: Key, V: Value> Past for Versions<K, V> {
     fn forget(&self, oldest: u64, kept: &AtomicU64) {
         let mut is_done = !self.any.load(Acquire);
         while !is_done {
-            let mut bytes = 0;
-            let mut order = self.order.lock();
+            let order = &mut *self.order.lock();
             // A few at a time: commits need the lock.
             for _ in 0..64 {
-                let first = order.by_number.front();
-                let is_old = first.is_some_and(|(number, _)| *number <= oldest);
-                let Some((number, key)) = is_old.then(|| order.by_number.pop_front()).flatten()
+                let Some((number, key)) =
+                    order.by_number.front().filter(|(number, _)| *number <= oldest)
                 else {
                     is_done = true;
                     break;
                 };
-                order.unsorted = order.unsorted.min(order.by_number.len());
                 // The oldest version of the key is the oldest in the queue. Under the lock: a commit that
                 // notes the key meanwhile adds it to the queue afterwards.
-                let (forgotten, was_last) = self.forget_version(number, &key);
-                bytes += forgotten.unwrap_or(0);
-                order.stale -= usize::from(forgotten.is_none()).min(order.stale);
+                let (forgotten, was_last) = self.forget_version(*number, key);
+                // Under the lock, and before `any`: a thread that finds nothing to drop here finds the bytes taken.
+                kept.fetch_sub(forgotten.unwrap_or(0), Relaxed);
                 if was_last {
-                    order.sorted.remove(&key);
+                    order.sorted.remove(key);
                 }
+                // After: all that a key's hash or comparison may interrupt.
+                order.by_number.pop_front();
+                order.unsorted = order.unsorted.min(order.by_number.len());
+                order.stale -= usize::from(forgotten.is_none()).min(order.stale);
             }
             if is_done {
                 self.loads.lock().retain(|load| *load > oldest);
             }
-            // Under the lock, and before `any`: who finds nothing to drop here finds the bytes taken.
-            kept.fetch_sub(bytes, Relaxed);
             if order.by_number.is_empty() && self.loaded.load(Acquire) <= oldest {
                 self.any.store(false, Release);
             }
         }
+    }
+
+    fn clear(&self, kept: &AtomicU64) {
+        let mut order = self.order.lock();
+        for shard in &self.shards {
+            let all: Vec<SameHash<K, V>> = shard.0.lock().drain().map(|(_, same)| same).collect();
+            let versions = all.iter().flat_map(SameHash::all).flat_map(Changed::versions);
+            kept.fetch_sub(versions.map(|version| version.bytes).sum(), Relaxed);
+        }
+        *order =
+            Order { by_number: VecDeque::new(), sorted: BTreeSet::new(), unsorted: 0, stale: 0 };
     }
 }
