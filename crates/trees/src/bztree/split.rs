@@ -41,19 +41,24 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 Self::set_status(session, &leaf, status, status.frozen())?;
                 continue;
             }
-            match self.try_restructure(session, path, &leaf, status) {
+            let error = match self.try_restructure(session, path, &leaf, status) {
                 Ok(true) | Err(Refused::Stale) => return Ok(()),
                 // A neighbour's operation on the same parent, or one on the leaf.
                 Ok(false) if leaf.status(&self.mwcas)? == status => return Ok(()),
-                Ok(false) => changed = true,
-                Err(Refused::TooWide) => return self.split_above(session, path),
-                Err(Refused::Failed(error)) => {
-                    if status.is_frozen() {
-                        Self::set_status(session, &leaf, status, status.thawed())?;
-                    }
-                    return Err(error.into());
+                Ok(false) => {
+                    changed = true;
+                    continue;
                 }
+                Err(Refused::TooWide) => match self.split_above(session, path) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                },
+                Err(Refused::Failed(error)) => error.into(),
+            };
+            if status.is_frozen() {
+                Self::set_status(session, &leaf, status, status.thawed())?;
             }
+            return Err(error);
         }
     }
 

@@ -9,7 +9,7 @@ use pmindex_pmwcas::{MAX_VALUE, Session};
 use pmindex_record::Probe;
 
 use super::access::Path;
-use super::install::Change;
+use super::install::{Change, Refused};
 use super::layout::{Entry, Geometry, INFO, Ptr, Status};
 use super::record::RawRef;
 use super::tree::BzTree;
@@ -327,6 +327,39 @@ fn bztree_contended_changes_freeze_first_and_thaw_when_there_is_no_room() {
     drop(session);
     assert_eq!(tree.remove(&300).unwrap(), Some(30));
     assert_eq!(tree.check().unwrap(), 59);
+}
+
+/// Also where more nodes above are full than one operation can split.
+#[test]
+fn bztree_a_frozen_leaf_is_thawed_when_there_is_no_room_for_the_nodes_above() {
+    let pool = Arc::new(Pool::emulated(32 << 20).unwrap());
+    let tree = Words::create(&pool, "t").unwrap();
+    for n in 0..1u64 << 16 {
+        let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40; // scattered
+        let _ = tree.try_insert(&key, &n).unwrap();
+    }
+    let mut wide = 0;
+    for key in (0..1 << 24).step_by(997) {
+        let path = path(&tree, key);
+        let leaf = tree.leaf(path.leaf).unwrap();
+        let status = leaf.status(&tree.mwcas).unwrap();
+        let mut session = tree.mwcas.session().unwrap();
+        assert!(Words::set_status(&mut session, &leaf, status, status.frozen()).unwrap());
+        // Room for the split that turns out to be too wide, and none for that of the nodes above.
+        for room in 0..32 {
+            pool.fail_allocation_after(Some(room));
+            let split = tree.try_restructure(&mut session, &path, &leaf, status.frozen());
+            if matches!(split, Err(Refused::TooWide)) {
+                wide += 1;
+                pool.fail_allocation_after(Some(room));
+                assert!(tree.restructure(&mut session, &path).is_err());
+                assert!(!leaf.status(&tree.mwcas).unwrap().is_frozen(), "the leaf of {key}");
+                break;
+            }
+        }
+        pool.fail_allocation_after(None);
+    }
+    assert!(wide > 0);
 }
 
 /// Removing needs no room: it goes on where what a frozen leaf needs has none.
