@@ -45,22 +45,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
-    /// Leaves the leaf behind that of a key as a crash before it is written anew does: hidden. One thread only. For
-    /// tests.
+    /// Leaves the leaf behind that of a key as a crash before it is written anew does: hidden. Returns `false` if there is
+    /// none, or its parent does not know it. One thread only. For tests.
     #[doc(hidden)]
-    pub fn interrupt_rewrite(&self, key: &K::Ref) -> Result<(), IndexError> {
+    pub fn interrupt_rewrite(&self, key: &K::Ref) -> Result<bool, IndexError> {
         let key = Sought::new::<K>(key)?;
-        let Some(held) = self.hold(&key, |_| true)? else { return Ok(()) };
+        let Some(held) = self.hold(&key, |_| true)? else { return Ok(false) };
         let (left, pm) = (held.leaf, self.pm());
-        let next = left.next(pm);
+        let (next, mut hides) = (left.next(pm), false);
         if next != 0 {
             let low = self.low_of(&self.leaf(next)?)?;
             if let Some(word) = self.hide(&low, left.offset(), next)? {
                 let hidden = pm.flush_words(words_of(word));
                 pm.fence(hidden).map_err(PmError::from)?;
+                hides = true;
             }
         }
         drop(held.change);
-        Ok(())
+        Ok(hides)
     }
 }

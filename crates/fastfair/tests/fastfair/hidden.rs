@@ -25,7 +25,7 @@ impl CrashIndex for Words {
 
     /// Hides the leaf behind that of the key 10.
     fn background(index: &Self::Index) -> Result<(), Fault> {
-        Ok(index.interrupt_rewrite(&10)?)
+        if index.interrupt_rewrite(&10)? { Ok(()) } else { Err(Fault("nothing was hidden".into())) }
     }
 
     fn owns(site: &Location<'static>) -> bool {
