@@ -147,7 +147,8 @@ pub(crate) fn create_hidden(
         // Exclusive: an existing file is not opened, and a link is not followed.
         let fd = rustix::fs::open(&name, OFlags::CREATE | OFlags::EXCL | access, mode)?;
         let temporary = Temporary::new(name);
-        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared) {
+        // Exclusive, as the file's owner may lock it again: to change the kind of a lock gives it up for a moment.
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) if rustix::fs::fstat(&fd)?.st_nlink > 0 => return Ok((fd, temporary)),
             // Another process takes it for one that was left behind.
             Ok(()) | Err(Errno::WOULDBLOCK) => {}

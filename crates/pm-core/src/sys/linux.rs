@@ -337,24 +337,28 @@ fn range(file: BorrowedFd<'_>, bytes: Range<u64>, how: core::ffi::c_uint) -> Res
 /// Writes changed pages of a file back, and tells whether the kernel has failed to. It writes them by itself at any time,
 /// takes them for written when that fails, and may read them again from the disk, as they were before.
 ///
-/// The file is opened once more for this: each opening is told once of a failure, and the other one's is for its
-/// synchronisation. Nothing is done and told without `/proc`, or if the system has no such call.
+/// The file is opened twice more for this: each opening is told once of a failure, so those who push, who ask, and who
+/// synchronise the file have one each. Nothing is done and told without `/proc`, or if the system has no such call.
 #[derive(Debug)]
-pub(crate) struct WriteBack(Option<OwnedFd>);
+pub(crate) struct WriteBack {
+    pushing: Option<OwnedFd>,
+    asking: Option<OwnedFd>,
+}
 
 impl WriteBack {
     pub(crate) fn of(file: BorrowedFd<'_>) -> Self {
-        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let own = rustix::fs::open(own, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-        let this = Self(own);
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let open =
+            || rustix::fs::open(&*path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        let this = Self { pushing: open(), asking: open() };
         // A new opening is told of no failure before it: the call does not work here.
-        if this.check().is_err() { Self(None) } else { this }
+        if this.check().is_err() { Self { pushing: None, asking: None } } else { this }
     }
 
     /// Waits until the disk has taken the changed pages of these bytes. They are not durable before the file is
     /// synchronised, which has less left to do then.
     pub(crate) fn push(&self, bytes: Range<u64>) -> Result<(), Errno> {
-        let Some(file) = &self.0 else { return Ok(()) };
+        let Some(file) = &self.pushing else { return Ok(()) };
         range(file.as_fd(), bytes, WAIT_BEFORE | WRITE | WAIT_AFTER)
     }
 
@@ -364,7 +368,7 @@ impl WriteBack {
     /// A system call, which waits for nothing: it asks for pages behind the end of any file.
     pub(crate) fn check(&self) -> Result<(), Errno> {
         const BEHIND: u64 = 1 << 60;
-        let Some(file) = &self.0 else { return Ok(()) };
+        let Some(file) = &self.asking else { return Ok(()) };
         range(file.as_fd(), BEHIND..BEHIND + 1, WAIT_BEFORE)
     }
 }

@@ -120,6 +120,7 @@ fn changes_are_completed_in_memory_although_every_slot_has_a_failed_operation() 
             add(&pool, "a", 1).unwrap();
             pool.pm().fail_write_back_after(succeed);
             if add(&pool, "b", 2).is_ok() {
+                assert!(succeed > 0, "no write-back failed");
                 break;
             }
             let began = Instant::now();
