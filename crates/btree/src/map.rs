@@ -260,8 +260,8 @@ impl<K: Key, V: Value, M: Medium> PagedMap<K, V, M> {
         Range { map: self, next: Some(from), skip, upper: after(upper), batch: VecDeque::new() }
     }
 
-    /// Returns the record with the least key. If the least records were removed, this may read all leaves, some times
-    /// again while other threads change these, whose commits then wait for it.
+    /// Returns the record with the least key. If the least records were removed, this may read all leaves. While other
+    /// threads change them it reads them again; after some times their commits wait for it.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).

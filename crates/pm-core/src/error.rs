@@ -256,7 +256,7 @@ error_enum! {
             /// Bytes asked for.
             wanted: u64,
         },
-        /// The file is not a pool: the magic is missing (creation may have been interrupted).
+        /// The file is not a pool: the magic is missing. (On a device, a creation may have been interrupted.)
         #[error(
             "{path}: not a pmindex pool; check the path. If it was one, its first pages are lost: restore a \
              backup, and keep the file until you have done so"

@@ -356,7 +356,9 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         self.shared.index.blocks()
     }
 
-    /// Notes, before anything can read the map, that it was created with its records: as if it had been loaded now.
+    /// Notes, before anything can read the map, that it was created with its records: as if it had been loaded now. The
+    /// index is durable, with its records: the record that is logged tells watches only, and readers of earlier moments
+    /// are in this process.
     pub(crate) fn note_filled(&self) -> Result<(), IndexError> {
         let shared = &*self.shared;
         let core = &*shared.core;

@@ -302,7 +302,7 @@ fn changes_of_another_stores_map_are_refused() {
     assert_eq!(commit.clone().changes(&map).unwrap(), [(1, Some(10))]);
 }
 
-/// A map may be made with its records: they are in no commit, and who watches is told.
+/// A map may be made with its records: they are in no commit, and a watch tells of them.
 #[test]
 fn a_map_that_is_created_with_records_is_loaded() {
     let pool = pool(4 << 20);

@@ -199,7 +199,7 @@ pub(super) fn make(
 }
 
 /// Allocates what a copy of a journal left out because it was zero: a full disk is an error now, and not when the log
-/// gets there. Does nothing to what is allocated.
+/// gets there (unless the file system cannot allocate: then it is one there). Does nothing to what is allocated.
 fn allocate(path: &Path, len: u64) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fd = rustix::fs::open(path, flags, Mode::empty())?;

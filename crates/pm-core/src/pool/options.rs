@@ -208,8 +208,8 @@ impl PoolOptions {
     /// twin every [`twin_every`](Self::twin_every). A kill of the process loses nothing: the pool is in
     /// memory. After a power failure the memory is gone, and [`open`](crate::Pool::open) restores the pool
     /// from the twin as it was at some moment, for all threads alike; at most the work of the last interval
-    /// and of the disk's own write time is missing, which is longer while a checkpoint writes to the same file. [`Pool::sync`](crate::Pool::sync) waits until the twin
-    /// has everything.
+    /// and of the disk's own write time is missing. That time is longer while a checkpoint writes to the same file.
+    /// [`Pool::sync`](crate::Pool::sync) waits until the twin has everything.
     ///
     /// The twin holds a log ([`journal_bytes`](Self::journal_bytes)) and the pool's bytes. For a new pool,
     /// and if a kill left the twin behind or the twin is missing, it is made in the background while the pool

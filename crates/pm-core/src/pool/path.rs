@@ -85,7 +85,7 @@ impl Backing {
     }
 
     /// S0: makes durable what was left in the caches of a file that says that its pool was closed. The caches stay: if
-    /// nothing was left there, this costs two system calls.
+    /// nothing was left there, this costs the synchronisation of the file and of its directory.
     pub(super) fn write_back_closed(&self, region: &Region) -> Result<(), PmError> {
         if self.file.kind == FileKind::Device {
             return Ok(()); // no other program can write to it

@@ -46,8 +46,9 @@
 //! later success would mean anything. [`Pool::sync`](crate::Pool::sync) fails from then on; the pool in
 //! memory continues, as in mode `Process`; the twin keeps its state. The same happens if the disk takes
 //! nothing for so long that there is no room and the wait for it is over: `wait` for each fence until one
-//! gives up. What the disk has taken, a synchronisation tells only at its end, which may be minutes away. So pages are
-//! pushed to it some at a time, and each time a wait begins anew. The copies of a batch take at most a sixteenth of the log and `LIMIT` bytes; there are two batches.
+//! gives up. A synchronisation tells only at its end, which may be minutes away, what the disk has taken. So pages are
+//! pushed to the disk some at a time, and each time the wait begins anew. The copies of a batch take at most a sixteenth
+//! of the log and `LIMIT` bytes; there are two batches.
 //! The set of lines takes 8 bytes for each page of the pool, twice.
 
 mod batches;
