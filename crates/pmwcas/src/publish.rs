@@ -38,6 +38,11 @@ impl<'m, M: Medium> Session<'m, M> {
             slot.write_carried(pm, carried);
         }
         let Some(mut op) = prepared.op.take() else {
+            if Status::owner_bits_are_least(seq) {
+                // Once before owner bits come back: the tickets by which an incarnation with the same bits gave
+                // up its blocks must be void, durably, or a crash would make these live again.
+                self.mwcas.pool().settle(slot.status())?;
+            }
             // P1. The incarnation's bits tell entries of the last incarnation from this status and the
             // reverse. Entries of an operation that a crash prevented may have this incarnation; they have no
             // effect before P1 is over: see `Heading`.

@@ -66,6 +66,12 @@ impl Status {
         OWNS | low_of(seq) << LOW_SHIFT
     }
 
+    /// Returns `true` for the incarnation whose owner bits are the least: one after each that has some bits and not
+    /// after the next one that has the same.
+    pub(crate) const fn owner_bits_are_least(seq: u64) -> bool {
+        low_of(seq) == 0
+    }
+
     pub(crate) const fn new(state: State, seq: u64, owns: bool, stamp: u64) -> Self {
         Self { state, owns, low: low_of(seq), stamp }
     }

@@ -61,6 +61,12 @@ fn blocks_two_threads() {
     passes::<Blocks>(&Config::new().states(5000).threads(2).ops(3).setup(6));
 }
 
+/// Enough states for the plans that are written by hand.
+#[test]
+fn blocks_by_plan() {
+    passes::<Blocks>(&Config::new().states(9000).threads(2));
+}
+
 #[test]
 fn blocks_three_threads() {
     passes::<Blocks>(&Config::new().states(5000).threads(3).ops(2).setup(6));

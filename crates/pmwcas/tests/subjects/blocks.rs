@@ -73,6 +73,8 @@ pub(crate) enum Op {
     Collapse(u8, u8, u8),
     Read(u8),
     Quiesce,
+    /// Exchanges two empty slots this many times, which uses descriptors.
+    Wear(u32),
 }
 
 /// The content of a slot: the value of its node, and that of the child.
@@ -266,6 +268,7 @@ impl CrashSubject for Blocks {
                 self.mwcas.quiesce()?;
                 Ok(None)
             }
+            Op::Wear(uses) => (0..uses).try_fold(None, |_, _| self.exchange(2, 3)),
         }
         .map(ret)
     }
@@ -336,7 +339,7 @@ impl CrashSubject for Blocks {
                 old
             }
             Op::Read(i) => before(model, i),
-            Op::Quiesce => None,
+            Op::Quiesce | Op::Wear(_) => None,
         })
     }
 
@@ -355,12 +358,10 @@ impl CrashSubject for Blocks {
         .boxed()
     }
 
-    /// A descriptor whose publication was interrupted is used again, by an operation that allocates nothing
-    /// and is interrupted too: lines of two incarnations with the same number may meet.
     fn directed() -> Vec<Plan<Op>> {
-        let after = [Op::Collapse(2, 3, 1), Op::Put(0, 7, true), Op::Collapse(0, 1, 2)];
-        let plan = |op| Plan { setup: Vec::new(), threads: vec![vec![op]], tail: after.to_vec() };
-        vec![plan(Op::PutTwo(0, 1, 5)), plan(Op::Put(0, 5, true))]
+        let mut plans = vec![used_again(Op::PutTwo(0, 1, 5)), used_again(Op::Put(0, 5, true))];
+        plans.extend((0..2 * CONFIG.per_partition).map(owner_bits_come_back));
+        plans
     }
 
     fn concurrent() -> bool {
@@ -377,6 +378,25 @@ impl CrashSubject for Blocks {
             ("pmwcas/src/reclaim.rs", include_str!("../../src/reclaim.rs")),
         ]
     }
+}
+
+/// A descriptor whose publication was interrupted is used again, by an operation that allocates nothing
+/// and is interrupted too: lines of two incarnations with the same number may meet.
+fn used_again(op: Op) -> Plan<Op> {
+    let after = vec![Op::Collapse(2, 3, 1), Op::Put(0, 7, true), Op::Collapse(0, 1, 2)];
+    Plan { setup: Vec::new(), threads: vec![vec![op]], tail: after }
+}
+
+/// A descriptor gives up the block that its operation replaced, and its ticket is void in the cache only. Then all
+/// descriptors are used until, after `more` uses, it has the same owner bits again, for an operation that frees a block
+/// and allocates none.
+fn owner_bits_come_back(more: u32) -> Plan<Op> {
+    const INCARNATIONS: u32 = 256;
+    let uses = (INCARNATIONS - 1) * CONFIG.per_partition + more;
+    let blocks = [Op::Put(1, 3, false), Op::Put(0, 1, false), Op::Put(0, 2, false)];
+    let setup = blocks.into_iter().chain([Op::Wear(uses)]).collect();
+    let threads = vec![vec![Op::Clear(1)], vec![Op::Read(0)]];
+    Plan { setup, threads, tail: vec![Op::Put(2, 4, true)] }
 }
 
 impl Blocks {
