@@ -9,6 +9,8 @@ use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use clap::{ValueEnum, error::ErrorKind};
 use pmindex::core::{Durability, FlushInstruction, Pool, PoolOptions};
 
+#[cfg(feature = "tools")]
+use crate::error::CliError;
 use crate::style;
 
 /// Options for commands that create or open a pool.
@@ -36,8 +38,8 @@ pub(crate) enum Mode {
     /// share writes
     Journal,
     /// Survive a kill of the process; a power failure loses the last 100 ms (`periodic:20ms`,
-    /// `periodic:2s`: other intervals). The pool is in memory (tmpfs), with a copy in /var/tmp. For
-    /// benchmarks
+    /// `periodic:2s`: other intervals). The pool is in memory (tmpfs), with a copy in /var/tmp. Only for pools
+    /// that the command makes for itself (bench, quickstart, torture)
     Periodic,
     /// Persistent memory with persistent CPU caches (eADR): fences only
     Fence,
@@ -114,15 +116,33 @@ pub(crate) enum Flush {
 }
 
 impl MediumArgs {
-    /// Adds the requested durability to the options of a pool at `path`, with a twin if one is requested.
+    /// Adds the requested durability to the options of a pool at `path` that the command makes for itself, with a
+    /// twin if one is requested: no other pool has its name.
     pub(crate) fn apply(self, options: PoolOptions, path: &Path) -> PoolOptions {
+        let options = if self.has_twin() { options.twin(twin_of(path)) } else { options };
+        self.without_twin(options)
+    }
+
+    /// Adds the requested durability to the options of a pool that the user names. A twin is refused: it would have to
+    /// be named too, and pools of one name in two folders must not share one.
+    #[cfg(feature = "tools")]
+    pub(crate) fn apply_to_named(self, options: PoolOptions) -> Result<PoolOptions, CliError> {
+        if !self.has_twin() {
+            return Ok(self.without_twin(options));
+        }
+        let what = "--durability periodic: only a program that always names the same twin can open this pool with \
+                    one (`PoolOptions::twin`); this command names none, so choose another mode";
+        Err(CliError::Usage { what: what.into() })
+    }
+
+    fn without_twin(self, options: PoolOptions) -> PoolOptions {
         let options = match self.durability.mode {
             Mode::Auto => options,
             Mode::Process => options.write_back(false),
             Mode::Msync => options.require(Durability::Msync),
             Mode::Journal => options.journal(true).require(Durability::Journal),
             Mode::Periodic => {
-                let options = options.require(Durability::Periodic).twin(twin_of(path));
+                let options = options.require(Durability::Periodic);
                 self.durability.every.map_or(options.clone(), |every| options.twin_every(every))
             }
             Mode::Fence => options.require(Durability::Fence),
@@ -148,7 +168,6 @@ impl MediumArgs {
     }
 
     /// Returns `true` if there is a twin, from which a lost pool is read.
-    #[cfg(feature = "tools")]
     pub(crate) fn has_twin(self) -> bool {
         self.durability.mode == Mode::Periodic
     }
@@ -163,7 +182,7 @@ impl MediumArgs {
     }
 }
 
-/// Returns the file of a pool's twin: in `/var/tmp`, which is on a disk on all common systems.
+/// Returns the file of the twin of a pool that the command makes for itself: in `/var/tmp`, which is on a disk on all common systems.
 pub(crate) fn twin_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".twin");
@@ -224,7 +243,7 @@ impl Promise {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -246,7 +265,8 @@ mod tests {
         medium: MediumArgs,
     }
 
-    fn line(arguments: &[&str]) -> Result<MediumArgs, clap::Error> {
+    /// Returns the options of a command line.
+    pub(crate) fn parsed(arguments: &[&str]) -> Result<MediumArgs, clap::Error> {
         let whole = ["pmindex"].iter().chain(arguments);
         <Line as clap::Parser>::try_parse_from(whole).map(|line| line.medium)
     }
@@ -254,16 +274,16 @@ mod tests {
     #[test]
     fn a_child_gets_the_same_options() {
         let same =
-            |arguments: &[&str]| assert_eq!(line(arguments).unwrap().to_arguments(), arguments);
+            |arguments: &[&str]| assert_eq!(parsed(arguments).unwrap().to_arguments(), arguments);
         same(&["--durability", "flush", "--flush", "clflushopt"]);
         same(&["--durability", "periodic"]);
         same(&["--durability", "periodic:250ms"]);
-        assert_eq!(line(&[]).unwrap().to_arguments(), ["--durability", "auto"]);
+        assert_eq!(parsed(&[]).unwrap().to_arguments(), ["--durability", "auto"]);
     }
 
     #[test]
     fn how_often_a_twin_is_written_stands_behind_the_mode() {
-        let every = |word| line(&["--durability", word]).map(|medium| medium.durability.every);
+        let every = |word| parsed(&["--durability", word]).map(|medium| medium.durability.every);
         assert_eq!(every("periodic").unwrap(), None);
         assert_eq!(every("periodic:100ms").unwrap(), Some(Duration::from_millis(100)));
         assert_eq!(every("periodic:2s").unwrap(), Some(Duration::from_secs(2)));

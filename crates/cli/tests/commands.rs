@@ -86,6 +86,45 @@ fn records_come_back_from_another_process() {
     assert_eq!(works(line("scan", &pool, &[])), "");
 }
 
+/// A twin is a second file that has to be named each time: a name that is made up may be that of another pool's twin.
+#[test]
+fn no_command_finds_a_twin_for_a_pool_that_the_user_names() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let name = format!("twinless-{}.pm", std::process::id());
+    let pool = dir.path().join(&name);
+    let periodic = ["--durability", "periodic:20ms"];
+    let refused = || {
+        for (command, rest) in [
+            ("put", &["k", "v"][..]),
+            ("del", &["k"]),
+            ("compact", &[]),
+            ("compact", &["--rewrite"]),
+        ] {
+            let error = wrong_line(line(command, &pool, &[rest, &periodic].concat()));
+            assert!(error.contains("periodic") && error.contains("twin"), "{command}: {error}");
+        }
+    };
+    refused();
+    assert!(!pool.exists(), "nothing is created");
+    works(line("put", &pool, &["k", "v", "--durability", "process"]));
+    refused();
+
+    // What another pool of this name may have there.
+    let other = Path::new("/var/tmp").join(format!("{name}.twin"));
+    std::fs::write(&other, "of another pool").expect("written");
+    let info = json(&works(line("info", &pool, &["--json"])));
+    let rewritten = pmindex(line("compact", &pool, &["--rewrite"]));
+    let kept = std::fs::read(&other).expect("there");
+    std::fs::remove_file(&other).expect("removed");
+    assert_eq!((&info["beside"], &kept[..]), (&json("[]"), &b"of another pool"[..]));
+    assert!(rewritten.status.success(), "{}", stderr(&rewritten));
+    // What lies beside it is its own.
+    let beside = dir.path().join(format!("{name}.twin"));
+    std::fs::write(&beside, "").expect("written");
+    assert!(works(line("info", &pool, &[])).contains("mode periodic"));
+    assert!(fails(line("compact", &pool, &["--rewrite"])).contains("a twin"));
+}
+
 #[test]
 fn info_and_check_say_what_is_there() {
     let dir = tempfile::tempdir().expect("a folder");

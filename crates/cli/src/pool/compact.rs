@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::error::CliError;
 use crate::interrupt::{Fate, Registered};
-use crate::medium::{MediumArgs, twin_of};
+use crate::medium::MediumArgs;
 use crate::output;
 use crate::table::{bytes, counted};
 
@@ -34,9 +34,9 @@ use super::store_log;
     many writers; a watch of a store cannot continue in it. The file has the same permissions, and the\n\
     same owner and group if the system allows that; if not, a message says so. Pools with types of a\n\
     program's own, files of an environment, a journal, another name (a hard link), or transactions that a crash has interrupted are\n\
-    refused; so is a pool with a twin in /var/tmp, where --durability periodic has it. No other twin is\n\
-    known to the command: remove it with the old pool, which it belongs to. A kill leaves POOL.partial\n\
-    behind: remove it, and run the command again."
+    refused; so is a pool with a twin beside it, POOL.twin. No other twin is known to the command: remove\n\
+    it with the old pool, which it belongs to. A kill leaves POOL.partial behind: remove it, and run the\n\
+    command again."
 )]
 pub(crate) struct Args {
     /// The pool's file
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
-    let pool = Pool::open(&args.pool, &args.medium.apply(PoolOptions::new(), &args.pool))?;
+    let pool = Pool::open(&args.pool, &args.medium.apply_to_named(PoolOptions::new())?)?;
     if args.rewrite {
         return rewrite(args, &Arc::new(pool));
     }
@@ -151,11 +151,14 @@ fn refuse_companions(pool: &Pool, path: &Path) -> Result<(), CliError> {
                     remove one of them";
         return Err(CliError::Option { what: what.into() });
     }
-    let mut journal = path.as_os_str().to_owned();
-    journal.push(".journal");
-    let companion = if pool.journal().is_some() || Path::new(&journal).exists() {
+    let exists = |ending: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        Path::new(&name).exists()
+    };
+    let companion = if pool.journal().is_some() || exists(".journal") {
         "a journal"
-    } else if twin_of(path).exists() {
+    } else if exists(".twin") {
         "a twin"
     } else {
         return Ok(());

@@ -10,7 +10,7 @@ use pmindex_named::{NamedError, Types};
 use serde_json::{Value, json};
 
 use crate::error::{CliError, cause};
-use crate::medium::{Promise, twin_of};
+use crate::medium::Promise;
 use crate::table::{Table, bytes, counted, millis, thousands, wrapped};
 use crate::{output, style};
 
@@ -146,15 +146,15 @@ fn survival(promise: &Promise, beside: &[PathBuf]) -> String {
     text
 }
 
-/// Returns the pool's journal, and its twin where this program or an example would have put it, as far as they
-/// exist.
+/// Returns the pool's journal, and its twin where an example would have put it, as far as they exist. A twin in another
+/// folder may be that of another pool of this name.
 fn beside(pool: &Path) -> Vec<PathBuf> {
     let named = |ending: &str| {
         let mut name = pool.as_os_str().to_owned();
         name.push(ending);
         PathBuf::from(name)
     };
-    let mut files = vec![named(".journal"), named(".twin"), twin_of(pool)];
+    let mut files = vec![named(".journal"), named(".twin")];
     files.retain(|file| file.exists());
     files
 }

@@ -70,7 +70,7 @@ pub(crate) fn index_to_write(
     medium: MediumArgs,
     create: Option<Kind>,
 ) -> Result<(Arc<Pool>, Box<dyn Handle>), CliError> {
-    let options = medium.apply(PoolOptions::new(), &which.pool);
+    let options = medium.apply_to_named(PoolOptions::new())?;
     let pool = match Pool::open(&which.pool, &options) {
         Err(OpenError::NotFound { .. }) if create.is_some() => {
             // A single zone, as large as the zones of a default pool.
