@@ -21,7 +21,8 @@ pub(crate) struct TempFile {
 
 impl TempFile {
     /// Chooses a new file name in `dir`; by default in tmpfs if that has `room` bytes and can give the
-    /// requested durability, else in the temporary folder, or in [`DISK`] if a disk is needed.
+    /// requested durability, else in the temporary folder, or in [`DISK`] if a disk is needed. A pool with a twin
+    /// is in tmpfs in any case: a full one says so itself.
     pub(crate) fn new(
         (dir, medium): (Option<&Path>, MediumArgs),
         name: &str,
@@ -31,6 +32,7 @@ impl TempFile {
         let dir = match dir {
             Some(dir) => dir.to_path_buf(),
             None if medium.needs_disk() => DISK.into(),
+            None if medium.has_twin() => TMPFS.into(),
             None if has_room(Path::new(TMPFS), room) => TMPFS.into(),
             None => std::env::temp_dir(),
         };
@@ -91,6 +93,22 @@ pub(crate) fn has_room(dir: &Path, room: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::medium::tests as medium;
+
+    /// On a disk it would be refused, with an error about a folder that the user did not choose.
+    #[test]
+    fn a_pool_with_a_twin_is_in_memory_whatever_room_is_there() {
+        let medium = |mode| medium::parsed(&["--durability", mode]).expect("a mode");
+        let place = |mode| TempFile::new((None, medium(mode)), "room", u64::MAX, false);
+        if Path::new(TMPFS).is_dir() {
+            let place = place("periodic").expect("a folder");
+            assert!(place.path().starts_with(TMPFS), "{place:?}");
+        } else {
+            assert!(matches!(place("periodic"), Err(CliError::NoFolder { .. })));
+        }
+        let place = place("process").expect("a folder");
+        assert!(place.path().starts_with(std::env::temp_dir()), "{place:?}");
+    }
 
     #[test]
     fn no_file_system_has_room_for_everything() {
