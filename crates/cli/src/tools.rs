@@ -75,7 +75,7 @@ pub(crate) fn run(command: Command) -> Result<(), CliError> {
         Command::Backup(args) => pool::backup(&args).map_err(|error| error.in_pool(&args.pool)),
         Command::Compact(args) => pool::compact(&args).map_err(|error| error.in_pool(&args.pool)),
         Command::Dump(args) => pool::dump(&args).map_err(|error| error.in_pool(&args.pool)),
-        Command::Restore(args) => pool::restore(&args),
+        Command::Restore(args) => pool::restore(&args).map_err(|error| error.in_pool(&args.pool)),
         Command::Completions(args) => completions::run(&args),
     }
 }

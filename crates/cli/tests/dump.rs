@@ -49,6 +49,16 @@ fn fed(arguments: &[&OsStr], input: &str) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
+/// Runs with files of at most `bytes`; returns standard error.
+fn fails_beyond(bytes: u64, arguments: &[&OsStr]) -> String {
+    let limited = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" \"$@\"", bytes / 512);
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(limited).arg(env!("CARGO_BIN_EXE_pmindex")).args(arguments);
+    let output = command.output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stderr)
+}
+
 fn options() -> PoolOptions {
     PoolOptions::new().size(1 << 20).zone_bytes(128 << 10).slots(4).write_back(false)
 }
@@ -238,6 +248,31 @@ fn what_is_left_of_a_damaged_pool_is_saved() {
         assert_eq!(index.check(), Ok(count));
         let right = (0..4000).filter(|key| index.get(key) == Ok(Some(!key))).count() as u64;
         assert!(count - right < 40, "{kind}: {right} of {count} are right");
+    }
+}
+
+/// A pool that is read is not to blame if the one that is written finds no room.
+#[test]
+fn an_error_names_the_pool_that_it_is_about() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let [read, new, dump] =
+        ["read.pm", "new.pm", "read.jsonl"].map(|name| dir.path().join(name).into_os_string());
+    let pool = Arc::new(Pool::create(Path::new(&read), &options()).expect("created"));
+    let index = AnyIndex::<u64, u64>::create(&pool, "main", Kind::FpTree).expect("created");
+    index.bulk_load(&mut (0..900_000).map(|key| (key, !key))).expect("room");
+    index.close().expect("closed");
+    drop(pool);
+    works([OsStr::new("dump"), &read, OsStr::new("--output"), &dump]);
+    let [check, compact, restore, repair, rewrite] =
+        ["check", "compact", "restore", "--repair", "--rewrite"].map(OsStr::new);
+    for (line, named) in [
+        (&[check, &read, repair, &new][..], "new.pm: "),
+        (&[compact, &read, rewrite], "read.pm.partial: "),
+        (&[restore, &dump, &new], "new.pm: "),
+    ] {
+        let error = fails_beyond(10 << 20, line);
+        assert!(error.contains(named) && !error.contains("read.pm: "), "{line:?}: {error}");
+        assert!(!Path::new(&new).exists());
     }
 }
 

@@ -82,7 +82,7 @@ struct Found {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let copied = copy(args)?;
-    let found = verify(&open::read_only(&args.file)?)?;
+    let found = verify(&open::read_only(&args.file)?).map_err(|error| error.in_pool(&args.file))?;
     if args.json {
         output::print_json(&json!({
             "pool": args.pool,

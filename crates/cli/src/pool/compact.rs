@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pmindex::core::{self, PmError, Pool, PoolOptions};
-use pmindex_named::{Sort, create_sort};
+use pmindex::core::{self, IndexEntry, PmError, Pool, PoolOptions};
+use pmindex_named::{Records, Sort, create_sort};
 use serde_json::json;
 
 use crate::error::CliError;
@@ -176,17 +176,30 @@ fn write_anew(pool: &Arc<Pool>, path: &Path) -> Result<Written, CliError> {
     let mut written = Written { fresh, _registered: registered, indexes: 0, records: 0 };
     for entry in store_log::indexes(pool)? {
         let old = pmindex_named::open_sort(pool, &entry)?;
-        let sort = Sort::of(&entry)?;
-        let new = create_sort(written.fresh.pool(), &entry.name, sort, old.types())?;
-        let loaded = old.copy_to(&*new)?;
-        if new.check()? != loaded || old.check()? != loaded {
-            let what = "the number of records of an index";
-            return Err(PmError::Corrupt { what, offset: 0 }.into());
-        }
-        new.close()?;
+        let records = old.check()?;
+        // Whole as the old index is, what fails from here on fails in the new pool.
+        let new = written.fresh.partial();
+        written.records +=
+            load(&written.fresh, &entry, &*old, records).map_err(|error| error.in_pool(new))?;
         old.close()?;
         written.indexes += 1;
-        written.records += loaded;
     }
     Ok(written)
+}
+
+/// Loads the records of an index into the new pool; returns how many.
+fn load(
+    fresh: &core::FreshPool,
+    entry: &IndexEntry,
+    old: &dyn Records,
+    records: u64,
+) -> Result<u64, CliError> {
+    let new = create_sort(fresh.pool(), &entry.name, Sort::of(entry)?, old.types())?;
+    let loaded = old.copy_to(&*new)?;
+    if loaded != records || new.check()? != records {
+        let what = "the number of records of an index";
+        return Err(PmError::Corrupt { what, offset: 0 }.into());
+    }
+    new.close()?;
+    Ok(records)
 }

@@ -80,7 +80,7 @@ pub(crate) struct RestoreArgs {
     file: PathBuf,
 
     /// The new pool's file
-    pool: PathBuf,
+    pub(crate) pool: PathBuf,
 
     /// The kind of every index [default: as dumped]
     #[arg(long = "type", value_name = "KIND", value_parser = kinds())]

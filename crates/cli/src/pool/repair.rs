@@ -67,7 +67,7 @@ pub(crate) fn repair(pool: &Arc<Pool>, target: &Path) -> Result<(Vec<Saved>, u64
             .map(|all| all.into_iter().flatten().copied().collect());
         let outcome = match save((pool, store.as_ref()), &entry, others.as_ref(), &fresh) {
             // The error is in the new pool, not in the old one: nothing can be saved without it.
-            Err(Fault::Target(error)) => return Err(error),
+            Err(Fault::Target(error)) => return Err(error.in_pool(target)),
             Err(Fault::Source(error)) => Err(error),
             Ok(rescue) => Ok(rescue),
         };
