@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+/// A durability that every folder gives: where tmpfs is too small for the pools, they are in the temporary folder.
+const ANYWHERE: [&str; 2] = ["--durability", "process"];
+
 fn pmindex<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output {
     Command::new(env!("CARGO_BIN_EXE_pmindex")).args(arguments).output().expect("it starts")
 }
@@ -91,7 +94,7 @@ fn bench_measures_and_its_json_keeps_its_form() {
         assert_eq!(phase["latency_ns"].is_null(), op == "load", "{phase}");
     }
     let short = ["bench", "--records", "5000", "--phases", "get,scan", "--chunk-ms", "0"];
-    let table = works([&short[..], &["--threads", "2"]].concat());
+    let table = works([&short[..], &ANYWHERE, &["--threads", "2"]].concat());
     assert!(table.contains("fptree x2") && table.contains("ratio"), "{table}");
     let get = table.lines().find(|line| line.trim_start().starts_with("get ")).expect("a row");
     assert!(get.contains("5 000") && get.contains('(') && get.contains('-'), "{get}");
@@ -154,7 +157,7 @@ fn bench_mixes_byte_strings_threads_and_distributions() {
     }
     let keys = words.to_str().expect("text");
     let all = ["bench", "--records", "9000", "--ops", "400", "--chunk-ms", "0", "--key-file", keys];
-    let table = works([&all[..], &["--phases", "get,insert"]].concat());
+    let table = works([&all[..], &ANYWHERE, &["--phases", "get,insert"]].concat());
     let insert = table.lines().find(|line| line.trim_start().starts_with("insert"));
     let cells: Vec<&str> = insert.unwrap_or_default().split_whitespace().collect();
     assert_eq!(
@@ -171,7 +174,7 @@ fn a_report_is_drawn_again_and_replaced_in_one_step() {
     let folder = out.to_str().expect("text");
     let quick =
         ["bench", "--records", "3000", "--ops", "400", "--chunk-ms", "0", "--phases", "get"];
-    works([&quick[..], &["--report", folder]].concat());
+    works([&quick[..], &ANYWHERE, &["--report", folder]].concat());
     let page = std::fs::read_to_string(out.join("index.html")).expect("a page");
     assert!(page.starts_with("<!doctype html>") && page.contains("data-of=\"fptree\""));
     let again = dir.path().join("again");
@@ -188,7 +191,7 @@ fn a_report_is_drawn_again_and_replaced_in_one_step() {
     assert_eq!(std::fs::read_to_string(&old).expect("a page"), page);
     assert_eq!(std::fs::read_to_string(&kept).expect("a page"), "an old page");
 
-    let rows = works([&quick[..], &["--csv"]].concat());
+    let rows = works([&quick[..], &ANYWHERE, &["--csv"]].concat());
     let lines: Vec<&str> = rows.lines().collect();
     assert_eq!(lines.len(), 5, "a heading, and two phases of two indexes:\n{rows}");
     assert!(lines[0].starts_with("index,threads,") && lines[1].starts_with("fptree,1,"), "{rows}");
@@ -209,7 +212,7 @@ fn bench_has_leaves_of_other_sizes_and_refuses_what_it_cannot_measure() {
         "get",
         "--csv",
     ];
-    let rows = works([&sized[..], &["--node-size", "13,28"]].concat());
+    let rows = works([&sized[..], &ANYWHERE, &["--node-size", "13,28"]].concat());
     let names: Vec<&str> = rows.lines().skip(1).filter_map(|row| row.split(',').next()).collect();
     for (name, phases) in [("fptree-13", 2), ("fptree-28", 2), ("btreemap", 2)] {
         assert_eq!(names.iter().filter(|found| **found == name).count(), phases, "{rows}");
@@ -265,7 +268,7 @@ fn bench_names_its_indexes_phases_and_mixes_and_measures_each_index_once() {
     let quick =
         ["bench", "--records", "3000", "--ops", "400", "--chunk-ms", "0", "--phases", "get"];
     let both = ["--index", "fptree,fptree,btreemap", "--threads", "1", "--json"];
-    let [report, errors] = ends(0, [&quick[..], &both].concat());
+    let [report, errors] = ends(0, [&quick[..], &ANYWHERE, &both].concat());
     let runs = json(&report)["runs"].as_array().map(Vec::len);
     assert_eq!(runs, Some(2), "{errors}");
     assert!(errors.contains("pools in /") && errors.contains("mode "), "{errors}");
@@ -290,7 +293,7 @@ fn bench_finds_the_golden_costs_of_every_index() {
                    woart,pactree,skiplist,cceh";
     let sizes = ["bench", "--csv", "--records", "50000", "--ops", "320", "--index", indexes];
     let phases = ["--chunk-ms", "0", "--phases", "get,get_miss,scan,insert,update,delete"];
-    let rows = works([&sizes[..], &phases].concat());
+    let rows = works([&sizes[..], &phases, &ANYWHERE].concat());
     for index in indexes.split(',') {
         let wanted = format!("{index},");
         let phases = if index == "cceh" { 6 } else { 7 }; // an index by hash has no scan
