@@ -271,23 +271,27 @@ fn chunks_are_long_enough_for_the_clock_and_not_too_long_for_the_slowest() {
     let measured = measure(&[&map], &mut work, &steps, &run, &mut ()).expect("it works");
     for row in &measured[0].steps[1..] {
         assert_eq!(row.chunks.len(), 5, "{}", row.step);
-        assert!(row.time >= 5 * least && row.time < 100 * least, "{}: {:?}", row.step, row.time);
+        assert!(row.time >= 5 * least, "{}: {:?}", row.step, row.time);
         assert!(row.ops > 1000, "{}: {}", row.step, row.ops);
     }
     assert_eq!(measured[0].steps[0].ops, 2000, "all are loaded once");
     // As many records as without additional operations.
     assert_eq!(work.live(), 2000);
 
-    // The slowest subject bounds them.
-    let (map, slow) = (Yardstick::subject(), scripted(4, Duration::from_millis(4)));
-    let mut work = Workload::new(400, 400, 1);
-    let run = Settings { chunk: Duration::from_secs(9), seconds: Some(0.000_001), ..run };
+    // The slowest subject bounds them: 400 of its operations take 4 ms or more, so there is no time for more
+    // operations than these, on any machine.
+    let (map, slow) = (Yardstick::subject(), scripted(400, Duration::from_millis(4)));
+    let most = 400 * LONGEST.as_millis() as u64 / 4;
+    let mut work = Workload::new(10_000, 10_000, 1);
+    let run = Settings { chunk: 2 * LONGEST, seconds: Some(0.000_001), ..run };
     let subjects: [&dyn BenchSubject; 2] = [&map, &slow];
     let steps = [Phase::Load.into(), Phase::Get.into()];
     let measured = measure(&subjects, &mut work, &steps, &run, &mut ()).expect("it works");
     let (fast, slow) = (&measured[0].steps[1], &measured[1].steps[1]);
     assert_eq!((fast.ops, fast.chunks.len()), (slow.ops, 1));
-    assert!(slow.time >= LONGEST && slow.time < 3 * LONGEST, "{:?}", slow.time);
+    assert!(slow.time >= LONGEST, "{:?}", slow.time);
+    // The last part has at least a quarter of the planned 2000 operations.
+    assert!(slow.ops <= most + 500, "{} of {most} operations", slow.ops);
 }
 
 /// Every field of the form, by name: who adds one adds it here and to `docs/bench-schema.md`.
