@@ -183,6 +183,16 @@ fn a_dump_that_is_cut_or_changed_makes_no_pool() {
     assert!(refused(&dump.replace("dump\":1", "dump\":2")).contains("version 2"));
     assert!(refused("{}\n").contains("not what `pmindex dump` writes"));
     assert!(refused("apple\n").contains("line 1"));
+    // Of what stands after the end, nothing would be in the pool.
+    for after in [dump.as_str(), "apple\n"] {
+        let error = refused(&format!("{dump}\n{after}"));
+        assert!(error.contains("line 9: ") && error.contains("after the end"), "{error}");
+    }
+    let again = [&lines[..6], &lines[1..6], &[r#"{"end":"pmindex-dump","indexes":2}"#]].concat();
+    let error = refused(&again.join("\n"));
+    assert!(error.contains("line 7: ") && error.contains("\"main\""), "{error}");
+    assert!(fed(&restore, &format!("{dump}\n \r\n")).status.success());
+    std::fs::remove_file(&new).expect("restored");
     // Any order is fine.
     let turned = [lines[0], lines[1], lines[4], lines[2], lines[3], lines[5], lines[6]].join("\n");
     assert!(fed(&restore, &turned).status.success());

@@ -15,6 +15,7 @@
 //! which some programs read as doubles). Byte strings are strings if they are UTF-8, else `{"hex":"00ff"}`;
 //! `()` is `null`. The last line shows that the dump is complete.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -219,6 +220,15 @@ impl Lines<'_> {
 
     /// Returns the next line that is not empty.
     fn next(&mut self) -> Result<Value, CliError> {
+        match self.next_if_any()? {
+            Some(line) => serde_json::from_slice(&line)
+                .map_err(|error| self.wrong(format!("not JSON: {error}"))),
+            None => Err(self.wrong("the dump ends before its last line")),
+        }
+    }
+
+    /// Returns the bytes of the next line that is not empty; `None` at the end.
+    fn next_if_any(&mut self) -> Result<Option<Vec<u8>>, CliError> {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -228,16 +238,15 @@ impl Lines<'_> {
             let read = read.map_err(|error| CliError::File { path: self.path.into(), error })?;
             self.bytes += read as u64;
             if read == 0 {
-                return Err(self.wrong("the dump ends before its last line"));
+                return Ok(None);
             }
             if read as u64 == LONGEST_LINE {
                 return Err(self.wrong("the line is too long"));
             }
             if !line.trim_ascii().is_empty() {
-                break;
+                return Ok(Some(line));
             }
         }
-        serde_json::from_slice(&line).map_err(|error| self.wrong(format!("not JSON: {error}")))
     }
 }
 
@@ -257,18 +266,22 @@ fn read_all(
         }
         None => return Err(lines.wrong("this is not what `pmindex dump` writes")),
     }
-    let (mut indexes, mut records) = (0, 0);
+    let (mut seen, mut records) = (HashSet::new(), 0);
     loop {
         let line = lines.next()?;
         if line["end"] == DUMP {
-            return if line["indexes"] == indexes {
-                Ok((indexes, records))
-            } else {
-                Err(lines.wrong(format!(
+            let indexes = seen.len() as u64;
+            if line["indexes"] != indexes {
+                return Err(lines.wrong(format!(
                     "the dump should have {} indexes, but has {indexes}",
                     line["indexes"]
-                )))
-            };
+                )));
+            }
+            // Such as a second dump, whose records would be lost.
+            if lines.next_if_any()?.is_some() {
+                return Err(lines.wrong("there is text after the end of the dump"));
+            }
+            return Ok((indexes, records));
         }
         let text = |name: &str| {
             line[name].as_str().ok_or_else(|| lines.wrong(format!("the field {name:?} is missing")))
@@ -278,6 +291,9 @@ fn read_all(
             Type::named(named).ok_or_else(|| lines.wrong(format!("unknown type {named:?}")))
         };
         let name = text("index")?.to_owned();
+        if !seen.insert(name.clone()) {
+            return Err(lines.wrong(format!("index {name:?} is there twice")));
+        }
         let types = Types { keys: known("keys")?, values: known("values")? };
         let kind = match kind {
             Some(kind) => kind,
@@ -287,7 +303,6 @@ fn read_all(
         };
         let filling = pool.index(&name, Sort::Ordered(kind), types)?;
         records += read_index(lines, filling, types, &name, progress)?;
-        indexes += 1;
     }
 }
 
