@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::table::bytes;
+
 /// Returns a bar of `len` steps.
 pub(crate) fn bar(len: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:<28} {wide_bar:.cyan/blue} {percent:>3}% {eta}")
@@ -44,11 +46,12 @@ const NEXT: Duration = Duration::from_secs(10);
 /// Steps between two readings of the clock.
 const STEPS: u64 = 512;
 
-/// Progress of work of known length: a bar on a terminal, elsewhere a line every few seconds.
+/// Progress of long work: a bar on a terminal, elsewhere a line every few seconds.
 pub(crate) struct Progress {
     bar: ProgressBar,
     what: RefCell<String>,
-    len: u64,
+    /// The number of steps; `None` for bytes of a number that is not known.
+    len: Option<u64>,
     lines: bool,
     done: Cell<u64>,
     /// When the next line is due.
@@ -58,7 +61,24 @@ pub(crate) struct Progress {
 impl Progress {
     /// Starts work of `len` steps.
     pub(crate) fn new(what: &str, len: u64) -> Self {
-        let bar = bar(len);
+        Self::with(bar(len), what, Some(len))
+    }
+
+    /// Starts work on bytes whose number may be unknown: then it shows how many are done.
+    #[cfg(feature = "tools")]
+    pub(crate) fn of_bytes(what: &str, len: Option<u64>) -> Self {
+        let bar = len.map_or_else(
+            || {
+                let style = ProgressStyle::with_template("{spinner} {msg:<26} {binary_bytes}");
+                let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
+                spinner("").with_style(style)
+            },
+            bar,
+        );
+        Self::with(bar, what, len)
+    }
+
+    fn with(bar: ProgressBar, what: &str, len: Option<u64>) -> Self {
         bar.set_message(what.to_owned());
         let (done, due) = (Cell::new(0), Cell::new(Instant::now() + FIRST));
         Self {
@@ -108,9 +128,12 @@ impl Progress {
             return None;
         }
         self.due.set(now + NEXT);
-        // Work by time has more steps than were expected.
-        let percent = (self.done.get() * 100 / self.len.max(1)).min(100);
-        Some(format!("{}: {percent} %", self.what.borrow()))
+        let (what, done) = (self.what.borrow(), self.done.get());
+        Some(match self.len {
+            // Work by time has more steps than were expected.
+            Some(len) => format!("{what}: {} %", (done * 100 / len.max(1)).min(100)),
+            None => format!("{what}: {}", bytes(done)),
+        })
     }
 
     /// Removes the bar.
@@ -137,5 +160,16 @@ mod tests {
         let line = progress.line(started + 2 * FIRST + 2 * NEXT);
         assert_eq!(line.as_deref(), Some("killing: 100 %"));
         progress.end();
+    }
+
+    #[cfg(feature = "tools")]
+    #[test]
+    fn work_of_unknown_length_shows_what_is_done_and_no_percentage() {
+        for (len, line) in [(Some(8 << 20), "restoring: 25 %"), (None, "restoring: 2 MiB")] {
+            let progress = Progress::of_bytes("restoring", len);
+            progress.at(2 << 20, "restoring".into());
+            assert_eq!(progress.line(Instant::now() + 2 * FIRST).as_deref(), Some(line));
+            progress.end();
+        }
     }
 }

@@ -18,11 +18,13 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use pmindex::core::NewFile;
 use pmindex::{BackupError, Kind};
 use pmindex_named::{Handle, Scan, Sort, Type, Types};
+use rustix::fs::FileType;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -180,16 +182,18 @@ fn write_all(indexes: &[(String, Box<dyn Handle>)], out: &mut dyn Write) -> Resu
 
 /// Creates a pool from a dump.
 pub(crate) fn restore(args: &RestoreArgs) -> Result<(), CliError> {
-    let file = |error| CliError::File { path: args.file.clone(), error };
-    let (source, len): (Box<dyn Read>, u64) = if args.file.as_os_str() == "-" {
-        (Box::new(io::stdin().lock()), 0)
+    let (source, len): (Box<dyn Read>, Option<u64>) = if args.file.as_os_str() == "-" {
+        let source = io::stdin().lock();
+        let len = len_of(&source);
+        (Box::new(source), len)
     } else {
+        let file = |error| CliError::File { path: args.file.clone(), error };
         let source = File::open(&args.file).map_err(file)?;
-        let len = source.metadata().map_err(file)?.len();
+        let len = len_of(&source);
         (Box::new(source), len)
     };
     let pool = FreshPool::create(&args.pool)?;
-    let progress = Progress::new("restoring", len);
+    let progress = Progress::of_bytes("restoring", len);
     let mut lines = Lines { source: BufReader::new(source), path: &args.file, number: 0, bytes: 0 };
     let restored =
         read_all(&mut lines, &pool, args.kind, &|bytes| progress.at(bytes, "restoring".into()));
@@ -202,6 +206,15 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<(), CliError> {
         let indexes = counted(indexes, "index", "indexes");
         output::print(&format!("restored {indexes}, {}\n", counted(records, "record", "records")))
     }
+}
+
+/// Returns how many bytes can be read from a file; `None` if that is not known, as of a pipe.
+fn len_of(file: impl AsFd) -> Option<u64> {
+    let stat = rustix::fs::fstat(&file).ok()?;
+    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    // Standard input may have been read in part.
+    let at = rustix::fs::tell(&file).ok()?;
+    regular.then(|| u64::try_from(stat.st_size).unwrap_or_default().saturating_sub(at))
 }
 
 /// The lines of a dump.
@@ -360,6 +373,18 @@ fn read_index(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_regular_file_has_a_length() {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(b"twelve bytes").expect("written");
+        assert_eq!(len_of(&file), Some(0), "all were read");
+        io::Seek::seek(&mut file, io::SeekFrom::Start(5)).expect("a place");
+        assert_eq!(len_of(&file), Some(7));
+        let (pipe, _other) = io::pipe().expect("a pipe");
+        assert_eq!(len_of(&pipe), None);
+        assert_eq!(len_of(File::open("/dev/null").expect("a device")), None);
+    }
 
     #[test]
     fn an_error_of_the_file_names_the_file() {
