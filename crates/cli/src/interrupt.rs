@@ -19,8 +19,10 @@ use crate::table::bytes;
 /// What happens to a file or folder when the program is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// A file that is removed.
+    /// A pool of the command's own, which is removed with its journal and its twin.
     Remove,
+    /// A file that is removed, and no other one.
+    RemoveFile,
     /// A file that the user asked to keep; its path is printed.
     Keep,
     /// A folder that is removed with its contents.
@@ -42,10 +44,23 @@ pub(crate) struct Registered(PathBuf);
 impl Registered {
     /// Registers the file or folder at `path`, which need not exist yet.
     pub(crate) fn new(path: &Path, fate: Fate) -> Self {
-        static WATCH: Once = Once::new();
-        WATCH.call_once(watch);
+        start();
         registered().push((path.to_path_buf(), fate));
         Self(path.to_path_buf())
+    }
+
+    /// Creates a file and registers it: one of another process may have its name until then. An interruption waits until
+    /// both are done.
+    #[cfg(feature = "tools")]
+    pub(crate) fn created<T, E>(
+        fate: Fate,
+        create: impl FnOnce() -> Result<(T, PathBuf), E>,
+    ) -> Result<(T, Self), E> {
+        start();
+        let mut registered = registered();
+        let (created, path) = create()?;
+        registered.push((path.clone(), fate));
+        Ok((created, Self(path)))
     }
 }
 
@@ -62,6 +77,12 @@ impl Drop for Registered {
     fn drop(&mut self) {
         registered().retain(|(path, _)| *path != self.0);
     }
+}
+
+/// Starts the thread, once.
+fn start() {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(watch);
 }
 
 /// Starts the thread. If that fails, the program still works, but leaves its files when it is interrupted.
@@ -103,6 +124,9 @@ fn clear_away(left: &[(PathBuf, Fate)]) {
             Fate::Remove if crate::temp_file::remove(path).is_ok() => {
                 eprintln!("removed {} ({})", path.display(), bytes(size));
             }
+            Fate::RemoveFile if std::fs::remove_file(path).is_ok() => {
+                eprintln!("removed {} ({})", path.display(), bytes(size));
+            }
             Fate::Unmount => {
                 let _ = Command::new("umount").arg("-l").arg(path).output();
                 let _ = std::fs::remove_dir(path);
@@ -111,7 +135,7 @@ fn clear_away(left: &[(PathBuf, Fate)]) {
                 let _ = std::fs::remove_dir_all(path);
             }
             // It did not exist yet, or was removed elsewhere.
-            Fate::Keep | Fate::Remove => {}
+            Fate::Keep | Fate::Remove | Fate::RemoveFile => {}
         }
     }
 }

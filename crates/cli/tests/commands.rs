@@ -546,6 +546,51 @@ fn an_interrupted_backup_removes_no_file_of_others() {
     }
 }
 
+/// A pool that is being filled leaves nothing if it is interrupted at any moment, and takes nothing with it that it did
+/// not create.
+#[test]
+fn an_interrupted_command_removes_the_pool_that_it_fills_and_nothing_else() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| dir.path().join(name);
+    let (pool, dump, new) = (at("a.pm"), at("a.jsonl"), format!("new-{}.pm", std::process::id()));
+    works(line("put", &pool, &["k", "v", "--durability", "process"]));
+    works(line("dump", &pool, &["-o", dump.to_str().expect("text")]));
+    let target = at(&new);
+    let partial = at(&format!("{new}.partial"));
+    // What others may have under such names.
+    let journal = at(&format!("{new}.partial.journal"));
+    let twin = Path::new("/var/tmp").join(format!("{new}.partial.twin"));
+    let theirs = [journal.as_path(), twin.as_path()];
+    for file in theirs {
+        std::fs::write(file, "of others").expect("written");
+    }
+    let restore = [OsStr::new("restore"), OsStr::new("-"), target.as_os_str()];
+    let mut found = Vec::new();
+    for round in 0..=40 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pmindex"));
+        command.args(restore).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        // The input does not end: the first round waits for that.
+        let input = child.stdin.take();
+        wait_until("a partial pool", || partial.exists());
+        std::thread::sleep(Duration::from_micros(if round == 0 { 500_000 } else { round * 250 }));
+        signal(&child, Signal::TERM);
+        let output = child.wait_with_output().expect("it ends");
+        drop(input);
+        assert_eq!(output.status.signal(), Some(15), "round {round}: {}", stderr(&output));
+        if partial.exists() {
+            found.push(format!("round {round}: the partial pool"));
+            std::fs::remove_file(&partial).expect("removed");
+        }
+        for file in theirs.iter().filter(|file| !file.exists()) {
+            found.push(format!("round {round}: no {}", file.display()));
+            std::fs::write(file, "of others").expect("written");
+        }
+    }
+    std::fs::remove_file(&twin).expect("removed");
+    assert_eq!(found, Vec::<String>::new());
+}
+
 /// An index with pages in a file beside the pool, which a copy of the pool alone would lack.
 #[test]
 fn a_backup_of_a_pool_in_use_refuses_files_beside_it() {

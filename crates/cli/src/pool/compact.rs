@@ -11,12 +11,12 @@ use pmindex_named::{Records, Sort, create_sort};
 use serde_json::json;
 
 use crate::error::CliError;
-use crate::interrupt::{Fate, Registered};
+use crate::interrupt::Registered;
 use crate::medium::MediumArgs;
 use crate::output;
 use crate::table::{bytes, counted};
 
-use super::fresh::unnamed;
+use super::fresh::{registered, unnamed};
 use super::store_log;
 
 /// The pool to compact.
@@ -171,8 +171,8 @@ fn refuse_companions(pool: &Pool, path: &Path) -> Result<(), CliError> {
 /// Loads all indexes into a pool with a temporary name.
 fn write_anew(pool: &Arc<Pool>, path: &Path) -> Result<Written, CliError> {
     // An existing file of the temporary name is an error: another process may be filling it.
-    let fresh = core::FreshPool::replacing(path, pool).map_err(|error| unnamed(error, path))?;
-    let registered = Registered::new(fresh.partial(), Fate::Remove); // ours from here on
+    let (fresh, registered) = registered(|| core::FreshPool::replacing(path, pool))
+        .map_err(|error| unnamed(error, path))?;
     let mut written = Written { fresh, _registered: registered, indexes: 0, records: 0 };
     for entry in store_log::indexes(pool)? {
         let old = pmindex_named::open_sort(pool, &entry)?;

@@ -29,8 +29,8 @@ impl FreshPool {
             return Err(CliError::PoolExists { path: target.into() });
         }
         // An existing file of the temporary name is an error: another process may be filling it.
-        let pool = core::FreshPool::create(target).map_err(|error| unnamed(error, target))?;
-        let registered = Registered::new(pool.partial(), Fate::Remove); // ours from here on
+        let (pool, registered) = registered(|| core::FreshPool::create(target))
+            .map_err(|error| unnamed(error, target))?;
         Ok(Self { pool, target: target.into(), _registered: registered })
     }
 
@@ -48,6 +48,17 @@ impl FreshPool {
             _ => CliError::File { path, error },
         })
     }
+}
+
+/// Starts a pool, which is removed from then on if the program is interrupted; the other files of such a name are not.
+pub(crate) fn registered(
+    start: impl FnOnce() -> Result<core::FreshPool, OpenError>,
+) -> Result<(core::FreshPool, Registered), OpenError> {
+    Registered::created(Fate::RemoveFile, || {
+        let pool = start()?;
+        let partial = pool.partial().to_path_buf();
+        Ok((pool, partial))
+    })
 }
 
 /// Returns the error of a pool under its temporary name, as the user knows the pool.
