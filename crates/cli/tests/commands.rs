@@ -250,10 +250,19 @@ fn files_that_are_in_the_way_or_have_no_folder_are_explained() {
     assert!(!error.contains("open it"), "{error}");
 
     let folder = dir.path().to_str().expect("text");
-    for rest in [&["backup", folder][..], &["dump", "--output", folder]] {
+    for rest in [
+        &["backup", folder][..],
+        &["backup", folder, "--replace"],
+        &["dump", "--output", folder],
+        &["dump", "--replace", "--output", folder],
+        &["check", "--repair", folder],
+    ] {
         let error = fails(line(rest[0], &pool, &rest[1..]));
         assert!(error.contains("is a folder") && !error.contains("--replace"), "{error}");
+        assert!(!error.contains("remove"), "{rest:?}: {error}");
     }
+    let error = fails(line("restore", &dump, &[folder]));
+    assert!(error.contains("is a folder") && !error.contains("remove"), "{error}");
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn refuse_damaged(pool: &Arc<Pool>, args: &Args) -> Result<(), CliError> {
 }
 
 fn copy(args: &Args) -> Result<Copied, CliError> {
-    let exists = || args.file.exists() && !args.replace;
+    let exists = || args.file.is_dir() || args.file.exists() && !args.replace;
     let pool = match open::read_only(&args.pool) {
         Err(CliError::Open(OpenError::Locked { .. })) if args.pause => {
             if exists() {

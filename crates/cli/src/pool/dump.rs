@@ -123,7 +123,9 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
                 written => written,
             }
         }
-        Some(path) if path.exists() && !args.replace => Err(CliError::exists(path)),
+        Some(path) if path.is_dir() || path.exists() && !args.replace => {
+            Err(CliError::exists(path))
+        }
         // It would be replaced by its own text, which has not all of it.
         Some(path) if pool.is_at(path) => Err(BackupError::Itself { path: path.clone() }.into()),
         Some(path) => to_file(path, args.replace, |out| write_all(&indexes, out)),

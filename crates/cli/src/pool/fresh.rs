@@ -25,6 +25,9 @@ pub(crate) struct FreshPool {
 impl FreshPool {
     /// Starts a pool that will be named `target`.
     pub(crate) fn create(target: &Path) -> Result<Self, CliError> {
+        if target.is_dir() {
+            return Err(CliError::IsFolder { path: target.into() });
+        }
         if target.exists() {
             return Err(CliError::PoolExists { path: target.into() });
         }
