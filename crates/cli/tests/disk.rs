@@ -127,6 +127,18 @@ fn a_pool_without_its_journal_is_looked_at_and_saved_only_if_that_is_asked_for()
     assert_eq!(fs::read(&saved).expect("a pool"), kept);
 }
 
+/// The journal is beside the file, wherever a link to that is.
+#[test]
+fn info_finds_the_journal_of_a_pool_behind_a_link() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (pool, link) = (killed(folder.path(), "a.pm"), folder.path().join("link.pm"));
+    std::os::unix::fs::symlink(&pool, &link).expect("linked");
+    fs::write(journal_of(&link), "of another pool").expect("written");
+    let info = json(&works("info", &link, &["--json"]));
+    let journal = pool.canonicalize().map(|pool| journal_of(&pool)).expect("a pool");
+    assert_eq!(info["beside"], json(&format!("[{journal:?}]")));
+}
+
 #[test]
 fn a_journal_of_another_pool_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");

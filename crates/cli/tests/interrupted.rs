@@ -108,6 +108,16 @@ fn an_unfinished_transaction_is_in_the_way_of_every_command_and_is_saved() {
     let said = works("backup", &path, &[copy.to_str().expect("text")]);
     assert!(said.contains("1 transaction of a store"), "{said}");
     assert!(!works("info", &path, &[]).contains("store.redo"));
+    {
+        // The same while a process writes to it.
+        let _store = store_of(&path);
+        assert!(!works("info", &path, &[]).contains("store.redo"));
+        let info = json(&works("info", &path, &["--json"]));
+        assert_eq!(
+            (&info["in_use"], info["indexes"].as_array().map(Vec::len)),
+            (&true.into(), Some(2))
+        );
+    }
     for (command, rest) in COMMANDS {
         let error = refused(command, &path, rest);
         assert!(error.contains("interrupted 1 transaction"), "{command}: {error}");

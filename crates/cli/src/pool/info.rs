@@ -147,8 +147,10 @@ fn survival(promise: &Promise, beside: &[PathBuf]) -> String {
 }
 
 /// Returns the pool's journal, and its twin where an example would have put it, as far as they exist. A twin in another
-/// folder may be that of another pool of this name.
+/// folder may be that of another pool of this name. They are beside the file itself, not beside a link to it.
 fn beside(pool: &Path) -> Vec<PathBuf> {
+    let file = pool.canonicalize().ok().filter(|_| pool.is_symlink());
+    let pool = file.as_deref().unwrap_or(pool);
     let named = |ending: &str| {
         let mut name = pool.as_os_str().to_owned();
         name.push(ending);
@@ -191,7 +193,8 @@ fn table(pool: &Pool, indexes: Vec<IndexSummary>) -> String {
 
 /// Describes a pool that another process has open, without asking that process.
 fn in_use(args: &Args) -> Result<(), CliError> {
-    let peek = Pool::peek(&args.pool)?;
+    let mut peek = Pool::peek(&args.pool)?;
+    peek.indexes.retain(|entry| !store_log::is_log(entry));
     let who = writer::of(&args.pool);
     let promise = Promise::of_medium(peek.durability, peek.medium.clone());
     if args.json {

@@ -11,7 +11,7 @@ use crate::error::CliError;
 pub(crate) const TITLE: &str = "log of the store";
 
 /// Returns `true` if this is the log of a store.
-fn is_log(entry: &IndexEntry) -> bool {
+pub(crate) fn is_log(entry: &IndexEntry) -> bool {
     entry.kind == STORE_LOG
 }
 
