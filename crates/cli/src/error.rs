@@ -348,7 +348,9 @@ impl CliError {
             #[cfg(feature = "tools")]
             Self::Backup(pmindex::BackupError::Io { path, source, .. }) => mkdir(path, source),
             Self::NoIndex { there, .. } | Self::WhichIndex { there } if !there.is_empty() => {
-                Some(format!("name one of its indexes with --index: {}", there.join(", ")))
+                let names: Vec<String> =
+                    there.iter().map(|name| crate::table::shown(name)).collect();
+                Some(format!("name one of its indexes with --index: {}", names.join(", ")))
             }
             #[cfg(feature = "tools")]
             Self::Open(OpenError::Locked { path }) => Some(locked(path)),

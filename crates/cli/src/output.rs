@@ -1,8 +1,11 @@
 //! Standard output, flushed at once. A reader that closes the pipe early is not an error.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::CliError;
 
@@ -18,6 +21,17 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }
+}
+
+/// Returns a path as JSON: a string if it is UTF-8, else `{"hex": "00ff"}`, as a dump has byte strings.
+pub(crate) fn path_in_json(path: &Path) -> Value {
+    let hex = |bytes: &[u8]| {
+        bytes.iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+    };
+    path.to_str().map_or_else(|| json!({ "hex": hex(path.as_os_str().as_bytes()) }), Value::from)
 }
 
 /// Prints JSON, indented.

@@ -50,6 +50,21 @@ impl Table {
     }
 }
 
+/// Returns a name as a terminal can show it, on one line: control characters as \\xNN, like those of keys.
+pub(crate) fn shown(name: &str) -> String {
+    name.chars().fold(String::new(), |mut shown, letter| {
+        if letter.is_control() {
+            let mut buffer = [0; 4];
+            for byte in letter.encode_utf8(&mut buffer).bytes() {
+                let _ = write!(shown, "\\x{byte:02x}");
+            }
+        } else {
+            shown.push(letter);
+        }
+        shown
+    })
+}
+
 /// Breaks text into lines of at most 76 characters, indented by two.
 pub(crate) fn wrapped(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();

@@ -2,11 +2,13 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use pmindex::{Pool, PoolOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -349,6 +351,90 @@ fn keys_and_values_may_begin_with_a_dash() {
     works(line("del", &pool, &["-1", "--durability", "process"]));
 }
 
+/// A path need not be UTF-8: in JSON it is like a key that is not.
+#[test]
+fn json_has_paths_that_are_no_text() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().join(OsStr::from_bytes(b"a folder\xff"));
+    std::fs::create_dir(&folder).expect("made");
+    let at = |name: &[u8]| folder.join(OsStr::from_bytes(name));
+    let (pool, copy, saved) = (at(b"a.pm"), at(b"copy.pm"), at(b"saved.pm"));
+    let (dump, restored) = (at(b"a.jsonl"), at(b"restored.pm"));
+    works(line("put", &pool, &["k", "v", "--durability", "process"]));
+    works([OsStr::new("dump"), pool.as_os_str(), OsStr::new("-o"), dump.as_os_str()]);
+    std::fs::write(at(b"a.pm.twin"), "").expect("written");
+    let hex = |path: &Path| {
+        let bytes = path.as_os_str().as_bytes().iter();
+        let digits: Vec<String> = bytes.map(|byte| format!("{byte:02x}")).collect();
+        serde_json::json!({ "hex": digits.concat() })
+    };
+    let run = |command: &str, rest: &[&OsStr]| {
+        let first = [OsStr::new(command), OsStr::new("--json")];
+        json(&works(first.into_iter().chain(rest.iter().copied())))
+    };
+    let [repair, rewrite] = ["--repair", "--rewrite"].map(OsStr::new);
+    let of = [pool.as_os_str()];
+    let info = run("info", &of);
+    assert_eq!((&info["pool"], &info["beside"][0]), (&hex(&pool), &hex(&at(b"a.pm.twin"))));
+    std::fs::remove_file(at(b"a.pm.twin")).expect("there");
+    for said in [run("check", &of), run("compact", &of), run("compact", &[of[0], rewrite])] {
+        assert_eq!(said["pool"], hex(&pool));
+    }
+    let said = run("check", &[of[0], repair, saved.as_os_str()]);
+    assert_eq!((&said["pool"], &said["repaired"]), (&hex(&pool), &hex(&saved)));
+    let said = run("backup", &[of[0], copy.as_os_str()]);
+    assert_eq!((&said["pool"], &said["file"]), (&hex(&pool), &hex(&copy)));
+    let said = run("restore", &[dump.as_os_str(), restored.as_os_str()]);
+    assert_eq!(said["pool"], hex(&restored));
+    let _writer = Pool::open(&pool, &PoolOptions::new()).expect("a pool");
+    let said = run("info", &of);
+    assert_eq!((&said["pool"], &said["in_use"]), (&hex(&pool), &Value::Bool(true)));
+}
+
+/// A name may have any characters: none of them must act on the terminal, or look like a line of its own.
+#[test]
+fn names_of_indexes_do_nothing_to_the_terminal() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (pool, saved) = (dir.path().join("a.pm"), dir.path().join("saved.pm"));
+    let name = "red\u{1b}[31m\nmain: whole";
+    for name in [name, "pe\u{e4}r"] {
+        works(line("put", &pool, &["k", "v", "--index", name, "--durability", "process"]));
+    }
+    let saved = saved.to_str().expect("text");
+    for rest in [&["info"][..], &["check"], &["check", "--repair", saved], &["scan"], &["get", "k"]]
+    {
+        let output = pmindex(line(rest[0], &pool, &rest[1..]));
+        let said = stdout(&output) + &stderr(&output);
+        assert!(said.contains("red\\x1b[31m\\x0amain: whole"), "{rest:?}: {said}");
+        assert!(said.contains("pe\u{e4}r") && !said.contains('\u{1b}'), "{rest:?}: {said}");
+    }
+    let _writer = Pool::open(&pool, &PoolOptions::new()).expect("a pool");
+    let said = works(line("info", &pool, &[]));
+    assert!(said.contains("red\\x1b[31m\\x0amain") && !said.contains('\u{1b}'), "{said}");
+    let info = json(&works(line("info", &pool, &["--json"])));
+    assert_eq!(info["indexes"][0]["name"], name);
+}
+
+/// Standard output is not what a removal is about.
+#[test]
+fn keys_are_removed_wherever_the_output_goes() {
+    for form in [&[][..], &["--json"]] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let pool = dir.path().join("a.pm");
+        for key in ["a", "b", "c"] {
+            works(line("put", &pool, &[key, "v", "--durability", "process"]));
+        }
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("a device");
+        let rest = [&["a", "b", "c", "--durability", "process"], form].concat();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pmindex"));
+        let output = command.args(line("del", &pool, &rest)).stdout(full).output();
+        let output = output.expect("it starts");
+        assert!(stderr(&output).contains("standard output"), "{}", stderr(&output));
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(works(line("scan", &pool, &[])), "");
+    }
+}
+
 #[test]
 fn check_tells_of_a_lost_copy_of_the_superblock() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -603,7 +689,7 @@ fn an_interrupted_command_removes_the_pool_that_it_fills_and_nothing_else() {
 /// An index with pages in a file beside the pool, which a copy of the pool alone would lack.
 #[test]
 fn a_backup_of_a_pool_in_use_refuses_files_beside_it() {
-    use pmindex::core::{Medium, PmU64, Pool, PoolOptions};
+    use pmindex::core::{Medium, PmU64};
     let dir = tempfile::tempdir().expect("a folder");
     let (path, copy) = (dir.path().join("a.pm"), dir.path().join("copy.pm"));
     let pool = Pool::create(&path, &PoolOptions::new().size(1 << 20)).expect("a pool");

@@ -85,8 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let found = verify(&open::read_only(&args.file)?).map_err(|error| error.in_pool(&args.file))?;
     if args.json {
         output::print_json(&json!({
-            "pool": args.pool,
-            "file": args.file,
+            "pool": output::path_in_json(&args.pool),
+            "file": output::path_in_json(&args.file),
             "bytes": copied.bytes,
             "pause_ms": copied.pause.map(|pause| pause.as_secs_f64() * 1e3),
             "indexes": found.indexes,

@@ -8,7 +8,7 @@ use pmindex::core::{Pool, PoolOptions};
 use serde_json::{Value, json};
 
 use crate::error::{CliError, cause};
-use crate::table::counted;
+use crate::table::{counted, shown};
 use crate::{output, style};
 
 use super::{batch_log, open, repair, store_log};
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             })
             .collect();
         let report = json!({
-            "pool": args.pool,
+            "pool": output::path_in_json(&args.pool),
             "whole": bad == 0,
             "superblock_damaged": lost_copy,
             "unfinished_transactions": unfinished,
@@ -112,7 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         for (name, count) in batches {
             let unfinished = counted(count, "batch", "batches");
             output::print(&format!(
-                "{unfinished} of {name}: its program will finish them when it opens the index\n"
+                "{unfinished} of {}: its program will finish them when it opens the index\n",
+                shown(&name)
             ))?;
         }
     }
@@ -125,8 +126,8 @@ fn save(args: &Args, pool: &Arc<Pool>, target: &Path) -> Result<(), CliError> {
     if args.json {
         let indexes: Vec<Value> = saved.iter().map(repair::Saved::json).collect();
         output::print_json(&json!({
-            "pool": args.pool,
-            "repaired": target,
+            "pool": output::path_in_json(&args.pool),
+            "repaired": output::path_in_json(target),
             "whole": bad == 0,
             "superblock_damaged": pool.superblock_was_damaged(),
             "unfinished_transactions": unfinished,
@@ -156,6 +157,7 @@ struct Whole {
 }
 
 fn line((name, outcome): &(String, Result<Whole, CliError>)) -> String {
+    let name = shown(name);
     match outcome {
         Ok(Whole { records, load_factor }) => {
             let load =

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     pool.close()?;
     if args.json {
         return output::print_json(&json!({
-            "pool": args.pool, "given_back": given, "used": used, "size": len,
+            "pool": output::path_in_json(&args.pool), "given_back": given, "used": used, "size": len,
         }));
     }
     output::print(&format!(
@@ -104,7 +104,7 @@ fn rewrite(args: &Args, pool: &Arc<Pool>) -> Result<(), CliError> {
     let after = if replaced { size } else { before };
     if args.json {
         return output::print_json(&json!({
-            "pool": args.pool, "replaced": replaced, "size_before": before, "size": after,
+            "pool": output::path_in_json(&args.pool), "replaced": replaced, "size_before": before, "size": after,
             "owner_kept": owner_kept, "indexes": indexes, "records": records,
         }));
     }

@@ -203,7 +203,9 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<(), CliError> {
     let (indexes, records) = restored?;
     pool.finish()?;
     if args.json {
-        output::print_json(&json!({ "pool": args.pool, "indexes": indexes, "records": records }))
+        output::print_json(
+            &json!({ "pool": output::path_in_json(&args.pool), "indexes": indexes, "records": records }),
+        )
     } else {
         let indexes = counted(indexes, "index", "indexes");
         output::print(&format!("restored {indexes}, {}\n", counted(records, "record", "records")))

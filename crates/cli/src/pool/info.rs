@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::error::{CliError, cause};
 use crate::medium::Promise;
-use crate::table::{Table, bytes, counted, millis, thousands, wrapped};
+use crate::table::{Table, bytes, counted, millis, shown, thousands, wrapped};
 use crate::{output, style};
 
 use super::{open, store_log, writer};
@@ -78,7 +78,7 @@ fn show(args: &Args, pool: &Arc<Pool>, indexes: Vec<IndexSummary>) -> Result<(),
     let promise = Promise::of_medium(pool.medium_durability(), pool.describe());
     if args.json {
         let info = json!({
-            "pool": args.pool,
+            "pool": output::path_in_json(&args.pool),
             "in_use": false,
             "bytes": pool.len(),
             "used_bytes": pool.used_bytes(),
@@ -88,7 +88,7 @@ fn show(args: &Args, pool: &Arc<Pool>, indexes: Vec<IndexSummary>) -> Result<(),
             "uuid": format!("{:032x}", pool.uuid()),
             "medium": promise.words,
             "durability": promise,
-            "beside": beside(&args.pool),
+            "beside": beside(&args.pool).iter().map(|file| output::path_in_json(file)).collect::<Vec<_>>(),
             "indexes": indexes.iter().map(in_json).collect::<Vec<_>>(),
         });
         return output::print_json(&info);
@@ -170,6 +170,7 @@ fn table(pool: &Pool, indexes: Vec<IndexSummary>) -> String {
     let mut table =
         Table::new(["index", "type", "keys", "values", "records", "PM", "DRAM", "opened in"]);
     for IndexSummary { name, kind, known } in indexes {
+        let (name, kind) = (shown(&name), shown(&kind));
         match known {
             Known::Whole(types, stats, recovery) => table.row([
                 name,
@@ -203,7 +204,7 @@ fn in_use(args: &Args) -> Result<(), CliError> {
             .map(|entry| json!({ "name": entry.name, "type": pmindex_named::kind_of(entry) }))
             .collect();
         return output::print_json(&json!({
-            "pool": args.pool,
+            "pool": output::path_in_json(&args.pool),
             "in_use": true,
             "writer": who.map(|who| json!({ "process": who.process, "name": who.name })),
             "bytes": peek.len,
@@ -213,7 +214,7 @@ fn in_use(args: &Args) -> Result<(), CliError> {
             "uuid": format!("{:032x}", peek.uuid),
             "medium": promise.words,
             "durability": promise,
-            "beside": beside(&args.pool),
+            "beside": beside(&args.pool).iter().map(|file| output::path_in_json(file)).collect::<Vec<_>>(),
             "indexes": indexes,
         }));
     }
@@ -241,7 +242,7 @@ fn beside_a_writer(
     }
     let mut table = Table::new(["index", "type"]);
     for entry in &peek.indexes {
-        table.row([entry.name.clone(), pmindex_named::kind_of(entry)]);
+        table.row([shown(&entry.name), shown(&pmindex_named::kind_of(entry))]);
     }
     let _ = writeln!(text, "\n{}", table.render());
     text + "  Only the writing process knows the number of records.\n"

@@ -9,6 +9,7 @@ use pmindex_named::{Handle, Sort};
 
 use crate::error::CliError;
 use crate::medium::MediumArgs;
+use crate::table::shown;
 
 use super::{batch_log, store_log};
 
@@ -56,7 +57,7 @@ pub(crate) fn ordered(pool: &Arc<Pool>, entry: &IndexEntry) -> Result<Box<dyn Ha
     if matches!(Sort::of(entry), Ok(Sort::ByHash)) {
         let what = format!(
             "{}: an index by hash has no order; `get`, `check` and `backup` know it, and nothing else does",
-            entry.name
+            shown(&entry.name)
         );
         return Err(CliError::Option { what });
     }

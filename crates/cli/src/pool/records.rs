@@ -159,20 +159,23 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), CliError> {
 pub(crate) fn del(args: &DelArgs) -> Result<(), CliError> {
     let (pool, index) = open::index_to_write(&args.which, args.medium, None)?;
     let (mut missing, types) = (Vec::new(), index.types());
+    let mut said = Ok(());
     for key in &args.keys {
         let value = index.del(key)?;
         if args.json {
             let (found, key) = (value.is_some(), key_in_json(types.keys, key));
             let value = value_in_json(types.values, value.as_ref());
-            output::print(&format!("{}\n", json!({ "key": key, "found": found, "value": value })))?;
+            let line = format!("{}\n", json!({ "key": key, "found": found, "value": value }));
+            said = said.and(output::print(&line));
         } else if value.is_some() {
-            output::print(&format!("removed {key}\n"))?;
+            said = said.and(output::print(&format!("removed {key}\n")));
         }
         if value.is_none() {
             missing.push(key.clone());
         }
     }
     open::close(pool, index)?;
+    said?;
     if missing.is_empty() { Ok(()) } else { Err(CliError::NoKey { keys: missing }) }
 }
 

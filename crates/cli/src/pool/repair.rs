@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::error::{CliError, cause};
 use crate::progress;
-use crate::table::counted;
+use crate::table::{counted, shown};
 
 use super::fresh::FreshPool;
 use super::store_log;
@@ -215,7 +215,7 @@ impl Saved {
 
     /// Returns the result as text.
     pub(crate) fn text(&self) -> String {
-        let name = &self.name;
+        let name = shown(&self.name);
         let rescue = match &self.outcome {
             Ok(rescue) => rescue,
             Err(error) => return format!("{name}: nothing could be saved: {}\n", cause(error)),

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use pmindex::RecoveryReport;
 use serde_json::{Value, json};
 
+use crate::output::path_in_json;
 use crate::style;
 use crate::table::{Table, bytes, counted, digits, millis, rate, thousands, wrapped};
 use crate::trial::round::{Round, Tally};
@@ -149,7 +150,7 @@ pub(crate) fn json(summary: &Summary) -> Value {
     json!({
         "holds": summary.tally.holds(),
         "seed": summary.seed,
-        "pool": summary.pool,
+        "pool": path_in_json(&summary.pool),
         "pool_bytes": summary.pool_bytes,
         "durability": summary.promise,
         "words": summary.loaded[0],

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::output::path_in_json;
 use crate::style;
 use crate::table::{Table, counted, millis, thousands};
 
@@ -118,7 +119,7 @@ pub(super) fn json(reports: &[KindReport], bank: Option<&bank::Results>, seed: u
             "in_flight_done": verdict.in_flight_done,
             "bad": verdict.lost + verdict.ghosts + verdict.wrong,
             "examples": verdict.examples,
-            "kept": kept,
+            "kept": kept.as_deref().map(path_in_json),
             "opened_ms_median": median.map(ms),
             "opened_ms_max": slowest.map(ms),
             "faults": faults,
@@ -133,7 +134,7 @@ pub(super) fn json(reports: &[KindReport], bank: Option<&bank::Results>, seed: u
             "acknowledged": bank.transfers,
             "in_flight_done": bank.in_flight,
             "wrong": bank.wrong,
-            "kept": bank.kept,
+            "kept": bank.kept.as_deref().map(path_in_json),
         })
     });
     let rows: Vec<_> = reports.iter().map(row).collect();
