@@ -341,10 +341,14 @@ impl Group {
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).process_group(0);
         let process = command.spawn().map_err(Error::io("starting a node"))?;
-        let pid = dir.join("pid");
-        fs::write(&pid, process.id().to_string()).map_err(Error::io(pid.display()))?;
-        let address = node.place.clients_of(0);
-        Ok(Started { id: node.id, address, process, log, logged, is_new })
+        let (address, pid) = (node.place.clients_of(0), dir.join("pid"));
+        let mut started = Started { id: node.id, address, process, log, logged, is_new };
+        if let Err(error) = fs::write(&pid, started.process.id().to_string()) {
+            // Nothing could stop it, and its folder may be removed.
+            started.kill();
+            return Err(Error::io(pid.display())(error));
+        }
+        Ok(started)
     }
 
     /// Starts the nodes that are not running; waits until they serve and each partition has a leader.

@@ -189,6 +189,27 @@ fn a_group_that_cannot_start_says_why_and_leaves_nothing() {
 }
 
 #[test]
+fn a_node_whose_number_is_not_kept_does_not_go_on() {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let group = Group(dir.path());
+    group.done(&["create", "--durability", "process", "--nodes", "1"]);
+    let address = group.status()[0].1.clone();
+    group.done(&["stop"]);
+    let pid = dir.path().join("node-1/pid");
+    let _ = std::fs::remove_file(&pid);
+    std::fs::create_dir(&pid).expect("created");
+    let output = group.rstore(&["start"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("node-1/pid"), "{error}");
+    // One that was left would serve in much less time.
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(1) {
+        assert!(Client::connect(&*address).is_err(), "the node serves");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn a_group_is_not_created_over_the_pools_of_another() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
     let pools = dir.path().join("node-2");
