@@ -159,8 +159,14 @@ fn a_group_that_cannot_start_says_why_and_leaves_nothing() {
     refused(&["create", "--durability", "journal"], "durability journal was required");
     refused(&["create", "--durability", "journal", "--partitions", "2"], "durability journal");
     refused(&["create", "--durability", "periodic"], "--twin");
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = taken.local_addr().expect("bound").port();
+    // The port between nodes is 1000 above the first one.
+    let (taken, port) = loop {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = taken.local_addr().expect("bound").port();
+        if port <= u16::MAX - 999 {
+            break (taken, port);
+        }
+    };
     // The last port of the only node; another one may be taken too.
     let first = (port - 1).to_string();
     let ports = ["create", "--nodes", "1", "--partitions", "2", "--port", &first];
