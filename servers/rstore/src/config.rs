@@ -255,10 +255,15 @@ impl Settings {
         Ok(Some(Identity { id, me, founders, entry_bytes: MOST_ENTRY as usize }))
     }
 
-    /// Returns the files of the certificate and the key, if there is a port for TLS.
+    /// Returns the files of the certificate and the key, if there is a port for TLS. Refuses one if this program has
+    /// no TLS.
     pub(crate) fn tls(&self) -> Result<Option<(&Path, &Path)>, Error> {
         match (&self.tls_listen, &self.tls_cert, &self.tls_key) {
             (None, None, None) => Ok(None),
+            _ if !cfg!(feature = "tls") => Err(Error::Setting(
+                "this program was built without TLS; build it with the feature `tls`, or omit --tls-listen, \
+                 --tls-cert and --tls-key",
+            )),
             (Some(_), Some(certificates), Some(key)) => Ok(Some((certificates, key))),
             _ => Err(Error::Setting("--tls-listen, --tls-cert and --tls-key need each other")),
         }

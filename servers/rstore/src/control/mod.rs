@@ -42,6 +42,7 @@ pub fn serve(settings: &Settings) -> Result<(), Error> {
     // First everything that can be wrong with the settings, then the ports, and last what stays: the folder.
     let (mut storage, identity) = (settings.storage()?, settings.identity()?);
     let (users, limits) = (Users::new(settings)?, Limits::new(settings)?);
+    settings.tls()?;
     let max_value = settings.most_value()?;
     let folder = Folder::find(&storage)?;
     // Each partition of a group has a leader of its own, to which clients must find their way.

@@ -99,6 +99,10 @@ fn a_refused_start_leaves_nothing_behind() {
         refused_without_a_trace(&[port, &taken], &taken);
     }
     refused_without_a_trace(&["--node", "1", "--peers", &taken], &taken);
+    // What is wrong with the settings is said first.
+    let port = ["--listen", &taken];
+    let no_certificate = [&port[..], &["--tls-listen", "127.0.0.1:0"]].concat();
+    assert!(refused(&dir.path().join("new"), &no_certificate).contains("--tls-cert"));
     drop(holder);
 }
 
