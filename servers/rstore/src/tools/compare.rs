@@ -37,11 +37,13 @@ pub struct CompareArgs {
 /// A server cannot be started, or has lost acknowledged writes.
 pub fn compare(args: &CompareArgs) -> Result<(), Error> {
     let scratch = Scratch::new(&args.dir)?;
-    let done = compare_in(scratch.path(), args);
-    scratch.end(done)
+    let is_periodic = matches!(args.durability, DurabilityArg::Periodic(_));
+    let twins = is_periodic.then(|| Scratch::new(&std::env::temp_dir())).transpose()?;
+    let done = compare_in(scratch.path(), twins.as_ref().map(Scratch::path), args);
+    twins.into_iter().fold(scratch.end(done), |done, twins| twins.end(done))
 }
 
-fn compare_in(folder: &Path, args: &CompareArgs) -> Result<(), Error> {
+fn compare_in(folder: &Path, twins: Option<&Path>, args: &CompareArgs) -> Result<(), Error> {
     println!(
         "{} records of {VALUE_SIZE} bytes, {} connections with {IN_FLIGHT} writes in flight; SIGKILL while \
          they write; restart.\n",
@@ -49,16 +51,10 @@ fn compare_in(folder: &Path, args: &CompareArgs) -> Result<(), Error> {
     );
     println!("{:<22} {:>12} {:>14} {:>10}  ", "", "writes/s", "first reply", "lost");
     let dir = folder.join("rstore");
-    let twin = match args.durability {
-        DurabilityArg::Periodic(_) => {
-            Some(tempfile::tempdir().map_err(Error::io("a folder for twins"))?)
-        }
-        _ => None,
-    };
     let store = Store {
         dir,
         durability: args.durability,
-        twin: twin.as_ref().map(|twin| twin.path().to_owned()),
+        twin: twins.map(Path::to_owned),
         partitions: "1".into(),
         capacity: None,
     };
