@@ -54,7 +54,7 @@ impl<M: Medium> Partition<M> {
         let all = self.blocks.words;
         let block = self.blocks.at_mut(place);
         block.state = State::Full;
-        self.wasted += u64::from(all - block.used) + HEADER as u64;
+        self.blocks.wasted += u64::from(all - block.used) + HEADER as u64;
         self.grow_length(place);
         self.blocks.relist(place);
     }

@@ -120,7 +120,7 @@ pub(crate) fn window(words: impl Fn(usize) -> u64, len: usize, from: usize) -> (
 }
 
 /// Returns a window of a key in bytes.
-fn window_of(key: &[u8], from: usize) -> (u64, usize) {
+pub(crate) fn window_of(key: &[u8], from: usize) -> (u64, usize) {
     let word = |at: usize| {
         let mut bytes = [0; 8];
         for (to, byte) in bytes.iter_mut().zip(&key[(8 * at).min(key.len())..]) {

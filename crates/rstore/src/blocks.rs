@@ -202,6 +202,8 @@ pub(crate) struct Blocks<M: Medium> {
     buckets: Vec<Vec<u32>>,
     /// The words of live records in all blocks.
     pub(crate) live: u64,
+    /// The words of full blocks that no record takes, and those of damaged ones that no live record takes.
+    pub(crate) wasted: u64,
 }
 
 impl<M: Medium> Blocks<M> {
@@ -213,6 +215,7 @@ impl<M: Medium> Blocks<M> {
             list: Vec::new(),
             buckets: vec![Vec::new(); BUCKETS as usize + 1],
             live: 0,
+            wasted: 0,
         }
     }
 
@@ -324,9 +327,25 @@ impl<M: Medium> Blocks<M> {
         }
         block.set_live(at.word(), false);
         // The lengths were read again: a damaged one must not make a count negative.
-        block.live = block.live.saturating_sub(words);
-        self.live = self.live.saturating_sub(words.into());
+        let words = words.min(block.live);
+        block.live -= words;
+        let is_damaged = block.state == State::Damaged;
+        self.live -= u64::from(words);
+        self.wasted += if is_damaged { u64::from(words) } else { 0 };
         self.relist(at.place());
+    }
+
+    /// Takes a damaged block out of use: nothing is appended to it, and it is not collected. So what is not live in it
+    /// is wasted; of a full block, the end is already.
+    pub(crate) fn condemn(&mut self, place: u32) {
+        let all = self.words;
+        let block = self.at_mut(place);
+        let is_full = matches!(block.state, State::Full | State::Victim);
+        let known = if is_full { all - block.used + HEADER as u32 } else { 0 };
+        let dead = all - block.live - known;
+        block.state = State::Damaged;
+        self.wasted += u64::from(dead);
+        self.relist(place);
     }
 
     /// Notes that a block whose records were copied to this one is void.

@@ -280,7 +280,7 @@ impl<M: Medium> Partition<M> {
     /// Leaves a block with a damaged record as it is.
     #[cold]
     fn leave_alone(&mut self, victim: &mut Victim) -> (u32, u32, bool) {
-        self.blocks.at_mut(victim.place).state = State::Damaged;
+        self.blocks.condemn(victim.place);
         for &into in &victim.into {
             self.blocks.release(into);
         }
@@ -309,7 +309,7 @@ impl<M: Medium> Partition<M> {
             }
             word += words;
         }
-        self.wasted -= u64::from(self.blocks.words - used) + HEADER as u64;
+        self.blocks.wasted -= u64::from(self.blocks.words - used) + HEADER as u64;
         self.forget_expiry(place);
         self.blocks.at_mut(place).state = State::Free;
         self.free.push(place);

@@ -44,8 +44,6 @@ pub struct Partition<M: Medium = Mapped> {
     pub(crate) tails: Vec<u32>,
     /// The number of data blocks.
     pub(crate) data_blocks: u64,
-    /// The words of full blocks that no record takes.
-    pub(crate) wasted: u64,
     /// `true` if the pool refused another block: no more are requested until one is returned.
     pub(crate) exhausted: bool,
     /// The blocks to which writes and collection append.

@@ -12,7 +12,7 @@
 use pmindex_core::Medium;
 
 use crate::Error;
-use crate::bins::{Bins, Item, MORE, WINDOW, window};
+use crate::bins::{Bins, Item, MORE, window, window_of};
 use crate::blocks::{Blocks, Location};
 use crate::layout::{HEADER, begin_sum};
 use crate::partition::{Partition, hash};
@@ -140,12 +140,10 @@ impl<M: Medium> Partition<M> {
         let by_place = faults.has(Wrong::NewestByPlace);
         let mut versions = Versions::new(blocks, &mut found.dead, *seed, by_place, bins);
         versions.newest_of_each(&mut items, &mut known, |key, item| {
-            let (first, more) = (&key[depth..], item.have() == MORE || key.len() - depth > WINDOW);
-            let mut bytes = [0; WINDOW];
-            let have = first.len().min(WINDOW);
-            bytes[..have].copy_from_slice(&first[..have]);
-            let window = (u64::from_be_bytes(bytes), if more { MORE } else { have });
-            left.push(item.with_window(window));
+            let (window, have) = window_of(key, depth);
+            // What is known of a key may be only what distinguishes it.
+            let have = if item.have() == MORE { MORE } else { have };
+            left.push(item.with_window((window, have)));
             Ok(())
         })?;
         Ok(bins.put_back(bin, &left)?)

@@ -217,7 +217,6 @@ impl<M: Medium> Partition<M> {
             free: Vec::new(),
             tails: Vec::new(),
             data_blocks: 0,
-            wasted: 0,
             exhausted: false,
             active: None,
             copies: None,
@@ -325,10 +324,7 @@ impl<M: Medium> Partition<M> {
             let offset = self.blocks.at(place).offset;
             return Err(PmError::Corrupt { what: "a block of a partition", offset }.into());
         }
-        let block = self.blocks.at_mut(place);
-        block.state = State::Damaged;
-        let live = block.live;
-        self.wasted += u64::from(self.blocks.words - live); // it is never used anew
+        self.blocks.condemn(place);
         Ok(())
     }
 

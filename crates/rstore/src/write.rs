@@ -126,7 +126,7 @@ impl<M: Medium> Partition<M> {
     /// Returns `true` if the live share allows that this number of bytes becomes live: see [`Error::Full`].
     #[must_use]
     pub fn may_grow(&self, bytes: u64) -> bool {
-        self.live_bytes() + 8 * self.wasted + bytes <= self.most_live(LIVE_PERCENT)
+        self.live_bytes() + 8 * self.blocks.wasted + bytes <= self.most_live(LIVE_PERCENT)
     }
 
     /// Returns the error for a key or a value that is too long, if it is.
@@ -391,7 +391,7 @@ impl<M: Medium> Partition<M> {
         (percent, ahead): (u64, u64),
         taken: impl Fn(&[u8]) -> Result<u64, Error>,
     ) -> Result<u64, Error> {
-        let live = self.live_bytes() + 8 * self.wasted + ahead;
+        let live = self.live_bytes() + 8 * self.blocks.wasted + ahead;
         if grows == 0 || live + grows <= self.most_live(percent) {
             return Ok(grows);
         }

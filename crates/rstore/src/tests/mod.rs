@@ -9,3 +9,4 @@ mod holes;
 mod limits;
 mod model;
 mod open;
+mod salvage;

@@ -1,0 +1,85 @@
+//! What a salvage leaves: damaged blocks, and the records in them.
+
+use std::sync::Arc;
+
+use pmindex_core::{Medium, Pool};
+
+use crate::blocks::State;
+use crate::layout::HEADER;
+use crate::{Options, Partition};
+
+fn pool(bytes: usize) -> Arc<Pool> {
+    Arc::new(Pool::emulated(bytes).expect("memory"))
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("user:{number:019}").into_bytes()
+}
+
+/// Returns a partition after a salvage: in the first of several blocks every third record is damaged, or one length,
+/// and half of the others were replaced before.
+fn salvaged(pool: &Arc<Pool>, length: bool) -> (Partition, Vec<u64>) {
+    let options = Options::new().block_bytes(4096).capacity(4 << 20).salvage(true);
+    let mut partition = Partition::create(pool, "p", &options).expect("room");
+    (0..100).for_each(|number| partition.put(&key(number), &[7; 100], Some(1000)).expect("room"));
+    partition.commit().expect("room");
+    let at = |partition: &Partition, number| {
+        partition.index.get(&partition.blocks, &key(number)).expect("sound").expect("there")
+    };
+    let place = at(&partition, 0).place();
+    let is_first = |number: &u64| at(&partition, *number).place() == place;
+    let in_first: Vec<u64> = (0..100).filter(is_first).collect();
+    let mut lost = Vec::new();
+    for (nth, &number) in in_first.iter().enumerate() {
+        let is_last = nth + 2 >= in_first.len();
+        if if length { is_last } else { nth % 3 == 2 } {
+            let cells = partition.blocks.record(at(&partition, number)).expect("sound").1;
+            let (word, value) = if length { (2, u64::MAX) } else { (7, 1) };
+            pool.pm().store(&cells[word], value);
+            lost.push(number);
+        } else if nth % 2 == 1 {
+            partition.put(&key(number), &[8; 100], Some(2000)).expect("room");
+        }
+    }
+    partition.close().expect("room");
+    let (partition, recovery) = Partition::open(pool, "p", &options).expect("salvaged");
+    assert_eq!(recovery.records, 100 - lost.len() as u64);
+    let place = at(&partition, in_first[0]).place();
+    assert_eq!(partition.blocks.at(place).state, State::Damaged);
+    (partition, lost)
+}
+
+/// Verifies that the words of damaged blocks are live or wasted.
+#[track_caller]
+fn is_wasted_if_not_live(partition: &Partition) {
+    let (mut damaged, mut others) = (0, 0);
+    for block in &partition.blocks.list {
+        let words = u64::from(partition.blocks.words);
+        match block.state {
+            State::Damaged => damaged += words - u64::from(block.live),
+            State::Full | State::Victim | State::Emptied | State::Void => {
+                others += words - u64::from(block.used) + HEADER as u64;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(partition.blocks.wasted, damaged + others);
+}
+
+#[test]
+fn what_dies_in_a_damaged_block_is_no_room() {
+    for length in [false, true] {
+        let pool = pool(8 << 20);
+        let (mut partition, lost) = salvaged(&pool, length);
+        is_wasted_if_not_live(&partition);
+        for number in (0..100).filter(|number| !lost.contains(number)) {
+            match number % 3 {
+                0 => partition.put(&key(number), &[9; 100], None).expect("room"),
+                1 => assert!(partition.remove(&key(number)).expect("room")),
+                _ => {}
+            }
+        }
+        partition.commit().expect("room");
+        is_wasted_if_not_live(&partition);
+    }
+}
