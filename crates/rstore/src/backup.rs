@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use pmindex_core::Medium;
 
-use crate::blocks::{Location, State, is_among};
+use crate::blocks::{Location, State, is_among, is_any_from};
 use crate::layout::HEADER;
 use crate::partition::Partition;
 use crate::record::{TOMBSTONE, pull_bytes};
@@ -80,7 +80,8 @@ impl<M: Medium> Partition<M> {
     /// no order, including expired ones. Returns `false` when there is no further block.
     ///
     /// # Errors
-    /// [`Error::BackupEnded`], [`Error::Damaged`].
+    /// [`Error::BackupEnded`]. [`Error::Damaged`]: the backup lacks this record, and those behind it in the block if
+    /// its lengths are damaged; the next call goes on behind them.
     ///
     /// # Cost
     /// Reads a block, and its large values.
@@ -116,9 +117,16 @@ impl<M: Medium> Partition<M> {
         let mut bytes = 0;
         while backup.word < used && bytes < budget.bytes {
             let at = Location::new(place, backup.word);
-            let (head, cells) = self.blocks.record(at)?;
-            let next = backup.word + cells.len() as u32;
-            if is_among(bits, backup.word) && !head.has(TOMBSTONE) {
+            let Ok((head, cells)) = self.blocks.record(at) else {
+                // Where the next one begins is not known.
+                if is_any_from(bits, std::mem::replace(&mut backup.word, used)) {
+                    return Err(self.blocks.damaged(at));
+                }
+                break;
+            };
+            let is_wanted = is_among(bits, at.word()) && !head.has(TOMBSTONE);
+            backup.word += cells.len() as u32; // also if it is damaged
+            if is_wanted {
                 let parts = self.blocks.read(at, &mut words)?;
                 key.clear();
                 value.clear();
@@ -130,7 +138,6 @@ impl<M: Medium> Partition<M> {
                 visit(&key, &value, parts.expiry());
                 bytes += (key.len() + value.len()) as u64;
             }
-            backup.word = next;
         }
         if backup.word < used {
             return Ok(true);

@@ -191,6 +191,13 @@ pub(crate) fn is_among(bits: &[u64], word: u32) -> bool {
     bits.get(at).is_some_and(|bits| bits & bit != 0)
 }
 
+/// Returns `true` if a record from a word on has its bit, in a copy of [`Block::bits`].
+pub(crate) fn is_any_from(bits: &[u64], word: u32) -> bool {
+    let (at, bit) = Block::bit(word);
+    let mut bits = bits.iter().skip(at);
+    bits.next().is_some_and(|bits| bits & bit.wrapping_neg() != 0) || bits.any(|&bits| bits != 0)
+}
+
 /// All places of a partition.
 #[derive(Debug)]
 pub(crate) struct Blocks<M: Medium> {
@@ -372,8 +379,12 @@ impl<M: Medium> Blocks<M> {
         block.bits.fill(0);
         (block.sources, block.soonest, block.uncovered) = (0, u64::MAX, u64::MAX);
         (block.round, block.holes, block.filling) = (0, 0, 0);
-        block.state = State::Emptied;
+        let is_damaged = block.state == State::Damaged;
+        if !is_damaged {
+            block.state = State::Emptied;
+        }
         self.live -= u64::from(live);
+        self.wasted += if is_damaged { u64::from(live) } else { 0 };
         self.relist(place);
     }
 

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 
 use pmindex_core::{Medium, PmError};
 
-use crate::blocks::{Location, State};
+use crate::blocks::{Location, State, is_any_from};
 use crate::layout::HEADER;
 use crate::partition::Partition;
 use crate::record::TOMBSTONE;
 use crate::{Check, Error};
 
 impl<M: Medium> Partition<M> {
-    /// Verifies every checksum, and that the index, the bits and the counts in DRAM agree with the blocks.
+    /// Verifies every checksum, and that the index, the bits and the counts in DRAM agree with the blocks. What a
+    /// [salvage](crate::Options::salvage) has left out is not said again.
     ///
     /// # Errors
     /// [`Error::Damaged`]; [`Error::Pool`] for a disagreement.
@@ -22,7 +23,7 @@ impl<M: Medium> Partition<M> {
         let (mut checked, mut dead) = (Check::default(), HashMap::<u64, u32>::new());
         let mut live = 0;
         for (place, block) in (0..).zip(&self.blocks.list) {
-            if !matches!(block.state, State::Absent | State::Large | State::Free | State::Damaged) {
+            if !matches!(block.state, State::Absent | State::Large | State::Free) {
                 let words = self.check_block(place, &mut checked, &mut dead)?;
                 if words != block.live {
                     return wrong("the live words of a block", block.offset);
@@ -56,21 +57,37 @@ impl<M: Medium> Partition<M> {
         let waiting = [&self.pipeline.emptied, &self.pipeline.settled, &self.pipeline.void];
         let victims = waiting.into_iter().flatten().chain(&self.victim);
         let victim = victims.into_iter().find(|victim| victim.place == place);
+        // A salvage has said what is damaged in it; nothing of that is live.
+        let is_left = block.state == State::Damaged;
         let (mut word, mut live) = (HEADER as u32, 0);
         let (mut words, mut key, mut value) = (Vec::new(), Vec::new(), Vec::new());
         while word < block.used {
             let at = Location::new(place, word);
-            let (head, cells) = self.blocks.record(at)?;
+            let found = self.blocks.record(at);
+            let found = found
+                .and_then(|(head, cells)| Ok((head, cells.len(), self.blocks.is_hole(at, head)?)));
+            let (head, length, is_hole) = match found {
+                // Opening has not found what is behind it either.
+                Err(Error::Damaged { .. }) if is_left && !is_any_from(block.bits(), word) => break,
+                found => found?,
+            };
             let is_staged = head.is_sealed() && self.pipeline.filled.iter().any(|one| one.0 == at);
-            if self.blocks.is_hole(at, head)? && !is_staged {
+            if is_hole && !is_staged {
                 if block.is_live(word) {
                     return Err(self.blocks.damaged(at));
                 }
                 checked.dead += 1;
-                word += cells.len() as u32;
+                word += length as u32;
                 continue;
             }
-            let parts = self.blocks.read(at, &mut words)?;
+            let parts = match self.blocks.read(at, &mut words) {
+                Err(Error::Damaged { .. }) if is_left && !block.is_live(word) => {
+                    checked.dead += 1;
+                    word += length as u32;
+                    continue;
+                }
+                read => read?,
+            };
             let length = parts.words.len() as u32 + 1;
             key.clear();
             parts.push_key(&mut key);

@@ -43,6 +43,8 @@ impl<M: Medium> Partition<M> {
         for place in 0..self.blocks.list.len() as u32 {
             match self.blocks.at(place).state {
                 State::Open | State::Full | State::Victim => self.abandon(place),
+                // It stays as it is: it is never used anew.
+                State::Damaged => self.blocks.abandon(place),
                 State::Large => self.pipeline.replaced.push(place),
                 _ => {}
             }

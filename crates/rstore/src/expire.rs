@@ -87,7 +87,8 @@ impl<M: Medium> Partition<M> {
         let (mut over, mut soonest) = (Vec::new(), u64::MAX);
         let (mut word, mut words) = (HEADER as u32, Vec::new());
         let block = self.blocks.at(place);
-        let is_data = matches!(block.state, State::Open | State::Full | State::Victim);
+        let is_data =
+            matches!(block.state, State::Open | State::Full | State::Victim | State::Damaged);
         while is_data && word < block.used {
             let at = Location::new(place, word);
             let Ok((head, cells)) = self.blocks.record(at) else { break };

@@ -6,7 +6,7 @@ use pmindex_core::{Medium, Pool};
 
 use crate::blocks::State;
 use crate::layout::HEADER;
-use crate::{Options, Partition};
+use crate::{Budget, Error, Options, Partition};
 
 fn pool(bytes: usize) -> Arc<Pool> {
     Arc::new(Pool::emulated(bytes).expect("memory"))
@@ -81,5 +81,92 @@ fn what_dies_in_a_damaged_block_is_no_room() {
         }
         partition.commit().expect("room");
         is_wasted_if_not_live(&partition);
+        partition.clear().expect("cleared");
+        is_wasted_if_not_live(&partition);
+    }
+}
+
+#[test]
+fn a_salvaged_partition_is_checked() {
+    for length in [false, true] {
+        let pool = pool(8 << 20);
+        let (mut partition, lost) = salvaged(&pool, length);
+        partition.check().expect("sound");
+        for number in (0..50).filter(|number| !lost.contains(number)) {
+            assert!(partition.remove(&key(number)).expect("room"));
+        }
+        partition.commit().expect("room");
+        partition.check().expect("sound");
+    }
+}
+
+#[test]
+fn a_salvaged_partition_is_cleared() {
+    for length in [false, true] {
+        let pool = pool(8 << 20);
+        let (mut partition, _) = salvaged(&pool, length);
+        partition.clear().expect("cleared");
+        assert_eq!(partition.stats().live_bytes, 0);
+        assert!(all(&mut partition).is_empty());
+        assert!(partition.expired(5000).expect("sound").is_empty());
+        partition.check().expect("sound");
+    }
+}
+
+/// Returns the keys of a backup.
+fn all(partition: &mut Partition) -> Vec<Vec<u8>> {
+    let (mut backup, mut keys) = (partition.backup().expect("room"), Vec::new());
+    while partition.back_up(&mut backup, &mut |key, _, _| keys.push(key.to_vec())).expect("sound") {
+    }
+    keys.sort_unstable();
+    keys
+}
+
+#[test]
+fn a_backup_after_a_salvage_has_all_that_is_left() {
+    for length in [false, true] {
+        let pool = pool(8 << 20);
+        let (mut partition, lost) = salvaged(&pool, length);
+        let left = (0..100).filter(|number| !lost.contains(number));
+        assert!(all(&mut partition).into_iter().eq(left.map(key)));
+    }
+}
+
+#[test]
+fn a_backup_says_a_damaged_record_and_goes_on_behind_it() {
+    for word in [2, 7] {
+        let pool = pool(8 << 20);
+        let options = Options::new().block_bytes(4096).capacity(4 << 20);
+        let mut partition = Partition::create(&pool, "p", &options).expect("room");
+        (0..100).for_each(|number| partition.put(&key(number), &[7; 100], None).expect("room"));
+        partition.commit().expect("room");
+        let at = partition.index.get(&partition.blocks, &key(3)).expect("sound").expect("there");
+        pool.pm().store(&partition.blocks.record(at).expect("sound").1[word], u64::MAX);
+        let (mut keys, mut errors) = (Vec::new(), 0);
+        let mut backup = partition.backup().expect("room");
+        loop {
+            match partition.back_up(&mut backup, &mut |key, _, _| keys.push(key.to_vec())) {
+                Ok(false) => break,
+                Ok(true) => {}
+                Err(Error::Damaged { .. }) if errors == 0 => errors += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        // Behind a damaged length the rest of the block is lost.
+        let most = if word == 2 { 4096 / 152 } else { 1 };
+        assert!(errors == 1 && (100 - most..100).contains(&keys.len()), "{}", keys.len());
+    }
+}
+
+#[test]
+fn what_expires_in_a_damaged_block_is_removed() {
+    for length in [false, true] {
+        let pool = pool(8 << 20);
+        let (mut partition, lost) = salvaged(&pool, length);
+        let removed = partition.expire(5000, Budget::bytes(u64::MAX)).expect("room");
+        assert_eq!(removed, 100 - lost.len());
+        assert!(partition.is_empty());
+        partition.commit().expect("room");
+        partition.check().expect("sound");
     }
 }
