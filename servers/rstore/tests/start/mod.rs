@@ -90,7 +90,8 @@ fn a_refused_start_leaves_nothing_behind() {
     refused_without_a_trace(&["--durability", "journal", "--partitions", "3"], "journal");
     refused_without_a_trace(&["--durability", "periodic", "--twin", "/none"], "/none");
     let tls = ["--tls-listen", "127.0.0.1:0", "--tls-cert", "/none", "--tls-key", "/none"];
-    refused_without_a_trace(&tls, "/none");
+    let says = if cfg!(feature = "tls") { "/none" } else { "without TLS" };
+    refused_without_a_trace(&tls, says);
     let path = file(dir.path(), "[[user]]\nname = 'app'\n");
     refused_without_a_trace(&["--config", &path], "a user must have");
     let holder = TcpListener::bind("127.0.0.1:0").expect("a port");
