@@ -277,12 +277,27 @@ impl<M: Medium> Partition<M> {
         self.pipeline.emptied.push(victim);
     }
 
-    /// Leaves a block with a damaged record as it is.
+    /// Leaves a block with a damaged record as it is. So the records that were moved elsewhere remain in it, too, and
+    /// count as dead versions: their tombstones must outlive the copies.
     #[cold]
     fn leave_alone(&mut self, victim: &mut Victim) -> (u32, u32, bool) {
         self.blocks.condemn(victim.place);
         for &into in &victim.into {
             self.blocks.release(into);
+        }
+        let (mut word, mut words) = (HEADER as u32, Vec::new());
+        // This passes the same records as the collection did.
+        while word < victim.cursor {
+            let at = Location::new(victim.place, word);
+            let Ok((_, cells)) = self.blocks.record(at) else { break };
+            word += cells.len() as u32;
+            if victim.has_moved(at.word())
+                && let Ok(parts) = self.blocks.read(at, &mut words)
+                && !parts.head.has(TOMBSTONE)
+            {
+                let hash = self.hash_of(&parts);
+                self.graves.died(hash);
+            }
         }
         (1, 0, true)
     }

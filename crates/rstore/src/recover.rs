@@ -372,7 +372,7 @@ impl<M: Medium> Partition<M> {
         Ok(())
     }
 
-    fn hash_of(&self, parts: &Parts<'_>) -> u64 {
+    pub(crate) fn hash_of(&self, parts: &Parts<'_>) -> u64 {
         let key = &parts.words[parts.head.key_at()..parts.head.value_at()];
         self.hash(key, parts.head.key_len)
     }

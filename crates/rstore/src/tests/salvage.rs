@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use pmindex_core::{Medium, Pool};
 
-use crate::blocks::State;
+use crate::blocks::{Location, State};
 use crate::layout::HEADER;
-use crate::{Budget, Error, Options, Partition};
+use crate::{Batch, Budget, Error, Options, Partition};
 
 fn pool(bytes: usize) -> Arc<Pool> {
     Arc::new(Pool::emulated(bytes).expect("memory"))
@@ -168,5 +168,78 @@ fn what_expires_in_a_damaged_block_is_removed() {
         assert!(partition.is_empty());
         partition.commit().expect("room");
         partition.check().expect("sound");
+    }
+}
+
+/// Returns the location of a record.
+fn at(partition: &Partition, number: u64) -> Option<Location> {
+    partition.index.get(&partition.blocks, &key(number)).expect("sound")
+}
+
+/// Collects all that is worth it, after what waits for fences, and before it.
+fn collect(partition: &mut Partition) {
+    (0..5).for_each(|_| partition.commit().expect("room"));
+    while !partition.collect(Budget::bytes(u64::MAX)).expect("room").done {
+        partition.commit().expect("room");
+    }
+    (0..5).for_each(|_| partition.commit().expect("room"));
+}
+
+/// Replaces other records, so that blocks with little that is live are collected.
+fn replace_others(partition: &mut Partition) {
+    for _ in 0..20 {
+        (100..200).for_each(|number| partition.put(&key(number), &[7; 100], None).expect("room"));
+        collect(partition);
+    }
+}
+
+#[test]
+fn what_was_moved_from_a_damaged_block_does_not_come_back() {
+    for how in 0..4 {
+        let pool = pool(8 << 20);
+        let options = Options::new().block_bytes(4096).capacity(4 << 20).salvage(true);
+        let mut partition = Partition::create(&pool, "p", &options).expect("room");
+        let put = |partition: &mut Partition, number| {
+            partition.put(&key(number), &[7; 100], Some(1000)).expect("room");
+        };
+        (0..100).for_each(|number| put(&mut partition, number));
+        partition.commit().expect("room");
+        // The first records of the first block are live, and one behind them is damaged.
+        let place = at(&partition, 0).expect("there").place();
+        for number in 8..100 {
+            if at(&partition, number).expect("there").place() == place {
+                assert!(partition.remove(&key(number)).expect("room"));
+            }
+        }
+        let damaged = at(&partition, 7).expect("there");
+        pool.pm().store(&partition.blocks.record(damaged).expect("sound").1[8], 1); // in the value
+        collect(&mut partition);
+        assert_eq!(partition.blocks.at(place).state, State::Damaged);
+        assert_ne!(at(&partition, 0).expect("there").place(), place);
+        is_wasted_if_not_live(&partition);
+        match how {
+            0 => (0..7).for_each(|number| assert!(partition.remove(&key(number)).expect("room"))),
+            1 => assert!(partition.expire(1000, Budget::bytes(u64::MAX)).expect("room") >= 7),
+            2 => {
+                (0..7).for_each(|number| put(&mut partition, number));
+                replace_others(&mut partition);
+                let mut batch = Batch::new();
+                (0..7).for_each(|number| _ = batch.remove(&key(number)));
+                partition.write(&batch).expect("room");
+            }
+            _ => {
+                partition.clear().expect("cleared");
+                put(&mut partition, 8);
+            }
+        }
+        for _ in 0..2 {
+            replace_others(&mut partition);
+            partition.close().expect("room");
+            partition = Partition::open(&pool, "p", &options).expect("salvaged").0;
+            for number in 0..7 {
+                assert_eq!(at(&partition, number), None, "{how}: {number} is back");
+            }
+            partition.check().expect("sound");
+        }
     }
 }
