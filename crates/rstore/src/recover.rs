@@ -488,8 +488,9 @@ impl<M: Medium> Partition<M> {
             let there = self.blocks.list.get(large.place as usize);
             if there.is_none_or(|block| block.generation != large.generation) {
                 found.recovery.damaged += 1;
+            } else {
+                named.insert(large.place);
             }
-            named.insert(large.place);
         }
         let orphans: Vec<u32> =
             self.large.keys().copied().filter(|place| !named.contains(place)).collect();

@@ -535,15 +535,18 @@ impl<M: Medium> Partition<M> {
         let (head, cells) = self.blocks.record(before)?;
         let words = cells.len() as u32;
         let large = head.has(LARGE).then(|| {
-            let pm = self.blocks.pool.pm();
-            pm.load(&cells[1 + head.value_at()]) as u32
+            let at = 1 + head.value_at();
+            [at, at + 1].map(|at| self.blocks.pool.pm().load(&cells[at]))
         });
         self.blocks.kill(before, words);
         self.graves.died(hash);
-        if let Some(place) = large.filter(|&place| keeps != Some(place))
-            && self.blocks.list.get(place as usize).is_some_and(|b| b.state == State::Large)
+        // After a salvage it may be an older version: its value is gone, and another one may be at the same place.
+        if let Some([place, generation]) = large
+            && keeps != Some(place as u32)
+            && let Some(block) = self.blocks.list.get(place as usize)
+            && (block.state, block.generation) == (State::Large, generation)
         {
-            self.pipeline.replaced.push(place);
+            self.pipeline.replaced.push(place as u32);
         }
         Ok(())
     }

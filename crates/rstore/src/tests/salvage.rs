@@ -243,3 +243,36 @@ fn what_was_moved_from_a_damaged_block_does_not_come_back() {
         }
     }
 }
+
+#[test]
+fn an_older_version_whose_large_value_is_gone_does_not_free_another_one() {
+    for opened in [false, true] {
+        let pool = pool(8 << 20);
+        let options = Options::new().block_bytes(4096).capacity(4 << 20).salvage(true);
+        let mut partition = Partition::create(&pool, "p", &options).expect("room");
+        let put = |partition: &mut Partition, number, length| {
+            partition.put(&key(number), &vec![7; length], None).expect("room");
+            partition.commit().expect("room");
+        };
+        put(&mut partition, 0, 5000);
+        let place = *partition.large.keys().next().expect("one");
+        put(&mut partition, 0, 100);
+        put(&mut partition, 1, 5000);
+        assert!(partition.large.len() == 1 && partition.large.contains_key(&place));
+        let newest = at(&partition, 0).expect("there");
+        pool.pm().store(&partition.blocks.record(newest).expect("sound").1[7], 1); // in the value
+        partition.close().expect("room");
+        let (mut partition, recovery) = Partition::open(&pool, "p", &options).expect("salvaged");
+        assert_eq!((recovery.damaged, recovery.records), (2, 2));
+        let found = partition.get_into(&key(0), 0, &mut Vec::new());
+        assert!(matches!(found, Err(Error::Damaged { .. })), "{found:?}");
+        assert!(partition.remove(&key(0)).expect("room"));
+        partition.commit().expect("room");
+        if opened {
+            partition.close().expect("room");
+            partition = Partition::open(&pool, "p", &options).expect("salvaged").0;
+        }
+        assert!(partition.get_into(&key(1), 0, &mut Vec::new()).expect("sound"));
+        partition.check().expect("sound");
+    }
+}
