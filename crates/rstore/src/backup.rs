@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use pmindex_core::Medium;
 
-use crate::blocks::{Location, State, is_among, is_any_from};
+use crate::blocks::{Location, State, first_among, unmark};
 use crate::layout::HEADER;
 use crate::partition::Partition;
 use crate::record::{TOMBSTONE, pull_bytes};
@@ -23,7 +23,8 @@ pub type VisitAll<'v> = dyn FnMut(&[u8], &[u8], Option<Millis>) + 'v;
 #[derive(Debug)]
 pub struct Backup {
     token: Arc<()>,
-    /// The blocks that have not been read completely, and their live records at the beginning.
+    /// The blocks that have not been read completely, and their records that were live at the beginning and have not
+    /// been read.
     blocks: Vec<(u32, Box<[u64]>, u32)>,
     /// The next word of the last one.
     word: u32,
@@ -68,7 +69,7 @@ impl<M: Medium> Partition<M> {
             |state| matches!(state, State::Open | State::Full | State::Victim | State::Damaged);
         let blocks: Vec<_> = (0..)
             .zip(&self.blocks.list)
-            .filter(|(_, block)| has_records(block.state) && block.live > 0)
+            .filter(|(_, block)| has_records(block.state) && first_among(block.bits()).is_some())
             .map(|(place, block)| (place, block.bits().into(), block.used))
             .collect();
         let unread = blocks.iter().map(|(place, ..)| *place).collect();
@@ -81,7 +82,7 @@ impl<M: Medium> Partition<M> {
     ///
     /// # Errors
     /// [`Error::BackupEnded`]. [`Error::Damaged`]: the backup lacks this record, and those behind it in the block if
-    /// its lengths are damaged; the next call goes on behind them.
+    /// lengths are damaged; the next call goes on behind them.
     ///
     /// # Cost
     /// Reads a block, and its large values.
@@ -111,20 +112,17 @@ impl<M: Medium> Partition<M> {
         let token = Arc::downgrade(&backup.token);
         let running = self.running.iter().position(|running| running.token.ptr_eq(&token));
         let Some(running) = running else { return Err(Error::BackupEnded) };
-        let Some((place, bits, used)) = backup.blocks.last() else { return Ok(false) };
+        let Some((place, bits, used)) = backup.blocks.last_mut() else { return Ok(false) };
         let (place, used) = (*place, *used);
         let (mut words, mut key, mut value) = (Vec::new(), Vec::new(), Vec::new());
         let mut bytes = 0;
         while backup.word < used && bytes < budget.bytes {
             let at = Location::new(place, backup.word);
             let Ok((head, cells)) = self.blocks.record(at) else {
-                // Where the next one begins is not known.
-                if is_any_from(bits, std::mem::replace(&mut backup.word, used)) {
-                    return Err(self.blocks.damaged(at));
-                }
+                backup.word = used; // where the next one begins is not known
                 break;
             };
-            let is_wanted = is_among(bits, at.word()) && !head.has(TOMBSTONE);
+            let is_wanted = unmark(bits, at.word()) && !head.has(TOMBSTONE);
             backup.word += cells.len() as u32; // also if it is damaged
             if is_wanted {
                 let parts = self.blocks.read(at, &mut words)?;
@@ -141,6 +139,11 @@ impl<M: Medium> Partition<M> {
         }
         if backup.word < used {
             return Ok(true);
+        }
+        // A damaged length, of a live record or of a dead one, hides what is behind it.
+        if let Some(word) = first_among(bits) {
+            bits.fill(0);
+            return Err(self.blocks.damaged(Location::new(place, word)));
         }
         backup.blocks.pop();
         backup.word = HEADER as u32;

@@ -191,6 +191,18 @@ pub(crate) fn is_among(bits: &[u64], word: u32) -> bool {
     bits.get(at).is_some_and(|bits| bits & bit != 0)
 }
 
+/// Removes the bit of the record at a word, in a copy of [`Block::bits`]; returns `true` if it was there.
+pub(crate) fn unmark(bits: &mut [u64], word: u32) -> bool {
+    let (at, bit) = Block::bit(word);
+    bits.get_mut(at).is_some_and(|bits| std::mem::replace(bits, *bits & !bit) & bit != 0)
+}
+
+/// Returns the word where, or shortly behind which, the first record begins that has its bit.
+pub(crate) fn first_among(bits: &[u64]) -> Option<u32> {
+    let (at, bits) = (0..).zip(bits).find(|&(_, &bits)| bits != 0)?;
+    Some((at * 64 + bits.trailing_zeros()) * WORDS_PER_BIT)
+}
+
 /// Returns `true` if a record from a word on has its bit, in a copy of [`Block::bits`].
 pub(crate) fn is_any_from(bits: &[u64], word: u32) -> bool {
     let (at, bit) = Block::bit(word);

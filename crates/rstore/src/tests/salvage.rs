@@ -276,3 +276,60 @@ fn an_older_version_whose_large_value_is_gone_does_not_free_another_one() {
         partition.check().expect("sound");
     }
 }
+
+/// Damages the length of a record, so that it seems to end where the records of its block do.
+fn damage_length(partition: &Partition, at: Location) {
+    let used = partition.blocks.at(at.place()).used;
+    let (head, cells) = partition.blocks.record(at).expect("sound");
+    let words = u64::from(used - at.word()) - 1 - head.value_at() as u64;
+    partition.pool().pm().store(&cells[2], (8 * words) << 32 | head.encode() & 0xffff_ffff);
+}
+
+/// Returns a partition with a damaged length: of a record that is dead, or that is replaced afterwards; and the numbers
+/// of the records behind it in its block.
+fn with_damaged_length(pool: &Arc<Pool>, is_dead: bool) -> (Partition, Vec<u64>) {
+    let options = Options::new().block_bytes(4096).capacity(4 << 20);
+    let mut partition = Partition::create(pool, "p", &options).expect("room");
+    (0..100).for_each(|number| partition.put(&key(number), &[7; 100], None).expect("room"));
+    partition.commit().expect("room");
+    let damaged = at(&partition, 1).expect("there");
+    let is_there =
+        |number: &u64| at(&partition, *number).expect("there").place() == damaged.place();
+    let mut behind: Vec<u64> = (2..100).filter(is_there).collect();
+    // So that it is worth collecting.
+    for number in behind.split_off(behind.len() / 4) {
+        assert!(partition.remove(&key(number)).expect("room"));
+    }
+    if is_dead {
+        partition.put(&key(1), &[8; 100], None).expect("room");
+        damage_length(&partition, damaged);
+    } else {
+        damage_length(&partition, damaged);
+        partition.put(&key(1), &[8; 100], None).expect("room");
+    }
+    partition.commit().expect("room");
+    (partition, behind)
+}
+
+#[test]
+fn a_backup_says_what_it_lacks_behind_a_damaged_length() {
+    for is_dead in [false, true] {
+        let pool = pool(8 << 20);
+        let (mut partition, behind) = with_damaged_length(&pool, is_dead);
+        let (mut keys, mut errors) = (Vec::new(), 0);
+        let mut backup = partition.backup().expect("room");
+        loop {
+            let part = Budget::bytes(500);
+            match partition
+                .back_up_part(&mut backup, part, &mut |key, _, _| keys.push(key.to_vec()))
+            {
+                Ok(false) => break,
+                Ok(true) => {}
+                Err(Error::Damaged { .. }) if errors == 0 => errors += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let all = partition.len() as usize;
+        assert_eq!((errors, keys.len()), (1, all - behind.len()), "{is_dead}");
+    }
+}
