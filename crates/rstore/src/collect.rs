@@ -23,7 +23,7 @@
 use pmindex_core::Medium;
 
 use crate::append::Stream;
-use crate::blocks::{Location, State, is_among};
+use crate::blocks::{Location, State, first_among, is_among};
 use crate::layout::HEADER;
 use crate::partition::Partition;
 use crate::record::{Parts, TOMBSTONE};
@@ -199,7 +199,13 @@ impl<M: Medium> Partition<M> {
     fn collect_record(&mut self, victim: &mut Victim) -> Result<(u32, u32, bool), Error> {
         let block = self.blocks.at(victim.place);
         if victim.cursor >= block.used || block.live == 0 {
-            return Ok((1, 0, true));
+            // A damaged length hides live records, or has made the count of live words too small.
+            if first_among(block.bits()).is_none() {
+                return Ok((1, 0, true));
+            }
+            if victim.cursor >= block.used {
+                return Ok(self.leave_alone(victim));
+            }
         }
         let at = Location::new(victim.place, victim.cursor);
         let is_live = block.is_live(victim.cursor);
@@ -218,7 +224,8 @@ impl<M: Medium> Partition<M> {
             }
         }
         victim.cursor += words;
-        let is_over = victim.cursor >= self.blocks.at(victim.place).used;
+        let block = self.blocks.at(victim.place);
+        let is_over = victim.cursor >= block.used && first_among(block.bits()).is_none();
         Ok((words, if is_live { words } else { 0 }, is_over))
     }
 

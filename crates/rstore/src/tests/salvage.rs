@@ -312,6 +312,23 @@ fn with_damaged_length(pool: &Arc<Pool>, is_dead: bool) -> (Partition, Vec<u64>)
 }
 
 #[test]
+fn what_is_behind_a_damaged_length_is_not_collected() {
+    for is_dead in [false, true] {
+        let pool = pool(8 << 20);
+        let (mut partition, behind) = with_damaged_length(&pool, is_dead);
+        let place = at(&partition, behind[0]).expect("there").place();
+        replace_others(&mut partition);
+        for number in behind {
+            let mut value = Vec::new();
+            let found = partition.get_into(&key(number), 0, &mut value);
+            assert_eq!((found, value), (Ok(true), vec![7; 100]), "{is_dead}: {number}");
+        }
+        assert_eq!(partition.blocks.at(place).state, State::Damaged);
+        is_wasted_if_not_live(&partition);
+    }
+}
+
+#[test]
 fn a_backup_says_what_it_lacks_behind_a_damaged_length() {
     for is_dead in [false, true] {
         let pool = pool(8 << 20);
