@@ -316,20 +316,20 @@ impl<M: Medium> Partition<M> {
             self.blocks.release(into);
         }
         let (mut word, used) = (HEADER as u32, self.blocks.at(place).used);
-        let mut key = Vec::new();
+        let mut words = Vec::new();
         while word < used {
-            // If a record is damaged, its versions remain counted, which does no harm.
-            let Ok((head, cells)) = self.blocks.record(Location::new(place, word)) else { break };
-            let words = cells.len() as u32;
+            let at = Location::new(place, word);
+            let Ok((head, cells)) = self.blocks.record(at) else { break };
+            word += cells.len() as u32;
             let counts = !head.has(TOMBSTONE) && !head.is_sealed() && head.lsn > self.cleared;
-            if counts && !is_among(&victim.moved, word) {
-                let cells = &cells[1 + head.key_at()..=head.value_at()];
-                key.resize(cells.len(), 0);
-                self.blocks.pool.pm().read_words(cells, &mut key);
-                let hash = self.hash(&key, head.key_len);
+            // A damaged record remains counted, which does no harm: its key may look like another one.
+            if counts
+                && !victim.has_moved(at.word())
+                && let Ok(parts) = self.blocks.read(at, &mut words)
+            {
+                let hash = self.hash_of(&parts);
                 self.forget_version(hash)?;
             }
-            word += words;
         }
         self.blocks.wasted -= u64::from(self.blocks.words - used) + HEADER as u64;
         self.forget_expiry(place);

@@ -350,3 +350,32 @@ fn a_backup_says_what_it_lacks_behind_a_damaged_length() {
         assert_eq!((errors, keys.len()), (1, all - behind.len()), "{is_dead}");
     }
 }
+
+#[test]
+fn a_dead_record_whose_key_is_damaged_is_not_taken_for_another_one() {
+    let pool = pool(8 << 20);
+    let options = Options::new().block_bytes(4096).capacity(4 << 20);
+    let mut partition = Partition::create(&pool, "p", &options).expect("room");
+    (0..100).for_each(|number| partition.put(&key(number), &[7; 100], None).expect("room"));
+    partition.commit().expect("room");
+    let (dead, other) = (at(&partition, 1).expect("there"), at(&partition, 31).expect("there"));
+    assert_ne!(dead.place(), other.place());
+    for number in 0..100 {
+        if at(&partition, number).expect("there").place() == dead.place() {
+            assert!(partition.remove(&key(number)).expect("room"));
+        }
+    }
+    assert!(partition.remove(&key(31)).expect("room"));
+    partition.commit().expect("room");
+    let (head, cells) = partition.blocks.record(dead).expect("sound");
+    let last = &cells[head.value_at()];
+    let written = u64::from_le_bytes(*key(31).last_chunk().expect("long"));
+    assert_ne!(pool.pm().load(last), written);
+    pool.pm().store(last, written);
+    replace_others(&mut partition);
+    partition.close().expect("room");
+    // The damaged record is gone, and the other one is still there.
+    let (partition, recovery) = Partition::open(&pool, "p", &options).expect("sound");
+    assert_eq!((recovery.damaged, partition.blocks.at(other.place()).offset > 0), (0, true));
+    assert_eq!(at(&partition, 31), None, "it is back");
+}
