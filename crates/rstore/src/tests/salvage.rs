@@ -27,8 +27,8 @@ fn salvaged(pool: &Arc<Pool>, length: bool) -> (Partition, Vec<u64>) {
         partition.index.get(&partition.blocks, &key(number)).expect("sound").expect("there")
     };
     let place = at(&partition, 0).place();
-    let is_first = |number: &u64| at(&partition, *number).place() == place;
-    let in_first: Vec<u64> = (0..100).filter(is_first).collect();
+    let is_there = |number: &u64| at(&partition, *number).place() == place;
+    let in_first: Vec<u64> = (0..100).filter(is_there).collect();
     let mut lost = Vec::new();
     for (nth, &number) in in_first.iter().enumerate() {
         let is_last = nth + 2 >= in_first.len();
