@@ -67,6 +67,31 @@ impl<M: Medium> Partition<M> {
         }
     }
 
+    /// Returns `true` if the next block of a stream has a free tail with room for this number of words.
+    pub(crate) fn has_tail(&self, words: u32) -> bool {
+        self.tails
+            .last()
+            .is_some_and(|&tail| self.blocks.at(tail).used + words <= self.blocks.words)
+    }
+
+    /// Allocates blocks until this number is free; returns `false` if the pool has no room for them.
+    pub(crate) fn allocate_free(&mut self, blocks: u64) -> Result<bool, Error> {
+        while (self.free.len() as u64) < blocks {
+            match self.make_block() {
+                Ok(place) => {
+                    self.blocks.at_mut(place).state = State::Free;
+                    self.free.push(place);
+                }
+                Err(error) if error.is_full() => {
+                    self.exhausted = true; // also if the table has no place
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
     /// Returns a block with room for this number of words: one with a free tail, a free one, or a new one.
     fn next_block(&mut self, words: u32) -> Result<u32, Error> {
         let all = self.blocks.words;
@@ -87,8 +112,13 @@ impl<M: Medium> Partition<M> {
         self.make_block()
     }
 
-    /// Reuses a free block. Its length is durably 0.
+    /// Opens a free block. Its length is durably 0.
     fn begin(&mut self, place: u32) -> Result<(), Error> {
+        let block = self.blocks.at_mut(place);
+        if block.is_new() {
+            block.state = State::Open;
+            return Ok(());
+        }
         let same = self.faults.has(Wrong::SameGeneration);
         let generation =
             if same { self.blocks.at(place).generation } else { self.next_generation() };

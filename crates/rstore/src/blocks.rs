@@ -142,6 +142,11 @@ impl Block {
         *self = Self { offset, generation, state, used, bits, ..Self::absent() };
     }
 
+    /// Returns `true` if it was allocated, and nothing was written to it.
+    pub(crate) fn is_new(&self) -> bool {
+        (self.used, self.flushed, self.durable) == (HEADER as u32, HEADER as u32, 0)
+    }
+
     /// Returns `true` if it has a record that is not live.
     pub(crate) fn has_dead(&self) -> bool {
         self.live + (HEADER as u32) < self.used

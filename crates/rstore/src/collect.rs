@@ -351,14 +351,23 @@ impl<M: Medium> Partition<M> {
             // The space of a block that records of this length certainly fill.
             let each =
                 (self.blocks.payload() - longest.min(self.blocks.payload() - 1)).max(longest);
-            let fits = self.has_room(Stream::Writes, words);
+            let fits = self.has_room(Stream::Writes, words) || self.has_tail(words);
             let blocks = if fits { 0 } else { 1 + u64::from(words / each) };
             let enough = blocks == 0 || self.available() >= blocks + reserve;
-            if enough && self.has_bytes(large) {
-                return Ok(());
-            }
-            if enough && self.give_free_back_above(RESERVE)? {
+            if enough && self.has_bytes(large, blocks) {
+                // A batch cannot be refused in the middle.
+                if self.allocate_free(blocks)? {
+                    return Ok(());
+                }
                 continue;
+            }
+            if enough && self.give_free_back_above(RESERVE.max(blocks))? {
+                continue;
+            }
+            // Nothing was collected. Opening found these blocks, whose room is too small for this.
+            if is_stuck && let Some(tail) = self.tails.pop() {
+                self.fill(tail);
+                is_stuck = false;
             }
             // Only now: the last commit may have freed what was missing.
             if is_stuck && !self.end_backups() {
@@ -377,10 +386,11 @@ impl<M: Medium> Partition<M> {
         }
     }
 
-    /// Returns `true` if the capacity has room for this number of bytes in addition to the reserve.
-    fn has_bytes(&self, bytes: u64) -> bool {
-        let taken = self.data_blocks * self.block_bytes() + self.large_bytes;
-        bytes == 0 || taken + bytes + RESERVE * self.block_bytes() <= self.capacity
+    /// Returns `true` if the capacity has room for this number of bytes in addition to this number of free blocks and to
+    /// the reserve.
+    fn has_bytes(&self, bytes: u64, blocks: u64) -> bool {
+        let blocks = self.data_blocks + blocks.saturating_sub(self.free.len() as u64) + RESERVE;
+        bytes == 0 || blocks * self.block_bytes() + self.large_bytes + bytes <= self.capacity
     }
 
     /// Returns free blocks to the pool, except a given number; returns `true` if there were any.

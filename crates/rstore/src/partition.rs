@@ -206,10 +206,10 @@ impl<M: Medium> Partition<M> {
         8 * self.blocks.live + self.large_bytes
     }
 
-    /// Returns the number of blocks available without collection: free ones, and those that the pool has
+    /// Returns the number of blocks available without collection: free ones, and those that the capacity has
     /// room for.
     pub(crate) fn available(&self) -> u64 {
-        (self.free.len() + self.tails.len()) as u64 + self.allocatable()
+        self.free.len() as u64 + self.allocatable()
     }
 
     /// Returns the number of blocks that the capacity has room for.

@@ -9,4 +9,5 @@ mod holes;
 mod limits;
 mod model;
 mod open;
+mod room;
 mod salvage;
