@@ -346,7 +346,7 @@ impl<M: Medium> Partition<M> {
         large: u64,
         reserve: u64,
     ) -> Result<(), Error> {
-        let (mut stuck, mut is_stuck) = (0, false);
+        let (mut stuck, mut is_stuck, mut has_looked) = (0, false, false);
         loop {
             // The space of a block that records of this length certainly fill.
             let each =
@@ -362,6 +362,11 @@ impl<M: Medium> Partition<M> {
                 continue;
             }
             if enough && self.give_free_back_above(RESERVE.max(blocks))? {
+                continue;
+            }
+            // Others may have returned something to the pool since it refused a block.
+            if is_stuck && self.exhausted && !std::mem::replace(&mut has_looked, true) {
+                self.look_for_room();
                 continue;
             }
             // Nothing was collected. Opening found these blocks, whose room is too small for this.

@@ -47,7 +47,7 @@ fn a_batch_for_which_the_pool_has_no_room_is_refused_whole() {
         assert_eq!(partition.len(), made);
         assert!(partition.get_into(&key(0), 0, &mut Vec::new()).expect("it goes on"));
     }
-    partition.look_for_room();
+    // The pool has room again: without a word to the partition.
     drop(other);
     assert!(Partition::destroy(&pool, "q").expect("sound"));
     for _ in 0..50 {
