@@ -223,8 +223,15 @@ impl<M: Medium> Partition<M> {
     /// Notes that a dead version of a key with this hash is no longer on the medium.
     pub(crate) fn forget_version(&mut self, hash: u64) -> Result<(), Error> {
         if let Some(tombstone) = self.graves.erased(hash) {
-            let words = self.blocks.record(tombstone)?.1.len() as u32;
-            self.blocks.kill(tombstone, words);
+            match self.blocks.record(tombstone) {
+                Ok((_, cells)) => {
+                    let words = cells.len() as u32;
+                    self.blocks.kill(tombstone, words);
+                }
+                // It stays with its block.
+                Err(Error::Damaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }

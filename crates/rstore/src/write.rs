@@ -554,7 +554,10 @@ impl<M: Medium> Partition<M> {
     /// Notes that a key has a record again: its tombstone is dead.
     fn raise(&mut self, hash: u64, key: &[u8]) -> Result<(), Error> {
         let Some(tombstone) = self.graves.tombstone(hash) else { return Ok(()) };
-        let (head, cells): (Head, _) = self.blocks.record(tombstone)?;
+        let (head, cells): (Head, _) = match self.blocks.record(tombstone) {
+            Err(Error::Damaged { .. }) => return Ok(()), // it stays with its block
+            found => found?,
+        };
         let words = cells.len() as u32;
         let key_cells = &cells[1 + head.key_at()..=head.value_at()];
         if self.blocks.pool.pm().eq_bytes(key_cells, head.key_len, key) {

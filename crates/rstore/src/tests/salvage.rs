@@ -379,3 +379,38 @@ fn a_dead_record_whose_key_is_damaged_is_not_taken_for_another_one() {
     assert_eq!((recovery.damaged, partition.blocks.at(other.place()).offset > 0), (0, true));
     assert_eq!(at(&partition, 31), None, "it is back");
 }
+
+#[test]
+fn a_damaged_tombstone_does_not_break_the_partition() {
+    for again in [false, true] {
+        let pool = pool(8 << 20);
+        let options = Options::new().block_bytes(4096).capacity(4 << 20).salvage(true);
+        let mut partition = Partition::create(&pool, "p", &options).expect("room");
+        (0..100).for_each(|number| partition.put(&key(number), &[7; 100], None).expect("room"));
+        partition.commit().expect("room");
+        let place = at(&partition, 0).expect("there").place();
+        for number in 0..100 {
+            if at(&partition, number).is_some_and(|at| at.place() == place) {
+                assert!(partition.remove(&key(number)).expect("room"));
+            }
+        }
+        partition.commit().expect("room");
+        let mut words = Vec::new();
+        key(0).as_chunks().0.iter().for_each(|&bytes| words.push(u64::from_le_bytes(bytes)));
+        let tombstone = partition.graves.tombstone(partition.hash(&words, 24)).expect("there");
+        let lengths = &partition.blocks.record(tombstone).expect("sound").1[2];
+        pool.pm().store(lengths, u64::MAX);
+        if again {
+            let mut batch = Batch::new();
+            (0..2).for_each(|number| _ = batch.put(&key(number), &[8; 100], None));
+            partition.write(&batch).expect("room");
+        }
+        replace_others(&mut partition);
+        partition.put(&key(0), &[9; 100], None).expect("room");
+        partition.close().expect("room");
+        let (partition, _) = Partition::open(&pool, "p", &options).expect("salvaged");
+        let mut value = Vec::new();
+        assert_eq!(partition.get_into(&key(0), 0, &mut value), Ok(true));
+        assert_eq!(value, [9; 100]);
+    }
+}
