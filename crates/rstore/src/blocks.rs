@@ -21,6 +21,8 @@ pub(crate) const VARIOUS: u32 = u32::MAX;
 /// The lists of candidates, by the live share of a block.
 const BUCKETS: u32 = 64;
 const WORD_BITS: u32 = 20;
+/// What the index finds damaged if it cannot read the key of a record.
+pub(crate) const RECORD: &str = "a record";
 
 /// The location of a record: place and word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -477,11 +479,9 @@ impl<M: Medium> Blocks<M> {
     fn key(&self, at: Location) -> Result<(Head, &[PmU64]), PmError> {
         match self.record(at) {
             Ok((head, cells)) => Ok((head, &cells[1 + head.key_at()..=head.value_at()])),
+            Err(Error::Damaged { offset }) => Err(PmError::Corrupt { what: RECORD, offset }),
             Err(Error::Pool(error)) => Err(error),
-            Err(_) => {
-                let offset = self.list.get(at.place() as usize).map_or(0, |block| block.offset);
-                Err(PmError::Corrupt { what: "a record", offset })
-            }
+            Err(_) => Err(PmError::Corrupt { what: RECORD, offset: 0 }),
         }
     }
 }

@@ -8,7 +8,17 @@ use std::ops::Bound;
 use pmindex_art::{Builder, Built, Direction, Nodes, Place, Root, Search, Tree};
 use pmindex_core::{Arena, Medium, PmError};
 
-use crate::blocks::{Blocks, Location};
+use crate::Error;
+use crate::blocks::{Blocks, Location, RECORD};
+
+/// Returns the error of a partition for one of the tree: a record is damaged if its key cannot be read.
+#[cold]
+fn of_record(error: PmError) -> Error {
+    match error {
+        PmError::Corrupt { what: RECORD, offset } => Error::Damaged { offset },
+        other => other.into(),
+    }
+}
 
 /// An ordered index of the records of a partition.
 #[derive(Debug)]
@@ -37,8 +47,9 @@ impl Index {
         &self,
         blocks: &Blocks<M>,
         key: &[u8],
-    ) -> Result<Option<Location>, PmError> {
-        Ok(self.tree(blocks).get(blocks.pool.pm(), key)?.map(Location::from_leaf))
+    ) -> Result<Option<Location>, Error> {
+        let found = self.tree(blocks).get(blocks.pool.pm(), key).map_err(of_record)?;
+        Ok(found.map(Location::from_leaf))
     }
 
     /// Searches for keys together, and prefetches what it passes and the beginnings of their records.
@@ -59,8 +70,9 @@ impl Index {
         blocks: &Blocks<M>,
         key: &[u8],
         at: Location,
-    ) -> Result<Option<Location>, PmError> {
-        let before = self.tree(blocks).upsert(blocks.pool.pm(), key, at.leaf())?;
+    ) -> Result<Option<Location>, Error> {
+        let set = self.tree(blocks).upsert(blocks.pool.pm(), key, at.leaf());
+        let before = set.map_err(of_record)?;
         self.len += u64::from(before.is_none());
         Ok(before.map(Location::from_leaf))
     }
@@ -71,8 +83,9 @@ impl Index {
         blocks: &Blocks<M>,
         key: &[u8],
         at: Location,
-    ) -> Result<bool, PmError> {
-        let removed = self.tree(blocks).remove_leaf(blocks.pool.pm(), key, at.leaf())?;
+    ) -> Result<bool, Error> {
+        let removed = self.tree(blocks).remove_leaf(blocks.pool.pm(), key, at.leaf());
+        let removed = removed.map_err(of_record)?;
         self.len -= u64::from(removed);
         Ok(removed)
     }
@@ -95,11 +108,12 @@ impl Index {
         (bound, reverse): (Bound<&[u8]>, bool),
         limit: usize,
         found: &mut Vec<Location>,
-    ) -> Result<bool, PmError> {
+    ) -> Result<bool, Error> {
         let direction = if reverse { Direction::Descending } else { Direction::Ascending };
         let mut places: Vec<Place<'_>> = Vec::with_capacity(limit);
         let tree = self.tree(blocks);
-        let more = tree.walk(blocks.pool.pm(), bound, direction, limit, &mut places)?;
+        let more = tree.walk(blocks.pool.pm(), bound, direction, limit, &mut places);
+        let more = more.map_err(of_record)?;
         found.extend(places.iter().map(|place| Location::from_leaf(place.leaf)));
         Ok(more)
     }

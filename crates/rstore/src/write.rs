@@ -502,7 +502,7 @@ impl<M: Medium> Partition<M> {
                 if hole.is_some() {
                     self.leave_hole(at, words);
                 }
-                return Err(error.into());
+                return Err(error);
             }
         };
         if hole.is_some() {

@@ -1,5 +1,6 @@
 //! What a salvage leaves: damaged blocks, and the records in them.
 
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use pmindex_core::{Medium, Pool};
@@ -413,4 +414,28 @@ fn a_damaged_tombstone_does_not_break_the_partition() {
         assert_eq!(partition.get_into(&key(0), 0, &mut value), Ok(true));
         assert_eq!(value, [9; 100]);
     }
+}
+
+#[test]
+fn a_record_whose_length_is_damaged_is_said_to_be_damaged() {
+    let pool = pool(8 << 20);
+    let options = Options::new().block_bytes(4096).capacity(4 << 20);
+    let mut partition = Partition::create(&pool, "p", &options).expect("room");
+    (0..100).for_each(|number| partition.put(&key(number), &[7; 100], None).expect("room"));
+    partition.commit().expect("room");
+    let damaged = at(&partition, 3).expect("there");
+    pool.pm().store(&partition.blocks.record(damaged).expect("sound").1[2], u64::MAX);
+    let offset = partition.blocks.at(damaged.place()).offset + 8 * u64::from(damaged.word());
+    let is_said = Some(Error::Damaged { offset });
+    assert_eq!(partition.get_into(&key(3), 0, &mut Vec::new()).err(), is_said);
+    assert_eq!(partition.expiry(&key(3), 0).err(), is_said);
+    assert_eq!(partition.put(&key(3), &[8; 100], None).err(), is_said);
+    assert_eq!(partition.set_expiry(&key(3), Some(9)).err(), is_said);
+    assert_eq!(partition.remove(&key(3)).err(), is_said);
+    assert_eq!(partition.write(Batch::new().remove(&key(3))).err(), is_said);
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    let scanned = partition.scan(all.0, all.1, 0, false, &mut |_, _| ControlFlow::Continue(()));
+    assert_eq!(scanned.err(), is_said);
+    partition.put(&key(4), &[8; 100], None).expect("the others are as before");
+    partition.commit().expect("room");
 }
