@@ -279,6 +279,11 @@ impl<M: Medium> Partition<M> {
             };
             bodies.push(Body { lsn, key, value, expiry });
         }
+        // A damaged record that only the second one or a later one comes to would break the partition. Keys that are
+        // removed were found.
+        for one in writes.iter().skip(1).filter(|one| one.value.is_some()) {
+            self.index.get(&self.blocks, one.key)?;
+        }
         self.prepare(&bodies, weighs)?;
         let mut made = Vec::new();
         let max_inline = self.max_inline();

@@ -433,6 +433,10 @@ fn a_record_whose_length_is_damaged_is_said_to_be_damaged() {
     assert_eq!(partition.set_expiry(&key(3), Some(9)).err(), is_said);
     assert_eq!(partition.remove(&key(3)).err(), is_said);
     assert_eq!(partition.write(Batch::new().remove(&key(3))).err(), is_said);
+    let mut batch = Batch::new();
+    batch.put(&key(2), &[9; 100], None).put(b"new", &[9; 3000], None).put(&key(3), b"", None);
+    assert_eq!(partition.write(&batch).err(), is_said);
+    assert_eq!((partition.len(), partition.large.len()), (100, 0));
     let all = (Bound::Unbounded, Bound::Unbounded);
     let scanned = partition.scan(all.0, all.1, 0, false, &mut |_, _| ControlFlow::Continue(()));
     assert_eq!(scanned.err(), is_said);
