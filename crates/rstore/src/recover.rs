@@ -150,12 +150,13 @@ impl<M: Medium> Partition<M> {
     }
 
     /// Removes the partition of this name and frees all its blocks; returns `false` if it does not exist.
-    /// It must not be open.
+    /// It must not be open. It may have damaged blocks; of a large value whose lengths are damaged, the pool loses all
+    /// pieces but the first.
     ///
     /// # Errors
     /// Those of [`open`](Self::open), and of [`Pool::drop_index`].
     pub fn destroy(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, Error> {
-        let options = Options::new();
+        let options = Options::new().salvage(true);
         pool.drop_index(name, |name| match Self::open(pool, name, &options) {
             Ok((partition, _)) => {
                 let root = partition.root.offset();

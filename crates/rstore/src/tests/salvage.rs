@@ -3,10 +3,10 @@
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use pmindex_core::{Medium, Pool};
+use pmindex_core::{Medium, PmError, Pool};
 
 use crate::blocks::{Location, State};
-use crate::layout::HEADER;
+use crate::layout::{HEADER, LENGTH};
 use crate::{Batch, Budget, Error, Options, Partition};
 
 fn pool(bytes: usize) -> Arc<Pool> {
@@ -442,4 +442,36 @@ fn a_record_whose_length_is_damaged_is_said_to_be_damaged() {
     assert_eq!(scanned.err(), is_said);
     partition.put(&key(4), &[8; 100], None).expect("the others are as before");
     partition.commit().expect("room");
+}
+
+#[test]
+fn a_damaged_partition_is_destroyed() {
+    for what in ["a record", "a length", "a block", "a large value"] {
+        let pool = pool(8 << 20);
+        let options = Options::new().block_bytes(4096).capacity(4 << 20);
+        let mut partition = Partition::create(&pool, "p", &options).expect("room");
+        (0..100).for_each(|number| partition.put(&key(number), &[7; 100], None).expect("room"));
+        partition.put(&key(100), &[7; 3000], None).expect("room");
+        partition.commit().expect("room");
+        let damaged = at(&partition, 3).expect("there");
+        let large = partition.large.values().next().expect("one").pieces[0];
+        let block = partition.blocks.at(damaged.place()).offset;
+        partition.close().expect("room");
+        let (offset, at) = match what {
+            "a record" => (block, damaged.word() as usize + 7),
+            "a length" => (block, damaged.word() as usize + 2),
+            "a block" => (block, LENGTH),
+            _ => (large, LENGTH),
+        };
+        let word = &pool.words(offset, at + 1).expect("there")[at];
+        pool.pm().store(word, pool.pm().load(word) ^ 1 << 40);
+        let refused = Partition::open(&pool, "p", &options).map(drop);
+        assert!(
+            matches!(refused, Err(Error::Pool(PmError::Corrupt { .. }))),
+            "{what}: {refused:?}"
+        );
+        assert_eq!(Partition::destroy(&pool, "p"), Ok(true), "{what}");
+        assert_eq!(Partition::destroy(&pool, "p"), Ok(false), "{what}");
+        pool.audit(std::iter::empty()).expect("nothing is left");
+    }
 }
