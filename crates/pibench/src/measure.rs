@@ -30,8 +30,9 @@ pub struct Settings {
     /// `true` to keep each thread on a core of its own.
     pub pin: bool,
     /// The minimum seconds of each step, in as many chunks as necessary; `None`: five chunks. What such a step
-    /// adds and removes is undone after each part, outside the timing, so that later steps meet the records
-    /// that they would meet otherwise.
+    /// adds and removes is undone outside the timing, so that later steps meet the records that they would meet
+    /// otherwise: after each part, or, if it removes none, when it has added as many records as were loaded,
+    /// and at its end. For removal leaves room in the nodes of a tree, and what is added to them then splits none.
     pub seconds: Option<f64>,
     /// The minimum time of each chunk on the fastest subject: until then more operations are run, and what
     /// these add and remove is undone likewise. A chunk that takes [`LONGEST`] on the slowest subject ends.
@@ -205,13 +206,14 @@ pub fn measure<K: Send + Sync, V: Send + Sync>(
         let can_undo = able
             .iter()
             .all(|at| [Phase::Insert, Phase::Delete].iter().all(|phase| subjects[*at].can(*phase)));
-        let (number, turns) = (0, 0);
+        let (number, turns, heap) = (0, 0, 0);
         let mut round =
-            Round { subjects, step, settings, able: &able, can_undo, watch, number, turns };
+            Round { subjects, step, settings, able: &able, can_undo, watch, number, turns, heap };
         while round.goes_on(&rows) && round.throughput(work, &mut rows)? {}
         if let Some(rate) = settings.sample.filter(|_| step.phase() != Some(Phase::Load)) {
             round.latency(work, rate, &mut rows)?;
         }
+        round.take_back(work)?;
         for (at, mut row) in able.into_iter().zip(rows) {
             row.close();
             results[at].steps.push(row);
@@ -234,6 +236,8 @@ struct Round<'r, K, V> {
     number: usize,
     /// The number of parts of chunks so far.
     turns: usize,
+    /// The number of records that were added last, and are to be removed again.
+    heap: u64,
 }
 
 impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
@@ -249,7 +253,12 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
 
     /// Returns `true` if the step changes the number of records.
     fn changes(&self) -> bool {
-        self.step.shares().iter().any(|(phase, _)| phase.adds() || *phase == Phase::Delete)
+        self.removes() || self.step.shares().iter().any(|(phase, _)| phase.adds())
+    }
+
+    /// Returns `true` if the step removes records.
+    fn removes(&self) -> bool {
+        self.step.share(Phase::Delete) > 0.0
     }
 
     /// Runs a chunk to measure throughput; returns `false` if no operation is left.
@@ -258,12 +267,15 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
         work: &mut Workload<K, V>,
         rows: &mut [StepResult],
     ) -> Result<bool, BenchError> {
+        let planned = work.ops(self.step) / CHUNKS as u64 + 1;
+        self.leave_keys(work, planned)?;
         let chunk = work.chunk(self.step, self.number, self.settings.threads);
         let ops = chunk.ops();
         let load = self.step.phase() == Some(Phase::Load);
         let undone = self.settings.seconds.is_some() && self.can_undo && !load;
         self.part(work, &chunk, undone, true, rows)?;
         while let Some(wanted) = self.missing(ops, rows) {
+            self.leave_keys(work, wanted)?;
             let more = work.more(self.step, wanted, self.settings.threads);
             if more.ops() == 0 {
                 break;
@@ -306,12 +318,32 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
         if !undone || !self.changes() {
             return Ok(());
         }
-        for undo in work.undo(chunk, self.settings.threads) {
-            for &who in self.able.iter().filter(|_| undo.ops() > 0) {
-                self.run(who, &undo, |subject, job| {
-                    Ok((subject.run(job, &mut Ticks::begin(job.len()))?, ()))
-                })?;
-            }
+        if self.removes() {
+            let [removal, addition] = work.undo(chunk, self.settings.threads);
+            self.untimed(&removal)?;
+            return self.untimed(&addition);
+        }
+        self.heap += chunk.added();
+        if self.heap >= work.records() { self.take_back(work) } else { Ok(()) }
+    }
+
+    /// Removes what is to be removed again if fewer keys than `wanted` are left, as of a file.
+    fn leave_keys(&mut self, work: &mut Workload<K, V>, wanted: u64) -> Result<(), BenchError> {
+        if work.unused() < wanted { self.take_back(work) } else { Ok(()) }
+    }
+
+    /// Removes what was added last and is to be removed again.
+    fn take_back(&mut self, work: &mut Workload<K, V>) -> Result<(), BenchError> {
+        let count = std::mem::take(&mut self.heap);
+        self.untimed(&work.take_back(count, self.settings.threads))
+    }
+
+    /// Runs a chunk on every subject, outside the timing.
+    fn untimed(&self, chunk: &Chunk<K, V>) -> Result<(), BenchError> {
+        for &who in self.able.iter().filter(|_| chunk.ops() > 0) {
+            self.run(who, chunk, |subject, job| {
+                Ok((subject.run(job, &mut Ticks::begin(job.len()))?, ()))
+            })?;
         }
         Ok(())
     }
@@ -355,6 +387,7 @@ impl<K: Send + Sync, V: Send + Sync> Round<'_, K, V> {
     ) -> Result<(), BenchError> {
         let mut samplers: Vec<Sampler> = rows.iter().map(|_| Sampler::new(rate, 0)).collect();
         for number in 0..CHUNKS {
+            self.leave_keys(work, work.ops(self.step) / CHUNKS as u64 + 1)?;
             let chunk = work.chunk(self.step, number, self.settings.threads);
             for turn in 0..self.able.len() {
                 let row = (turn + number) % self.able.len();

@@ -191,34 +191,42 @@ impl<K, V> Workload<K, V> {
     /// Generates the operations that undo the latest chunk: one chunk removes what it added, the other one adds
     /// what it removed.
     pub(crate) fn undo(&mut self, chunk: &Chunk<K, V>, threads: usize) -> [Chunk<K, V>; 2] {
-        let added = chunk.added.end - chunk.added.start;
-        self.live.truncate(self.live.len() - usize::try_from(added).unwrap_or_default());
+        let removal = self.take_back(chunk.added(), threads);
         if self.sizes.distribution == Distribution::Monotonic {
             self.gone -= chunk.taken.len();
         } else {
             self.live.extend(&chunk.taken);
         }
-        // Other keys come next, unless few are left, as of a file.
-        if self.make.capacity() - self.next < self.sizes.records {
-            self.next = chunk.added.start;
-        }
-        let (mut added, mut taken) = (chunk.added.clone(), chunk.taken.iter());
-        let make = &self.make;
-        let keys = split(added.end - added.start, threads)
-            .map(|n| added.by_ref().take(len(n)).map(|number| make.key(number)).collect());
-        let keys: Vec<_> = keys.map(Batch::Keys).collect();
+        let (make, mut taken) = (&self.make, chunk.taken.iter());
         let record = |number: &u64| (make.key(*number), make.value(*number));
         let records = split(chunk.taken.len() as u64, threads)
             .map(|n| taken.by_ref().take(len(n)).map(record).collect());
-        let records: Vec<_> = records.map(Batch::Records).collect();
-        [(Phase::Delete, keys), (Phase::Insert, records)].map(|(kind, parts)| Chunk {
-            kind: Some(kind),
-            scan_length: self.sizes.scan_length,
-            batch: self.sizes.batch,
-            parts,
-            added: 0..0,
-            taken: Vec::new(),
-        })
+        let records = records.map(Batch::Records).collect();
+        [removal, self.undoing(Phase::Insert, records)]
+    }
+
+    /// Generates the removal of the `count` records that were added last, in chunks that removed none.
+    pub(crate) fn take_back(&mut self, count: u64, threads: usize) -> Chunk<K, V> {
+        let numbers = self.live.split_off(self.live.len() - len(count));
+        // Other keys come next, unless few are left, as of a file.
+        if let Some(first) = numbers.first().filter(|_| self.unused() < self.sizes.records) {
+            self.next = *first;
+        }
+        let (make, mut numbers) = (&self.make, numbers.into_iter());
+        let keys = split(count, threads)
+            .map(|n| numbers.by_ref().take(len(n)).map(|number| make.key(number)).collect());
+        let keys = keys.map(Batch::Keys).collect();
+        self.undoing(Phase::Delete, keys)
+    }
+
+    fn undoing(&self, kind: Phase, parts: Vec<Batch<K, V>>) -> Chunk<K, V> {
+        let Sizes { scan_length, batch, .. } = self.sizes;
+        Chunk { kind: Some(kind), scan_length, batch, parts, added: 0..0, taken: Vec::new() }
+    }
+
+    /// Returns the number of keys that no record has had.
+    pub(crate) fn unused(&self) -> u64 {
+        self.make.capacity().saturating_sub(self.next)
     }
 
     /// Generates all operations of a step for one thread, to be run by the caller.
@@ -233,7 +241,7 @@ impl<K, V> Workload<K, V> {
         let takes = step.share(Phase::Delete) > 0.0;
         let adding = step.shares().iter().any(|(phase, _)| phase.adds());
         let removable = if takes { self.live().saturating_sub(1) } else { u64::MAX };
-        let fresh = if adding { self.make.capacity().saturating_sub(self.next) } else { u64::MAX };
+        let fresh = if adding { self.unused() } else { u64::MAX };
         removable.min(fresh)
     }
 
@@ -342,6 +350,11 @@ impl<K, V> Chunk<K, V> {
     /// Returns the operations of all threads.
     pub(crate) fn ops(&self) -> u64 {
         self.jobs().map(|job| job.len() as u64).sum()
+    }
+
+    /// Returns the number of records that it adds.
+    pub(crate) fn added(&self) -> u64 {
+        self.added.end - self.added.start
     }
 
     /// Returns the job of each thread.
@@ -500,6 +513,34 @@ mod tests {
                     }
                     assert!(exist == all && work.live() == 2000, "{name} {step}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn what_several_chunks_added_can_be_taken_back() {
+        let text = (0..2600).map(|i| format!("word{i}")).collect::<Vec<_>>().join("\n");
+        for ascending in [false, true] {
+            let length = Length { min: 8, max: 8 };
+            let lines = Lines::new(text.as_bytes(), 1, ascending, b"", length).expect("keys");
+            let distribution = if ascending { "monotonic" } else { "uniform" };
+            let distribution = Distribution::named(distribution, None).expect("known");
+            let sizes = Sizes { distribution, ..Sizes::new(2000, 1000, 5) };
+            let mut work = Workload::of(Box::new(lines), sizes);
+            let mut exist = BTreeSet::new();
+            let add = |work: &mut Workload<_, _>, phase: Phase, count, exist: &mut _| {
+                assert_eq!(replay(&work.more(&phase.into(), count, 3), exist), count);
+            };
+            add(&mut work, Phase::Load, 2000, &mut exist);
+            // More often than there are keys in the file. A few stay each time.
+            for round in 1..=8 {
+                add(&mut work, Phase::Insert, 10, &mut exist);
+                let kept = exist.clone();
+                add(&mut work, Phase::Insert, 250, &mut exist);
+                add(&mut work, Phase::InsertMany, 250, &mut exist);
+                let removal = work.take_back(500, 2);
+                assert_eq!(replay(&removal, &mut exist), 500);
+                assert!(exist == kept && work.live() == 2000 + 10 * round, "{round}");
             }
         }
     }

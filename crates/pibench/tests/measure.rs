@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use pmindex_pibench::{
-    BenchError, BenchSubject, Distribution, Fault, Job, LONGEST, Length, Measurable, Phase, Report,
-    Run, Sampler, Session, Settings, Sizes, Step, Store, Texts, Ticks, Workload, Yardstick,
+    BenchError, BenchSubject, Distribution, Fault, Job, LONGEST, Length, Lines, Measurable, Phase,
+    Report, Run, Sampler, Session, Settings, Sizes, Step, Store, Texts, Ticks, Workload, Yardstick,
     measure,
 };
 
@@ -292,6 +294,107 @@ fn chunks_are_long_enough_for_the_clock_and_not_too_long_for_the_slowest() {
     assert!(slow.time >= LONGEST, "{:?}", slow.time);
     // The last part has at least a quarter of the planned 2000 operations.
     assert!(slow.ops <= most + 500, "{} of {most} operations", slow.ops);
+}
+
+/// Holds a number of records; knows the most that it ever held. Nodes of a tree split where records are added, and
+/// removal leaves room in them: only an insert beyond the most costs what an insert costs.
+#[derive(Default)]
+struct Level {
+    held: AtomicU64,
+    most: AtomicU64,
+    calls: AtomicU64,
+}
+
+struct Filling<'s>(&'s Level);
+
+impl Store<u64, u64> for Level {
+    type Session<'s> = Filling<'s>;
+    fn session(&self) -> Filling<'_> {
+        Filling(self)
+    }
+}
+
+impl Session<u64, u64> for Filling<'_> {
+    fn get(&mut self, _: &u64) -> Result<bool, Fault> {
+        Ok(true)
+    }
+    /// A hundred inserts take a millisecond or more.
+    fn insert(&mut self, _: &u64, _: &u64) -> Result<bool, Fault> {
+        let held = self.0.held.fetch_add(1, Relaxed) + 1;
+        self.0.most.fetch_max(held, Relaxed);
+        if self.0.calls.fetch_add(1, Relaxed) % 100 == 99 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(true)
+    }
+    fn update(&mut self, _: &u64, _: &u64) -> Result<bool, Fault> {
+        Ok(true)
+    }
+    fn upsert(&mut self, _: &u64, _: &u64) -> Result<(), Fault> {
+        Ok(())
+    }
+    fn remove(&mut self, _: &u64) -> Result<bool, Fault> {
+        self.0.held.fetch_sub(1, Relaxed);
+        Ok(true)
+    }
+    fn scan(&mut self, _: &u64, _: usize) -> Result<usize, Fault> {
+        Err("it cannot".into())
+    }
+}
+
+#[test]
+fn inserts_find_no_room_that_undone_ones_have_left() {
+    for phase in [Phase::Insert, Phase::InsertMany] {
+        let level = Measurable::new("level", Level::default());
+        let mut work = Workload::new(10_000, 500, 1);
+        let steps = [Phase::Load.into(), phase.into()];
+        let run = Settings { chunk: Duration::from_millis(5), ..settings(1) };
+        let measured = measure(&[&level], &mut work, &steps, &run, &mut ()).expect("it works");
+        let ops = measured[0].steps[1].ops;
+        // More than planned, as many as a millisecond for each hundred allows in five chunks.
+        assert!((501..=5 * 700).contains(&ops), "{ops}");
+        let [held, most] = [&level.store().held, &level.store().most].map(|n| n.load(Relaxed));
+        assert_eq!(most, 10_000 + ops + 500, "those that were timed one by one come on top");
+        assert_eq!((held, work.live()), (11_000, 11_000), "the additional ones are gone");
+    }
+    // A step by time may add more than that: it grows to twice the records, and begins again.
+    let level = Measurable::new("level", Level::default());
+    let mut work = Workload::new(1000, 500, 1);
+    let run = Settings { seconds: Some(0.05), sample: None, ..settings(2) };
+    let mix = Step::mix("get:1,insert:1").expect("a mix");
+    let steps = [Phase::Load.into(), Phase::Insert.into(), mix];
+    let measured = measure(&[&level], &mut work, &steps, &run, &mut ()).expect("it works");
+    assert!(measured[0].steps[1..].iter().all(|row| row.time >= Duration::from_millis(50)));
+    let [held, most] = [&level.store().held, &level.store().most].map(|n| n.load(Relaxed));
+    assert!((2000..2100).contains(&most), "{most}");
+    assert_eq!((held, work.live()), (1000, 1000));
+}
+
+/// A file of keys may have few that are not loaded.
+#[test]
+fn a_step_by_time_adds_the_same_keys_again_if_there_are_no_others() {
+    let words: Vec<String> = (0..1101).map(|i| format!("word{i}")).collect();
+    let length = Length { min: 8, max: 8 };
+    let text = words.join("\n");
+    let lines = || Box::new(Lines::new(text.as_bytes(), 1, false, b"", length).expect("keys"));
+    let mut work = Workload::of(lines(), Sizes::new(1000, 500, 1));
+    let map = Yardstick::subject();
+    let run = Settings { seconds: Some(0.01), sample: None, ..settings(1) };
+    let steps = [Phase::Load.into(), Phase::Insert.into()];
+    let measured = measure(&[&map], &mut work, &steps, &run, &mut ()).expect("it works");
+    let row = &measured[0].steps[1];
+    assert!(row.time >= Duration::from_millis(10) && row.ops > 300, "{row:?}");
+    let held = |map: &dyn BenchSubject<Vec<u8>, Vec<u8>>| {
+        map.stats().expect("it can tell").expect("it does").records
+    };
+    assert_eq!((held(&map), work.live()), (1000, 1000));
+    // Those that are timed one by one find keys too: a hundred.
+    let run = Settings { sample: Some(1.0), ..run };
+    let mut work = Workload::of(lines(), Sizes { batch: 20, ..Sizes::new(1000, 100, 1) });
+    let map = Yardstick::subject();
+    let measured = measure(&[&map], &mut work, &steps, &run, &mut ()).expect("it works");
+    let samples = measured[0].steps[1].latency.as_ref().map(|latency| latency.samples);
+    assert_eq!((samples, held(&map), work.live()), (Some(100), 1100, 1100));
 }
 
 /// Every field of the form, by name: who adds one adds it here and to `docs/bench-schema.md`.

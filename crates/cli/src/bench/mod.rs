@@ -48,7 +48,7 @@ pub(crate) struct Args {
     pub(super) ops: Option<u64>,
 
     /// Run each phase for at least this many seconds, in as many chunks as this takes; the records that a phase
-    /// adds and removes are taken back between the chunks, outside the timing
+    /// adds and removes are taken back, outside the timing
     #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = crate::seconds)]
     pub(super) seconds: Option<f64>,
 

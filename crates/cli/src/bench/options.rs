@@ -150,7 +150,12 @@ impl<'a> Plan<'a> {
         let record = (key.max_bytes + key.prefix.len() + value.max_bytes) as u64;
         // A hungry index takes about 112 bytes besides; each round of each phase may add records.
         let rounds = if self.seconds.is_some() { 16 } else { 4 };
-        (112 + record).saturating_mul(self.records.saturating_add(rounds * self.ops))
+        let adds = |step: &Step| step.share(Phase::Insert) + step.share(Phase::InsertMany) > 0.0;
+        let longer = self.seconds.is_some() || !self.chunk.is_zero();
+        // Before they are undone, additional inserts are as many as the records.
+        let times = if longer && self.steps.iter().any(adds) { 2 } else { 1 };
+        let records = self.records.saturating_mul(times).saturating_add(rounds * self.ops);
+        (112 + record).saturating_mul(records)
     }
 }
 
