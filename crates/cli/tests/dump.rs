@@ -138,6 +138,22 @@ fn what_was_dumped_is_restored() {
     );
 }
 
+/// As `restore` reads it from there.
+#[test]
+fn a_dash_is_standard_output() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pool = dir.path().join("a.pm");
+    sample(&pool);
+    for rest in [&["-o", "-"][..], &["-o", "-", "--replace"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pmindex"));
+        command.arg("dump").arg(&pool).args(rest).current_dir(dir.path());
+        let output = command.output().expect("it starts");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(text(&output.stdout) == works([OsStr::new("dump"), pool.as_os_str()]), "{rest:?}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1);
+}
+
 #[test]
 fn a_dump_that_is_cut_or_changed_makes_no_pool() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -62,7 +62,7 @@ pub(crate) struct DumpArgs {
     #[arg(long, value_name = "NAME")]
     index: Option<String>,
 
-    /// The file to write [default: standard output]
+    /// The file to write [default: standard output, also named `-`]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -114,7 +114,7 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<(), CliError> {
         let index = open::ordered(&pool, &entry)?;
         indexes.push((entry.name, index));
     }
-    match &args.output {
+    match args.output.as_ref().filter(|path| path.as_os_str() != "-") {
         None => {
             let written = write_all(&indexes, &mut BufWriter::new(io::stdout().lock()));
             match written {
