@@ -43,7 +43,7 @@ pub(crate) enum Mode {
     Periodic,
     /// Persistent memory with persistent CPU caches (eADR): fences only
     Fence,
-    /// Persistent memory: flushes and fences; on other media the same instructions, emulated
+    /// Persistent memory: flushes and fences. On other media the same instructions, which help against no power failure
     Flush,
 }
 
@@ -83,11 +83,13 @@ impl TypedValueParser for DurabilityParser {
             return Ok(DurabilityArg { mode, every: None });
         };
         let (number, unit) = time.split_at(time.trim_end_matches(char::is_alphabetic).len());
-        let every = number.parse().ok().and_then(|number: u32| match unit {
-            "ms" => Some(Duration::from_millis(number.into())),
-            "s" => Some(Duration::from_secs(number.into())),
+        // A child process gets it in milliseconds.
+        let every = number.parse().ok().and_then(|number| match unit {
+            "ms" => Some(Duration::from_millis(number)),
+            "s" => Some(Duration::from_secs(number)),
             _ => None,
         });
+        let every = every.filter(|every| every.as_secs() <= u32::MAX.into());
         match every {
             Some(_) => Ok(DurabilityArg { mode: Mode::Periodic, every }),
             None => Err(command.clone().error(
@@ -182,7 +184,8 @@ impl MediumArgs {
     }
 }
 
-/// Returns the file of the twin of a pool that the command makes for itself: in `/var/tmp`, which is on a disk on all common systems.
+/// Returns the file of the twin of a pool that the command makes for itself: in `/var/tmp`, which is on a disk on all
+/// common systems.
 pub(crate) fn twin_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".twin");
@@ -279,6 +282,14 @@ pub(crate) mod tests {
         same(&["--durability", "periodic"]);
         same(&["--durability", "periodic:250ms"]);
         assert_eq!(parsed(&[]).unwrap().to_arguments(), ["--durability", "auto"]);
+        for longest in ["periodic:4294967295s", "periodic:0ms"] {
+            let medium = parsed(&["--durability", longest]).unwrap();
+            let arguments = medium.to_arguments();
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let child = parsed(&arguments).expect(longest);
+            assert_eq!(child.durability, medium.durability, "{longest}");
+        }
+        assert!(parsed(&["--durability", "periodic:4294967296s"]).is_err());
     }
 
     #[test]
