@@ -68,7 +68,10 @@ pub(crate) enum CliError {
     #[error("after the kill, the pool does not hold exactly the acknowledged writes")]
     Lost,
     /// Something went wrong with a pool whose writers were killed. The pool is kept.
-    #[error("{error}\nkept: {} (and what lies beside it under this name); seed: {seed}", pool.display())]
+    #[error(
+        "{error}\nkept: {} (and what lies beside it under this name){}; seed: {seed}",
+        pool.display(), crate::temp_file::and_twin(pool)
+    )]
     Kept {
         /// What went wrong.
         error: Box<Self>,

@@ -119,7 +119,8 @@ fn clear_away(left: &[(PathBuf, Fate)]) {
         let size = std::fs::metadata(path).map_or(0, |file| file.len());
         match fate {
             Fate::Keep if path.exists() => {
-                eprintln!("kept {} ({})", path.display(), bytes(size));
+                let twin = crate::temp_file::and_twin(path);
+                eprintln!("kept {} ({}){twin}", path.display(), bytes(size));
             }
             Fate::Remove if crate::temp_file::remove(path).is_ok() => {
                 eprintln!("removed {} ({})", path.display(), bytes(size));

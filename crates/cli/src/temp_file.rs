@@ -85,6 +85,12 @@ pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     std::fs::remove_file(path)
 }
 
+/// Returns the words that name a pool's twin, if it has one that is not beside it.
+pub(crate) fn and_twin(pool: &Path) -> String {
+    let twin = Some(twin_of(pool)).filter(|twin| twin.exists());
+    twin.map_or_else(String::new, |twin| format!(", and its twin {}", twin.display()))
+}
+
 /// Returns `true` if the file system of `dir` has `room` free bytes.
 pub(crate) fn has_room(dir: &Path, room: u64) -> bool {
     rustix::fs::statvfs(dir).is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= room)
@@ -108,6 +114,20 @@ mod tests {
         }
         let place = place("process").expect("a folder");
         assert!(place.path().starts_with(std::env::temp_dir()), "{place:?}");
+    }
+
+    #[test]
+    fn what_is_kept_is_named_with_its_twin() {
+        let pool = PathBuf::from(format!("/dev/shm/kept-{}.pm", std::process::id()));
+        let kept = || {
+            let error = Box::new(CliError::Lost);
+            CliError::Kept { error, pool: pool.clone(), seed: 7 }.to_string()
+        };
+        assert!(!kept().contains("twin"), "{}", kept());
+        std::fs::write(twin_of(&pool), "").expect("written");
+        let said = kept();
+        std::fs::remove_file(twin_of(&pool)).expect("removed");
+        assert!(said.contains(&format!("{}", twin_of(&pool).display())), "{said}");
     }
 
     #[test]

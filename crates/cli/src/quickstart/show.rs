@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::output::path_in_json;
 use crate::style;
 use crate::table::{Table, bytes, counted, digits, millis, rate, thousands, wrapped};
+use crate::temp_file::and_twin;
 use crate::trial::round::{Round, Tally};
 
 use super::Summary;
@@ -37,7 +38,11 @@ pub(crate) fn text(summary: &Summary, kept: bool) -> String {
     verified(&mut text, summary);
     promise(&mut text, summary);
     if kept {
-        text += "\nThe pool is kept: look at it with `pmindex info` and `pmindex scan`. (`info` does not know the mode.)\n";
+        let twin = and_twin(&summary.pool);
+        let _ = writeln!(
+            text,
+            "\nThe pool{twin} is kept: look at it with `pmindex info` and `pmindex scan`. (`info` does not know the mode.)"
+        );
     }
     text
 }
