@@ -207,6 +207,19 @@ fn a_dump_that_is_cut_or_changed_makes_no_pool() {
     let again = [&lines[..6], &lines[1..6], &[r#"{"end":"pmindex-dump","indexes":2}"#]].concat();
     let error = refused(&again.join("\n"));
     assert!(error.contains("line 7: ") && error.contains("\"main\""), "{error}");
+    // What no index takes.
+    let (key, value) = ("k".repeat(4097), "v".repeat((4 << 20) + 1));
+    for (long, line) in [
+        (dump.replace("\"fig\"", &format!("{key:?}")), "line 4: a key of 4097 bytes"),
+        (dump.replace("\"blue\"", &format!("{value:?}")), "line 4: a value of 4194305 bytes"),
+        (dump.replace("\"main\"", "\"\""), "line 2: the name of an index must have 1 to 64"),
+        (dump.replace("main", &"m".repeat(65)), "line 2: the name of an index must have 1 to 64"),
+    ] {
+        let output = fed(&restore, &long);
+        let error = text(&output.stderr);
+        assert!(error.contains(line) && output.status.code() == Some(1), "{line}: {error}");
+        assert!(!new.exists());
+    }
     assert!(fed(&restore, &format!("{dump}\n \r\n")).status.success());
     std::fs::remove_file(&new).expect("restored");
     // Any order is fine.

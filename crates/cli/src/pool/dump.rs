@@ -21,9 +21,9 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use pmindex::core::NewFile;
-use pmindex::{BackupError, Kind};
-use pmindex_named::{Handle, Scan, Sort, Type, Types};
+use pmindex::core::{NewFile, PmError};
+use pmindex::{BackupError, IndexError, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use pmindex_named::{Handle, Raw, Scan, Sort, Type, Types};
 use rustix::fs::FileType;
 use serde_json::{Value, json};
 
@@ -318,8 +318,25 @@ fn read_all(
                 .parse()
                 .map_err(|e: pmindex::UnknownKind| lines.wrong(e.to_string()))?,
         };
-        let filling = pool.index(&name, Sort::Ordered(kind), types)?;
+        let filling = pool.index(&name, Sort::Ordered(kind), types);
+        let filling = filling.map_err(|error| match error {
+            CliError::Index(IndexError::Pool(e @ PmError::BadName { .. })) => {
+                lines.wrong(e.to_string())
+            }
+            error => error,
+        })?;
         records += read_index(lines, filling, types, &name, progress)?;
+    }
+}
+
+/// Returns what is wrong with a key or value that no index takes.
+fn too_long(what: &str, raw: &Raw, most: usize) -> Option<String> {
+    match raw {
+        Raw::Bytes(bytes) if bytes.len() > most => {
+            let len = bytes.len();
+            Some(format!("a {what} of {len} bytes is too long; the limit is {most} bytes"))
+        }
+        _ => None,
     }
 }
 
@@ -344,6 +361,12 @@ fn read_index(
             let key = types.keys.read_json(key).ok_or_else(|| wrong("key", types.keys))?;
             let value =
                 types.values.read_json(value).ok_or_else(|| wrong("value", types.values))?;
+            let long = too_long("key", &key, MAX_KEY_BYTES)
+                .or_else(|| too_long("value", &value, MAX_VALUE_BYTES));
+            // Here, where the line is known: records are added in batches.
+            if let Some(what) = long {
+                return Err(lines.wrong(what));
+            }
             filling.add(key, value)?;
             count += 1;
             if count.is_multiple_of(STEP) {
