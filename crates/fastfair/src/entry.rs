@@ -73,6 +73,11 @@ impl<'k> Sought<'k> {
         Self { word: prefix_of(&bytes), bytes }
     }
 
+    /// Copies the key.
+    pub(crate) fn into_owned(self) -> Sought<'static> {
+        Sought { word: self.word, bytes: Cow::Owned(self.bytes.into_owned()) }
+    }
+
     /// Returns the least key that is greater.
     pub(crate) fn successor<K: Key>(&self) -> Sought<'static> {
         match K::SHAPE {

@@ -45,6 +45,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(())
     }
 
+    /// As if the pool were full from now on: nothing is allocated until it is opened again. For tests.
+    #[doc(hidden)]
+    pub fn refuse_room(&self) {
+        self.pool.fail_allocation_after(Some(0));
+    }
+
     /// Leaves the leaf behind that of a key as a crash before it is written anew does: hidden. Returns `false` if there is
     /// none, or its parent does not know it. One thread only. For tests.
     #[doc(hidden)]

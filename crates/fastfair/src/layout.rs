@@ -30,7 +30,8 @@
 //!
 //! # Inner node
 //!
-//! `F` separators and one child more, written once; only the child words change:
+//! `F` separators and one child more, written once; only the child words change, and in a pool without room for a copy
+//! the separators of a leaf that is removed:
 //!
 //! ```text
 //! word 0 ..       F       F + 1      F + 2 ..          2 F + 3 ..
@@ -40,7 +41,7 @@
 //! A child word is `offset | level`, the level being 0 for leaves. Child `i` holds the keys greater
 //! than separator `i - 1` and not greater than separator `i`; unused prefixes are `u64::MAX`. The
 //! separator on a child's left is the low of the leftmost leaf below that child, and its block is
-//! that leaf's block: the leaf outlives every separator that names it.
+//! that leaf's block: the leaf outlives every separator that names it. No key takes a child between two equal separators.
 
 use std::marker::PhantomData;
 

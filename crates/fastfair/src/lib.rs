@@ -32,6 +32,7 @@ mod interrupt;
 mod layout;
 mod leaf;
 mod merge;
+mod owed;
 mod range;
 mod recover;
 mod repair;

@@ -125,7 +125,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         }
         let whole = left.state(pm).is_of(self.era) && right.state(pm).is_of(self.era);
         if whole && left.next(pm) == next && left.live(pm) + right.live(pm) <= Self::MERGED {
-            self.make_unknown(&self.low_of(&right)?, next)?; // P1
+            // P1.
+            if let Err(error) = self.make_unknown(&self.low_of(&right)?, next) {
+                if error.is_full() {
+                    change.done(); // nothing has changed
+                }
+                return Err(error);
+            }
             if right.is_empty(pm) {
                 self.unlink_known(left, &right)?;
             } else {

@@ -18,12 +18,13 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use pmindex_core::sync::{VersionLock, VersionTable};
-use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, PmPtr, Pool};
+use pmindex_core::{Flushed, Medium, OpenIndex, Owner, PPtr, PmError, PmPtr, Pool, words_of};
 use pmindex_index::{IndexError, IndexFormat, Key, Noted, RecoveryReport, Value};
 use pmindex_record::{Tally, link};
 
 use super::layout::{Geometry, KIND, LeafState, Root, leaf_words};
 use super::leaf::{Image, Leaf};
+use super::owed::Owed;
 use super::tree::FastFair;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
@@ -126,6 +127,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             locks,
             tally,
             unfinished: AtomicBool::new(false),
+            owed: Owed::default(),
             report: RecoveryReport {
                 clean: pool.was_clean(),
                 records: base.unwrap_or(0),
@@ -180,15 +182,35 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
     /// crash.
     ///
     /// # Cost
-    /// That of [`len`](Self::len).
+    /// That of [`len`](Self::len). If a change has failed or panicked, as one that there was no room for: the number of
+    /// leaves, and the lines of those that are not whole.
     pub fn close(self) -> Result<(), IndexError> {
-        if self.pool.is_read_only() || self.unfinished.load(Relaxed) {
+        if self.pool.is_read_only() {
+            return Ok(());
+        }
+        if self.unfinished.load(Relaxed) && self.keep_doubts().is_err() {
             return Ok(()); // the next opening is one as after a crash
         }
         self.pool.check_writable()?;
         let records = self.len()?;
         let root = self.root()?;
         self.pm().store(&root.closed, records.wrapping_add(1));
+        Ok(())
+    }
+
+    /// Makes durable which leaves are not whole.
+    fn keep_doubts(&self) -> Result<(), PmError> {
+        let pm = self.pm();
+        self.pool.check_writable()?;
+        let mut states = Flushed::nothing();
+        self.walk(|leaf, _| {
+            if !leaf.state(pm).is_of(self.era) {
+                let state = pm.flush_words(words_of(leaf.state_cell()));
+                states = std::mem::replace(&mut states, Flushed::nothing()).and(state);
+            }
+            Ok(())
+        })?;
+        pm.fence(states)?; // durable before: the mark of the clean shutdown
         Ok(())
     }
 }

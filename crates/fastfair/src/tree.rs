@@ -12,6 +12,7 @@ use pmindex_record::Tally;
 use super::inner::Copies;
 use super::layout::{Geometry, Root};
 use super::leaf::Leaf;
+use super::owed::Owed;
 
 /// A persistent, concurrent ordered map: FAST&FAIR.
 ///
@@ -59,6 +60,8 @@ pub struct FastFair<K, V, M: Medium = Mapped, const LEAF: usize = 30, const INNE
     pub(crate) tally: Tally,
     /// `true` if a leaf of this era may not be whole: a change of it failed or panicked.
     pub(crate) unfinished: AtomicBool,
+    /// Leaves that there was no room to give back.
+    pub(crate) owed: Owed,
     pub(crate) report: RecoveryReport,
     pub(crate) value: std::marker::PhantomData<fn() -> (K, V)>,
     /// Last: another opening of the index may begin when this is dropped.

@@ -7,7 +7,7 @@
 //! | P3 | the left neighbour's `next`; allocation bits | unlock |
 //!
 //! A crash between leaves a leaf that is reached through its neighbour, as after an interrupted
-//! split. The neighbour is whole before P1: nothing dead in it comes to life when its range widens.
+//! split. Nothing is dead in the neighbour before P1 that would come to life when its range widens.
 //! The first leaf has no left neighbour and stays.
 
 use pmindex_core::{Flushed, Medium, Op, Owner, PmError};
@@ -96,13 +96,28 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if !empty.state(pm).is_of(self.era) {
             self.repair(empty)?;
         }
-        let whole = left.state(pm).is_of(self.era) && empty.state(pm).is_of(self.era);
-        if whole && empty.is_empty(pm) && left.next(pm) == empty.offset() {
-            self.make_unknown(low, empty.offset())?; // P1
+        let settled = self.is_settled(left)? && self.is_settled(empty)?;
+        if settled && empty.is_empty(pm) && left.next(pm) == empty.offset() {
+            // P1.
+            if let Err(error) = self.make_unknown(low, empty.offset()) {
+                if error.is_full() {
+                    change.done(); // nothing has changed
+                }
+                return Err(error);
+            }
+            if !empty.state(pm).is_of(self.era) {
+                self.doubt(left); // the inner nodes may not know the leaf that comes to be its next
+            }
             self.unlink_known(left, empty)?;
         }
         change.done();
         Ok(())
+    }
+
+    /// Returns `true` if a leaf, which was just [repaired](Self::repair), has no dead entries that could come to life: it is
+    /// whole, or there was no room to make the next one known.
+    fn is_settled(&self, leaf: &Leaf<'_, K, V, LEAF>) -> Result<bool, PmError> {
+        Ok(leaf.state(self.pm()).is_of(self.era) || self.finish_merges(leaf)?)
     }
 
     /// Steps P2 and P3.

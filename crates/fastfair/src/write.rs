@@ -57,8 +57,8 @@ impl<M: Medium> Drop for Change<'_, M> {
 /// Makes a leaf, whose lock is held, one to be looked at again.
 fn take_era<M: Medium>(pm: &M, state: &PmU64, unfinished: &AtomicBool) {
     let old = LeafState::from_word(pm.load_word(state));
-    // Not flushed. The mark of a clean shutdown, which means that every leaf is whole, must no longer
-    // be set.
+    // Not flushed: to be done before the mark of a clean shutdown is set, which means that every leaf is as whole as
+    // it says.
     unfinished.store(true, Relaxed);
     pm.store_word(state, old.in_era(0).into_word());
     if pm.is_poisoned() {
@@ -417,9 +417,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let left = leaf.live(self.pm());
         change.done();
         if Self::is_time_to_look(left) {
-            // The record is gone, durably. A leaf that cannot be given back now (the pool is full)
-            // stays until the next look.
-            let _ = self.give_back(&key, left);
+            self.look_around(&key, left);
         }
         Ok(Some(value))
     }

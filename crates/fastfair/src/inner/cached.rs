@@ -179,7 +179,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         if let Some(&number) = places.of.get(&child.offset()) {
             return Ok(named(number));
         }
-        let contents = self.contents(child)?;
+        let contents = self.words_as_contents(child)?;
         let mut children = Vec::with_capacity(contents.children.len());
         for &below in &contents.children {
             children.push(self.copy_below(copies, places, below)?);
@@ -214,6 +214,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 node.ok_or_else(|| no_tree(parent))?[INNER + at].store(new.0, Relaxed);
             }
         }
+        Ok(())
+    }
+
+    /// Repeats a durable change of the words of a node whose children are leaves in the copy, if there is one. The lock
+    /// of the inner nodes is held.
+    pub(super) fn repeat_node_in_copy(&self, node: Child) -> Result<(), PmError> {
+        let Some(copies) = &self.copies else { return Ok(()) };
+        let places = self.pm().lock(&copies.places);
+        let number = *places.of.get(&node.offset()).ok_or_else(|| no_tree(node))?;
+        let contents = self.words_as_contents(node)?;
+        copies.fill(number, &contents, &contents.children);
         Ok(())
     }
 

@@ -79,8 +79,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         } else {
             draft.beside = dropped;
         }
-        if Form::<K, V>::WORD_KEY && self.left_bound(&path)? == Some(separator.word) {
-            // The leaf takes the place of another one with this low, which was hidden.
+        if self.is_place_of(&path, found, separator)? {
+            // The leaf takes the place of another one with this low, which was hidden, or its own.
             return self.put_in_place(draft, &path, Child::new(leaf, 0), held);
         }
         let appending = self.is_rightmost(&path)?;
@@ -92,7 +92,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 let top = Contents { separators: vec![separator], children };
                 break self.copy(&mut draft, &top, replaced.level() + 1)?;
             };
-            let mut contents = self.contents(node)?;
+            let (mut contents, at) = self.contents_at(node, at)?;
             contents.children[at] = replaced;
             contents.separators.insert(at, separator);
             contents.children.insert(at + 1, child);
@@ -127,6 +127,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         let before = Child(pm.load_word(Self::child_cell(node, at - 1)));
         if found != Child::new(leaf, 0) || before != Child::new(left, 0) {
             return Ok(None);
+        }
+        if at + 1 < self.children(node) && pm.load_word(Self::child_cell(node, at + 1)) == found.0 {
+            return Ok(None); // a crash has left it twice
         }
         let cell = Self::child_cell(node, at);
         pm.store_word(cell, before.0);
@@ -197,11 +200,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok((0..self.children(node)).map(|at| Self::child_cell(node, at)))
     }
 
-    /// Returns the word of the separator on the left of the end of a path. Of the first child of a node it is further
-    /// up.
-    fn left_bound(&self, path: &Path) -> Result<Option<u64>, PmError> {
-        let Some(&(node, at)) = path.iter().rfind(|(_, at)| *at > 0) else { return Ok(None) };
-        Ok(Some(self.pm().load_word(&self.node(node)?[at - 1])))
+    /// Returns `true` if `separator` is on the left of the end of a path, which leads to `found`, and another child on
+    /// the right: the child has the range of the leaf with this low. Of the first child of a node the separator is
+    /// further up.
+    fn is_place_of(
+        &self,
+        path: &Path,
+        found: Child,
+        separator: Separator,
+    ) -> Result<bool, PmError> {
+        let Some(&(node, at)) = path.iter().rfind(|(_, at)| *at > 0) else { return Ok(false) };
+        if self.separator(self.node(node)?, at - 1) != separator {
+            return Ok(false);
+        }
+        let Some(&(parent, at)) = path.last() else { return Ok(false) };
+        let node = self.node(parent)?;
+        let next = Self::child_cell(node, at + 1);
+        Ok(at + 1 >= self.children(node) || self.pm().load_word(next) != found.0)
     }
 
     fn is_rightmost(&self, path: &Path) -> Result<bool, PmError> {

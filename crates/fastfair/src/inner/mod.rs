@@ -1,7 +1,7 @@
 //! The inner nodes, in PM: they route a key to its leaf.
 //!
-//! A node is written once. A change of separators is made in copies, which one store of the child word above
-//! them puts in place ([`change`]):
+//! A node is written once, but for [removals without room](shrink). A change of separators is made in copies, which one
+//! store of the child word above them puts in place ([`change`]):
 //!
 //! | step | store | durable before |
 //! |------|-------|----------------|
@@ -29,6 +29,8 @@ mod check;
 mod find;
 mod node;
 mod shrink;
+#[cfg(test)]
+mod shrink_tests;
 
 pub(crate) use cached::Copies;
 pub(crate) use find::{Cursor, Hint};

@@ -17,13 +17,34 @@ pub(crate) struct Separator {
 }
 
 /// A private copy of a node: what changes work on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) separators: Vec<Separator>,
     pub(super) children: Vec<Child>,
 }
 
 impl Contents {
+    /// Leaves out the children that no key takes, and those beside themselves: what a removal [in place](super::shrink)
+    /// leaves, complete or not, and a leaf that is hidden. Returns the place where child `at` is now, or the one that
+    /// has its keys.
+    fn without_doubles(&mut self, at: usize) -> usize {
+        let Self { separators, children } = std::mem::take(self);
+        let (mut place, mut last) = (0, children[0]);
+        self.children.push(last);
+        for (n, &child) in children.iter().enumerate().skip(1) {
+            let takes_none = separators.get(n) == Some(&separators[n - 1]);
+            if !takes_none && child != last {
+                self.separators.push(separators[n - 1]);
+                self.children.push(child);
+                last = child;
+            }
+            if n == at {
+                place = self.children.len() - 1;
+            }
+        }
+        place
+    }
+
     /// Keeps the lower part; returns the upper part and the separator between. In half, but where
     /// keys arrive in order: then the lower part, which will never change again, stays nearly full.
     pub(super) fn split(&mut self, appending: bool) -> (Separator, Self) {
@@ -57,6 +78,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         &node[Geometry::<K, V, LEAF, INNER>::CHILDREN + at.min(INNER)]
     }
 
+    /// Returns a node's separator `at`.
+    pub(super) fn separator(&self, node: &[PmU64], at: usize) -> Separator {
+        let pm = self.pm();
+        let block = if Form::<K, V>::WORD_KEY {
+            0
+        } else {
+            pm.load_word(&node[Geometry::<K, V, LEAF, INNER>::BLOCKS + at])
+        };
+        Separator { word: pm.load_word(&node[at]), block }
+    }
+
     /// Returns the child that `key` takes. Racing: validate.
     #[inline(always)]
     pub(super) fn child_index(&self, node: &[PmU64], key: &Sought<'_>) -> Result<usize, PmError> {
@@ -85,21 +117,28 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         Ok(low)
     }
 
-    /// Copies a node out. For the holder of `writer`, or in a quiescent index.
+    /// Copies a node out, each child once. For the holder of `writer`, or in a quiescent index.
     pub(super) fn contents(&self, child: Child) -> Result<Contents, PmError> {
+        self.contents_at(child, 0).map(|(contents, _)| contents)
+    }
+
+    /// As [`contents`](Self::contents), with the place of the node's child `at`.
+    pub(super) fn contents_at(
+        &self,
+        child: Child,
+        at: usize,
+    ) -> Result<(Contents, usize), PmError> {
+        let mut contents = self.words_as_contents(child)?;
+        let at = contents.without_doubles(at);
+        Ok((contents, at))
+    }
+
+    /// Copies a node out as it stands there.
+    pub(super) fn words_as_contents(&self, child: Child) -> Result<Contents, PmError> {
         let pm = self.pm();
         let node = self.node(child)?;
         let count = self.children(node);
-        let separators = (0..count - 1)
-            .map(|at| Separator {
-                word: pm.load_word(&node[at]),
-                block: if Form::<K, V>::WORD_KEY {
-                    0
-                } else {
-                    pm.load_word(&node[Geometry::<K, V, LEAF, INNER>::BLOCKS + at])
-                },
-            })
-            .collect();
+        let separators = (0..count - 1).map(|at| self.separator(node, at)).collect();
         let children = (0..count)
             .map(|at| {
                 let found = Child(pm.load_word(Self::child_cell(node, at)));

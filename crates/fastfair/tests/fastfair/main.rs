@@ -5,3 +5,4 @@ mod conformance;
 mod disk;
 mod golden;
 mod hidden;
+mod without_room;

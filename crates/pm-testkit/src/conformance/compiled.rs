@@ -29,7 +29,7 @@ fn anywhere<S: Types>() {
 
 /// Names those that need the pools of [`Emulated`], or take long on other beds.
 fn in_memory<S: Types<Bed = Emulated>>() {
-    let plain: [Plain<S>; 14] = [
+    let plain: [Plain<S>; 15] = [
         super::empty,
         super::sizes,
         super::extreme_keys,
@@ -44,6 +44,7 @@ fn in_memory<S: Types<Bed = Emulated>>() {
         super::full_at_every_allocation,
         super::full_at_creation_and_load,
         super::filled_to_the_brim,
+        super::full_then_emptied,
     ];
     let counted: [fn(Maker<S>, u64) -> Verdict; 5] = [
         super::scarce_room,

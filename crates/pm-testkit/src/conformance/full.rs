@@ -6,7 +6,7 @@ use super::bed::Bed;
 use super::contents::same_contents;
 use super::operation::{Model, ModelOf, Operation, apply};
 use super::sample::{SampleKey, SampleValue, family};
-use super::subject::{Maker, NAME, Rig, Types};
+use super::subject::{IndexOf, Maker, NAME, Rig, Types};
 use super::verdict::{Failure, Verdict, Within, ensure, ensure_eq};
 use crate::crash::Rng;
 
@@ -263,6 +263,115 @@ pub fn filled_to_the_brim<S: Types>(of: Maker<S>) -> Verdict {
     let (most, least) = (counts.iter().max(), counts.iter().min());
     let enough = least.zip(most).is_some_and(|(least, most)| least * 10 >= most * 8);
     ensure!(enough, "records until the pool was full, round by round: {counts:?}");
+    Ok(())
+}
+
+/// The pool of [`full_then_emptied`].
+const BRIM: u64 = 1 << 20;
+
+/// Inserts records until there is no room; returns how many, and the error.
+fn fill<S: Types>(index: &IndexOf<S>) -> Verdict<(u64, IndexError)> {
+    for i in 0.. {
+        let (key, value) = (S::Key::nth(nth(i)), S::Value::tagged(i));
+        match index.try_insert(key.borrowed(), value.borrowed()) {
+            Ok(new) => ensure!(new.is_ok(), "a new key was there already"),
+            Err(error) if is_full(&error) => return Ok((i, error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Failure::new("the pool is never full"))
+}
+
+/// Scatters the numbers of keys.
+fn nth(i: u64) -> u64 {
+    i * 7919 % 100_003
+}
+
+/// Removes the records that [`fill`] has inserted.
+fn empty<S: Types>(index: &IndexOf<S>, records: u64, order: &str) -> Verdict {
+    let mut keys: Vec<u64> = (0..records).map(nth).collect();
+    match order {
+        "ascending" => keys.sort_unstable(),
+        "descending" => keys.sort_unstable_by(|a, b| b.cmp(a)),
+        _ => keys.sort_unstable_by_key(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+    }
+    for key in keys {
+        let gone =
+            index.remove(S::Key::nth(key).borrowed()).within("a removal, which needs no room")?;
+        ensure!(gone.is_some(), "remove {key}: it was not there");
+    }
+    Ok(())
+}
+
+/// Removing everything gives back the space of a pool that was filled to the brim, in any order, at once or after a kill
+/// and an opening: at least 80 % of the bytes that an empty index leaves; another index can be filled. Of two indexes that
+/// filled it together, the emptied one can be filled again.
+pub fn full_then_emptied<S: Types>(of: Maker<S>) -> Verdict {
+    for (order, killed) in
+        [("ascending", false), ("descending", true), ("scattered", false), ("scattered", true)]
+    {
+        one_emptied(of, order, killed).within(format_args!("{order}, killed: {killed}"))?;
+    }
+    one_of_two_emptied(of).within("one of two")
+}
+
+fn one_emptied<S: Types>(of: Maker<S>, order: &str, killed: bool) -> Verdict {
+    let mut rig = Rig::with_pool(of, BRIM)?;
+    let pool = rig.bed.pool().clone();
+    ensure!(pool.max_size() <= pool.len(), "this property needs a bed whose pools do not grow");
+    let free = || -> Verdict<u64> {
+        pool.trim()?;
+        Ok(pool.len() - pool.used_bytes())
+    };
+    let before = free()?;
+    let (records, _) = fill::<S>(rig.index())?;
+    if killed {
+        rig.drop_and_open()?;
+    }
+    empty::<S>(rig.index(), records, order)?;
+    let after = free()?;
+    ensure_eq!(rig.index().check()?, 0, "check");
+    rig.audit()?;
+    ensure!(
+        after * 10 >= before * 8,
+        "{after} of {before} bytes are free again, {records} records"
+    );
+    let other = of.create(&pool, "other").within("another index")?;
+    let (others, error) = fill::<S>(&*other).within("another index")?;
+    ensure!(others * 10 >= records * 8, "another index: {others} of {records} records: {error}");
+    Ok(())
+}
+
+fn one_of_two_emptied<S: Types>(of: Maker<S>) -> Verdict {
+    let rig = Rig::with_pool(of, BRIM)?;
+    let other = of.create(rig.bed.pool(), "other")?;
+    let mut model = Model::new();
+    let mut records = 0;
+    loop {
+        // The first may find a little room that the other does not, and both must have the same records.
+        let (key, value) = (S::Key::nth(nth(records)), S::Value::tagged(records));
+        match other.try_insert(key.borrowed(), value.borrowed()) {
+            Ok(new) => ensure!(new.is_ok(), "a new key was there already"),
+            Err(error) if is_full(&error) => break,
+            Err(error) => return Err(error.into()),
+        }
+        match rig.index().try_insert(key.borrowed(), value.borrowed()) {
+            Ok(new) => ensure!(new.is_ok(), "a new key was there already"),
+            Err(error) if is_full(&error) => break,
+            Err(error) => return Err(error.into()),
+        }
+        model.insert(key, value);
+        records += 1;
+    }
+    empty::<S>(rig.index(), records, "scattered")?;
+    let (again, error) = fill::<S>(rig.index())?;
+    ensure!(again * 10 >= records * 8, "{again} of {records} records: {error}");
+    ensure_eq!(rig.index().check()?, again, "check");
+    let kept = other.check()?;
+    ensure!(kept == records || kept == records + 1, "the other one: {kept} of {records} records");
+    for (key, value) in &model {
+        ensure_eq!(other.get(key.borrowed())?.as_ref(), Some(value), "the other one");
+    }
     Ok(())
 }
 

@@ -67,8 +67,8 @@ pub use edges::{empty, extreme_keys, extreme_values, limits, sizes};
 pub use ends::{ends, ends_among_threads};
 pub use fickle::{Fickle, changing_encodings};
 pub use full::{
-    filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation, removals_need_no_room,
-    scarce_room,
+    filled_to_the_brim, full_at_creation_and_load, full_at_every_allocation, full_then_emptied,
+    removals_need_no_room, scarce_room,
 };
 pub use fuse::Fuse;
 pub use handles::{one_handle, panics_while_opening};
@@ -158,7 +158,8 @@ macro_rules! conformance {
     (@group full) => {
         $crate::conformance!(@tests {
             full_at_every_allocation(); full_at_creation_and_load(); filled_to_the_brim();
-            removals_need_no_room(); scarce_room($crate::conformance::scaled(12).into());
+            full_then_emptied(); removals_need_no_room();
+            scarce_room($crate::conformance::scaled(12).into());
         });
     };
     (@group disk) => {
