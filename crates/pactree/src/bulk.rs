@@ -94,7 +94,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
                 break;
             }
         }
-        while self.follow_one()? {}
+        while self.follow_one(true)? {}
         Ok(())
     }
 

@@ -16,13 +16,15 @@
 //!   last one can be undecided after a crash, and the order of the entries is that of the changes. The trie
 //!   follows in that order: nothing leads to a node when it is freed, not even nodes that have left the list.
 //! * **The log is never full.** Its space comes back with the anchor; if there is none, the writer first lets
-//!   the trie follow. If there is no room for the trie (the pool is full), it stays behind, and lookups walk.
+//!   the trie follow. If there is no room for the trie (the pool is full), the split is taken back: the two nodes
+//!   merge. Where they have too many records for that, the trie stays behind, and lookups walk; no node splits until
+//!   it has followed. A node that has left the list is not added to the trie if there is no room.
 //! * **What an error or a panic leaves** between P1 and P2 is decided when its thread lets go, by the same
 //!   function that opening calls: the left node tells whether P2 happened. If it did not, another entry says so.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 use std::time::Duration;
 
@@ -40,6 +42,10 @@ use crate::tree::PacTree;
 const LANE: usize = 0;
 /// Words of an entry.
 const WORDS: usize = 2;
+/// Words of an entry as long as two: one for a change, and one that voids it.
+const ROOM: usize = 2 * WORDS + 8;
+/// The same for two changes.
+const ROOM_FOR_TWO: usize = ROOM + 16;
 /// In a pool that is not tiny the lines of a segment of the log are a multiple of this: whole pages. Such a segment
 /// is an extent; one of any other size would keep a slab for itself.
 const PAGE_LINES: u32 = 64;
@@ -89,6 +95,8 @@ pub(crate) struct Behind<M: Medium> {
     /// Changes that the trie knows.
     known: AtomicU64,
     workers: AtomicU64,
+    /// `true` if there was no room in the trie for the first change. A hint.
+    stuck: AtomicBool,
 }
 
 impl<M: Medium> Behind<M> {
@@ -100,7 +108,14 @@ impl<M: Medium> Behind<M> {
             made: AtomicU64::new(0),
             known: AtomicU64::new(0),
             workers: AtomicU64::new(0),
+            stuck: AtomicBool::new(false),
         }
+    }
+
+    /// Returns `true` if this node's split is the first change that the trie does not know.
+    fn is_first(&self, pm: &M, node: u64) -> bool {
+        let first = pm.lock(&self.queue).front().copied();
+        first.is_some_and(|first| first.what == What::Split && first.node == node)
     }
 
     /// Returns the number of changes made, if the trie knows them all.
@@ -215,17 +230,23 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         if self.pool.len() > TINY { PAGE_LINES } else { 1 }
     }
 
-    /// Claims the lane, with room for an entry and one that voids it. The caller may hold nodes' locks.
-    pub(crate) fn changing(&self) -> Result<Changing<'_, K, V, M, LEAF>, PmError> {
+    /// Claims the lane, with room for the entry of a change of a node and one that voids it. The caller may hold nodes'
+    /// locks.
+    ///
+    /// If the trie has no room for a node, no other change takes the room for the merge of that node, with which the
+    /// others go on.
+    pub(crate) fn changing(&self, node: u64) -> Result<Changing<'_, K, V, M, LEAF>, PmError> {
         let mut tried = false;
         loop {
+            let spares = self.is_stuck() && !self.behind.is_first(self.pm(), node);
+            let words = if spares { ROOM_FOR_TWO } else { ROOM };
             let mut lane = self.behind.log.lane_at(LANE);
-            match lane.make_room(2 * WORDS + 8, self.segment_lines()) {
+            match lane.make_room(words, self.segment_lines()) {
                 Err(error) if error.is_full() && !tried => {
                     drop(lane);
                     // An entry without room waits.
-                    while matches!(self.follow_one(), Ok(true)) {}
-                    self.move_anchor()?;
+                    while matches!(self.follow_one(true), Ok(true)) {}
+                    self.move_anchor(true)?;
                     tried = true;
                 }
                 made => {
@@ -323,10 +344,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
     /// The pool's: full, the medium's. The trie stays behind; all else is as it was.
     pub fn step(&self) -> Result<bool, IndexError> {
         self.pool.check_writable()?;
-        self.follow_one().map_err(IndexError::from).noted(&self.pool)
+        self.follow_one(true).map_err(IndexError::from).noted(&self.pool)
     }
 
-    pub(crate) fn follow_one(&self) -> Result<bool, PmError> {
+    /// As [`step`](Self::step); `takes_back`: a split that the trie has no room for is taken back, if what both nodes
+    /// have fits into one.
+    pub(crate) fn follow_one(&self, takes_back: bool) -> Result<bool, PmError> {
         let pm = self.pm();
         let Some(mut splits) = self.behind.following.try_lock() else { return Ok(false) };
         let front = pm.lock(&self.behind.queue).front().copied();
@@ -335,7 +358,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         match change.what {
             What::Split => {
                 let low = node.low(&self.pool)?;
-                self.trie.insert(&low, change.node, false).map_err(pool_error)?; // P3
+                let added = self.trie.insert(&low, change.node, false).map_err(pool_error); // P3
+                match added {
+                    Err(error) if error.is_full() => {
+                        if !node.next(pm).is_gone() {
+                            self.behind.stuck.store(true, Relaxed);
+                            if takes_back {
+                                self.merge_within(node.prev(pm), change.node, LEAF)?;
+                            }
+                            return Err(error);
+                        }
+                        // The merge behind it will remove a key that is not there.
+                    }
+                    added => drop(added?),
+                }
                 self.known(&change);
                 *splits += 1;
                 if *splits >= splits_per_anchor(LEAF) {
@@ -363,6 +399,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
     /// The trie knows the first change of the queue.
     fn known(&self, change: &Change) {
         let first = self.pm().lock(&self.behind.queue).pop_front();
+        self.behind.stuck.store(false, Relaxed);
         debug_assert_eq!(first.map(|first| first.end), Some(change.end));
         self.behind.known.fetch_add(1, Release);
     }
@@ -401,11 +438,12 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         self.behind.release(change.end.into_word())
     }
 
-    /// Moves the anchor behind all entries, if the trie knows them all, and gives back what lies before.
-    pub(crate) fn move_anchor(&self) -> Result<(), PmError> {
+    /// Moves the anchor behind all entries, if the trie knows them all, and gives back what lies before; `all`: all
+    /// segments, also that which the next entry would go to. Then the anchor alone tells which positions were used.
+    pub(crate) fn move_anchor(&self, all: bool) -> Result<(), PmError> {
         let pm = self.pm();
         let Some(mut splits) = self.behind.following.try_lock() else { return Ok(()) };
-        let lane = self.behind.log.lane_at(LANE); // no other thread changes the list
+        let mut lane = self.behind.log.lane_at(LANE); // no other thread changes the list
         if pm.lock(&self.behind.queue).is_empty() {
             let end = self.behind.log.tail(LANE);
             let change = Change { what: What::Split, left: 0, node: 0, end };
@@ -413,32 +451,43 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
                 self.store_anchor(&change)?;
             }
             *splits = 0;
+            if all {
+                lane.end_segment();
+                let segments: Vec<_> = self.behind.log.segments().iter().collect();
+                self.behind.log.free(&segments)?;
+            }
         }
         drop(lane);
         Ok(())
     }
 
     /// At the end of an operation that holds no lock: the trie follows, unless a worker sees to it.
+    /// An error is none of the operation's, which is durable; a split has to heed that there was no room.
     #[inline(always)]
-    pub(crate) fn catch_up(&self) {
-        if self.behind.is_level().is_none() {
-            self.follow();
-        }
+    pub(crate) fn catch_up(&self) -> Result<(), PmError> {
+        if self.behind.is_level().is_none() { self.follow() } else { Ok(()) }
     }
 
     #[cold]
     #[inline(never)]
-    fn follow(&self) {
+    fn follow(&self) -> Result<(), PmError> {
         let behind = &self.behind;
         if behind.workers.load(Acquire) > 0 && behind.waiting() < BEHIND {
-            return;
+            return Ok(());
         }
         for _ in 0..STEPS {
             // An entry without room waits.
-            if !matches!(self.follow_one(), Ok(true)) {
-                return;
+            if !self.follow_one(true)? {
+                break;
             }
         }
+        Ok(())
+    }
+
+    /// Returns `true` if there was no room in the trie for the first change that it does not know. A hint.
+    #[inline(always)]
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.behind.stuck.load(Relaxed)
     }
 
     /// Reads the entries that the trie may not know, and has it follow as far as there is room. The caller has
@@ -465,7 +514,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
                 self.take_back(&change)?;
             }
         }
-        while match self.follow_one() {
+        while match self.follow_one(false) {
             Err(error) if error.is_full() => false,
             other => other?,
         } {}
@@ -518,6 +567,20 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
     #[doc(hidden)]
     pub fn leave_to_worker(&self) {
         self.behind.workers.store(1, Release);
+    }
+
+    /// As [`step`](Self::step) while the trie has no room for another node; then, if the trie knows all changes, the log's
+    /// segment is given back, as if there were none for another one. For tests.
+    #[doc(hidden)]
+    pub fn step_without_room(&self) -> Result<(), IndexError> {
+        self.pool.fail_allocation_after(Some(0));
+        let stepped = self.step();
+        self.pool.fail_allocation_after(None);
+        match stepped {
+            Err(IndexError::Pool(error)) if error.is_full() => {}
+            stepped => drop(stepped?),
+        }
+        Ok(self.move_anchor(true)?)
     }
 
     /// Works until `stop` is set and no work is left.

@@ -35,6 +35,7 @@ mod follow;
 mod layout;
 mod merge;
 mod node;
+mod owed;
 mod range;
 mod recover;
 mod salvage;

@@ -12,19 +12,40 @@ use pmindex_core::{Medium, PmError, Word};
 use pmindex_index::{Key, MAX_INLINE_WORDS, Value};
 use pmindex_record::{Probe, bits};
 
+use crate::access::At;
 use crate::follow::What;
 use crate::layout::{Geometry, Next, Slot};
 use crate::node::{Node, more_than_slots};
 use crate::tree::PacTree;
 
 impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
-    /// Merges the node of a key, which has `left` records, with a neighbour, if both together have few.
+    /// Merges the node of a key, which has `left` records, with a neighbour, if both together have few; then those that
+    /// there was no room to merge before. An error is none of the removal's, which is durable.
     #[cold]
     #[inline(never)]
-    pub(crate) fn merge_around(&self, probe: &Probe<'_, K>, left: usize) -> Result<(), PmError> {
+    pub(crate) fn merge_around(&self, probe: &Probe<'_, K>, left: usize) {
+        let Ok(mut at) = self.locate_probe(probe) else { return };
+        let mut left = left;
+        loop {
+            let low = self.node(at.node).and_then(|node| node.low(&self.pool));
+            let (Ok(low), true) = (low, at.validate(self.pm())) else { return };
+            match self.merge_at(&at, left) {
+                Ok(()) => {}
+                Err(error) if error.is_full() => return self.owed.note(self.pm(), low),
+                Err(_) => return,
+            }
+            let Some(low) = self.owed.take(self.pm()) else { return };
+            // The log has to have room for the next merge.
+            let (_, Ok(owed)) = (self.catch_up(), self.locate(&low, false)) else { return };
+            let Ok(node) = self.node(owed.node) else { return };
+            left = node.bitmap(self.pm()).count_ones() as usize;
+            at = owed;
+        }
+    }
+
+    fn merge_at(&self, at: &At<'_>, left: usize) -> Result<(), PmError> {
         let pm = self.pm();
         let most = Geometry::<K, V, LEAF>::MERGED;
-        let at = self.locate_probe(probe)?;
         let here = self.node(at.node)?;
         let (next, prev) = (here.next(pm).offset(), here.prev(pm));
         if !at.validate(pm) {
@@ -45,6 +66,11 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
 
     /// Merges two nodes, if they are neighbours and have few records. Returns whether it did.
     pub(crate) fn merge(&self, left: u64, right: u64) -> Result<bool, PmError> {
+        self.merge_within(left, right, Geometry::<K, V, LEAF>::MERGED)
+    }
+
+    /// As [`merge`](Self::merge), if they have at most `most` records.
+    pub(crate) fn merge_within(&self, left: u64, right: u64, most: usize) -> Result<bool, PmError> {
         let pm = self.pm();
         // Both locks are only tried: a thread that cannot have one lets the other go.
         let Some(guard) = self.lock_of(left).try_lock(pm) else { return Ok(false) };
@@ -57,10 +83,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         let (next, behind) = (into.next(pm), from.next(pm));
         let (bitmap, moved) = (into.bitmap(pm), from.bitmap(pm));
         let records = bitmap.count_ones() + moved.count_ones();
-        if next.is_gone()
-            || next.offset() != right
-            || (records as usize > Geometry::<K, V, LEAF>::MERGED && moved != 0)
-        {
+        if next.is_gone() || next.offset() != right || (records as usize > most && moved != 0) {
             return Ok(false);
         }
         // Dropped in this order: the left node's, when all is durable, then the right one's.
@@ -80,7 +103,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         let (pool, pm) = (&*self.pool, self.pm());
         self.check_behind(behind)?;
         let (mut bitmap, moved) = (into.bitmap(pm), from.bitmap(pm));
-        let mut changing = self.changing()?;
+        let mut changing = self.changing(from.offset())?;
         let mut op = pool.op()?;
         // P1.
         let mut words = [0; 2 * MAX_INLINE_WORDS + 1];

@@ -19,6 +19,7 @@ use pmindex_woart::Trie;
 use crate::follow::Behind;
 use crate::layout::{Geometry, KIND, Root, TRIE};
 use crate::node::Node;
+use crate::owed::Owed;
 use crate::tree::PacTree;
 
 /// The largest number of segments of the log. Few, because the trie is never far behind.
@@ -93,6 +94,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
             pool: Arc::clone(pool),
             trie: Trie::open(pool, PPtr::new(entry.root::<Root>().offset() + TRIE)),
             behind: Behind::new(log),
+            owed: Owed::default(),
             head: pm.load(&root.head).offset(),
             tally: Tally::new(locks.len(), base),
             locks,
@@ -168,7 +170,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
             IndexError::Pool(error) if error.is_full() => Ok(false),
             error => Err(error),
         })? {}
-        self.move_anchor()?;
+        self.move_anchor(false)?;
         let records = self.len()?;
         self.pm().store(&self.root()?.closed, records.wrapping_add(1));
         Ok(())

@@ -29,10 +29,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         incoming: Option<&Probe<'_, K>>,
     ) -> Result<(), IndexError> {
         let Held { node, bitmap, locked, .. } = held;
+        if self.is_stuck()
+            && let Err(error) = self.follow_one(true)
+        {
+            locked.done();
+            return Err(error.into());
+        }
         let split = self.split_node(&node, bitmap, incoming);
         if split.is_ok() {
             locked.done();
-            self.catch_up();
+            // Without room for the trie this split is taken back, or the next one does not come about.
+            self.catch_up().or_else(|error| if error.is_full() { Err(error) } else { Ok(()) })?;
         }
         Ok(split?)
     }
@@ -61,7 +68,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         let keep = if appending { slots.len() - 1 } else { slots.len().div_ceil(2) };
         let low = self.low_between(left, slots[keep - 1], slots[keep])?;
         let moved = slots[keep..].iter().fold(0, |moved, slot| moved | 1 << slot);
-        let mut changing = self.changing()?;
+        let mut changing = self.changing(0)?;
         let mut op = pool.op()?;
         let block = op.reserve_bytes(Geometry::<K, V, LEAF>::BYTES, 64)?;
         let offset = block.ptr().offset();

@@ -222,3 +222,79 @@ fn an_emptied_index_keeps_nothing() {
     drop(index);
     assert!(used < empty + (40 << 10), "{used} after {empty}: {live:?}");
 }
+
+/// A split that the trie has no room for keeps no other node from being freed, whether it was taken back or not.
+#[test]
+fn a_trie_without_room_keeps_no_node_from_being_freed() {
+    for (order, worker) in (0..3).flat_map(|order| [(order, false), (order, true)]) {
+        let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+        let index = tree(&pool);
+        if worker {
+            index.leave_to_worker(); // several splits that the trie does not know when there is no room
+        }
+        let mut keys: Vec<u64> = (0..100).map(scattered).collect();
+        for key in &keys {
+            index.try_insert(key, &!key).expect("room").expect("new");
+        }
+        assert_eq!(worker, index.behind.waiting() > 5);
+        pool.fail_allocation_after(Some(1)); // a split, and nothing for the trie
+        let mut next = 100;
+        while index.try_insert(&scattered(next), &!scattered(next)).is_ok() {
+            keys.push(scattered(next));
+            next += 1;
+        }
+        agrees(&index, &keys);
+        match order {
+            0 => keys.sort_unstable(),
+            1 => keys.sort_unstable_by(|a, b| b.cmp(a)),
+            _ => {}
+        }
+        while let Some(key) = keys.pop() {
+            assert_eq!(index.remove(&key).expect("no room needed"), Some(!key));
+            while matches!(index.step(), Ok(true)) {}
+            if keys.len().is_multiple_of(16) {
+                agrees(&index, &keys);
+            }
+        }
+        assert_eq!(index.behind.waiting(), 0, "order {order}, worker: {worker}");
+        assert!(index.stats().expect("sound").leaves < 4);
+        pool.audit(index.blocks().expect("sound").into_iter()).expect("no leak");
+        pool.fail_allocation_after(None);
+        for n in 0..300 {
+            index.try_insert(&scattered(n), &n).expect("room").expect("new");
+        }
+        assert_eq!(index.check().expect("sound"), 300);
+    }
+}
+
+/// A log whose only segment has no room for another entry needs no second one, if the trie knows all changes.
+#[test]
+fn the_only_segment_of_the_log_is_used_again() {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let mut index = PacTree::<u64, u64, Mapped, 4>::create(&pool, "t").expect("room");
+    let mut keys: Vec<u64> = Vec::new();
+    loop {
+        let key = scattered(keys.len() as u64) | 1;
+        match index.try_insert(&key, &!key) {
+            Ok(new) => new.expect("new"),
+            Err(_) => break,
+        }
+        keys.push(key);
+    }
+    keys.sort_unstable();
+    let all = index.stats().expect("sound").leaves;
+    for round in 0..4 {
+        for key in keys.drain(keys.len() - 400..) {
+            assert_eq!(index.remove(&key).expect("no room needed"), Some(!key));
+        }
+        let left = index.stats().expect("sound").leaves;
+        assert!(left <= all - 80 * (round + 1), "{left} of {all} nodes, round {round}");
+        drop(index);
+        index = PacTree::open(&pool, "t").expect("sound");
+        assert_eq!(index.check().expect("sound"), keys.len() as u64);
+        for key in &keys {
+            assert_eq!(index.get(key).expect("sound"), Some(!key));
+        }
+        pool.audit(index.blocks().expect("sound").into_iter()).expect("no leak");
+    }
+}

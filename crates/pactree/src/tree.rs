@@ -12,6 +12,7 @@ use pmindex_woart::Trie;
 use crate::follow::Behind;
 use crate::layout::{Geometry, Root, Slot};
 use crate::node::Node;
+use crate::owed::Owed;
 
 /// A persistent, concurrent ordered map: nodes of records in a list, and a trie that leads to them, all in PM.
 ///
@@ -51,6 +52,8 @@ pub struct PacTree<K, V, M: Medium = Mapped, const LEAF: usize = 64> {
     pub(crate) pool: Arc<Pool<M>>,
     pub(crate) trie: Trie<M>,
     pub(crate) behind: Behind<M>,
+    /// Nodes that there was no room to merge.
+    pub(crate) owed: Owed,
     /// The first node.
     pub(crate) head: u64,
     /// Of nodes, by their offsets.

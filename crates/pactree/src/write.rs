@@ -210,7 +210,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         held.node.insert(&self.pool, held.bitmap, slot, record)?;
         self.count(held.node.offset(), 1);
         held.locked.done(); // LIN
-        self.catch_up();
+        let _ = self.catch_up();
         Ok(true)
     }
 
@@ -227,7 +227,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
             return Ok(false);
         }
         held.locked.done(); // LIN
-        self.catch_up();
+        let _ = self.catch_up();
         Ok(true)
     }
 
@@ -270,11 +270,9 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         locked.done(); // LIN
         let left = bitmap.count_ones() as usize - 1;
         if is_time_to_look(LEAF, Geometry::<K, V, LEAF>::MERGED, left) {
-            // The removal is durable already. A node that cannot merge because the pool is full stays until the
-            // next look.
-            let _ = self.merge_around(&probe, left);
+            self.merge_around(&probe, left);
         }
-        self.catch_up();
+        let _ = self.catch_up();
         Ok(Some(value))
     }
 }

@@ -283,6 +283,18 @@ impl<M: Medium> Lane<'_, M> {
         Ok(segment)
     }
 
+    /// Ends the lane's segment, and returns it if there is one: later entries go to another one. It can be
+    /// [freed](Log::free) if its entries are over, also if it is the only one; then the caller must remember the tail's
+    /// sequence, and [pass](Log::pass) it at an opening. Nothing may have been pushed since the last
+    /// commit.
+    pub fn end_segment(&mut self) -> Option<SegmentInfo> {
+        debug_assert!(self.flushed.is_none(), "what was pushed is committed first");
+        let segment = self.segment.take()?;
+        self.log.segments.leave(segment.index);
+        self.state.segment.store(0, Relaxed);
+        Some(segment)
+    }
+
     /// Makes the pushed entries durable. More may be pushed afterwards.
     ///
     /// # Errors

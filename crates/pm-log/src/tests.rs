@@ -334,3 +334,30 @@ fn damaged_files_are_errors_or_fewer_entries() {
     let log = Log::look(&pool, cell(&pool, root)).expect("sound again");
     assert_eq!(log.entries().count(), 30);
 }
+
+/// The only segment is freed, and its memory used again, with entries that are later ones also after an opening.
+#[test]
+fn a_lane_ends_its_segment_and_needs_no_second_one() {
+    let (pool, root, mut log) = new_log(1 << 20);
+    let mut last = Position::START;
+    for round in 0..6 {
+        let mut lane = log.lane_at(0);
+        let appended = lane.push(round, [&[round]]).expect("room");
+        lane.commit().expect("durable");
+        assert!(appended.position > last, "round {round}");
+        last = log.tail(0);
+        assert_eq!(tags(&log, 0, Position::START).0, [round]);
+        let used = log.segments().used();
+        let segment = lane.end_segment().expect("one");
+        assert_eq!(lane.end_segment(), None);
+        log.free(&[segment]).expect("its");
+        drop(lane);
+        assert_eq!(log.segments().used(), used - 1);
+        assert_eq!((log.tail(0), tags(&log, 0, Position::START).0.len()), (last, 0));
+        if round % 2 == 1 {
+            drop(log);
+            log = Log::open(&pool, cell(&pool, root)).expect("sound");
+            log.pass(last.sequence());
+        }
+    }
+}

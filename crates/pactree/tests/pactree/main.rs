@@ -4,3 +4,4 @@ mod conformance;
 mod fixture;
 mod golden;
 mod unsettled;
+mod without_room;
