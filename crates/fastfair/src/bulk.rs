@@ -56,11 +56,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             return Err(IndexError::NotEmpty);
         }
         for _ in 0..self.leaf_limit() {
-            let next = head.next(pm);
-            if next == 0 {
-                break;
-            }
-            self.unlink(&self.low_of(&self.leaf(next)?)?.successor::<K>())?;
+            let Some(low) = self.second_low(&head, || {})? else { break };
+            self.unlink(&low.successor::<K>())?;
         }
         let guard = self.lock_of(head.offset()).lock(pm);
         let change = self.change(&head, guard);
@@ -79,6 +76,30 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
         };
         let locks = [from_ref(self.lock_of(head.offset())), from_ref(&self.inner)];
         bulk_load(load, &locks, records)
+    }
+
+    /// Returns the low of the leaf behind the first one, if there is any. Calls `found` when it has the leaf, before it
+    /// reads the low: for tests.
+    pub(crate) fn second_low(
+        &self,
+        head: &Leaf<'_, K, V, LEAF>,
+        mut found: impl FnMut(),
+    ) -> Result<Option<Sought<'static>>, PmError> {
+        let (pm, lock) = (self.pm(), self.lock_of(head.offset()));
+        loop {
+            // The second leaf leaves the list, and its memory is reused, only after a change of the first one's version.
+            let version = lock.begin_read(pm);
+            let next = head.next(pm);
+            found();
+            let low = match next {
+                0 => Ok(None),
+                next => self.leaf(next).and_then(|leaf| self.low_of(&leaf)).map(Some),
+            };
+            if lock.validate(pm, version) {
+                return low;
+            }
+            pm.spin();
+        }
     }
 
     /// Discards what an unfinished load left, if there is any. The mark is the caller's to clear.

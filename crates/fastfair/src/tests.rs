@@ -343,3 +343,36 @@ fn the_copy_in_dram_is_what_searches_read_and_follows_every_change() {
     assert_eq!(tree.bulk_load(&mut (0..400).map(|key| (key, key / 4))).expect("room"), 400);
     hold(&(0..400).collect());
 }
+
+/// While a bulk load looks at the second leaf of an empty index, another thread gives it back, and its memory is used for
+/// something else: that is no low, and no damage.
+#[test]
+fn a_load_reads_no_low_of_a_leaf_that_is_gone() {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let tree = FastFair::<Vec<u8>, u64, Mapped, 8, 4>::create(&pool, "t").expect("room");
+    let key = |n: u64| n.to_be_bytes().to_vec();
+    for n in 0..9 {
+        assert!(tree.try_insert(&key(n), &n).expect("room").is_ok());
+    }
+    for n in 0..8 {
+        assert_eq!(tree.remove(&key(n)).expect("intact"), Some(n));
+    }
+    let head = tree.leaf(tree.pm().load(&tree.root().expect("a root").head).offset());
+    let head = head.expect("a leaf");
+    let second = head.next(tree.pm());
+    assert_ne!(second, 0);
+    let mut calls = 0;
+    let low = tree.second_low(&head, || {
+        calls += 1;
+        if calls == 1 {
+            assert_eq!(tree.remove(&key(8)).expect("intact"), Some(8));
+            assert_eq!(head.next(tree.pm()), 0, "it was given back");
+            let words = tree.pool.words(second, 8).expect("memory");
+            for word in words {
+                tree.pm().store_word(word, u64::MAX);
+            }
+        }
+    });
+    assert!(matches!(low, Ok(None)), "{low:?}");
+    assert_eq!(calls, 2);
+}
