@@ -161,6 +161,13 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
             let key = RecordBlock::at(pool, low)?.key(pm);
             (low, filled) = self.write_low_block(&mut op, &key, owner)?;
         }
+        if Form::<K, V>::HAS_BLOCK && Form::<K, V>::WORD_KEY {
+            // P4 stores ids to free entries, too. An earlier ticket may name one, and the key that was there, which can
+            // have come back to another entry.
+            for i in 0..LEAF {
+                op.changes(left.id_cell(i));
+            }
+        }
         let mut entries = self.entries_of(left, &mut op)?;
         entries.extend(self.entries_of(right, &mut op)?);
         let mut image = Image::new(LeafState::of_era(self.era), right.next(pm), low);
