@@ -5,7 +5,7 @@
 //! | P1 | an entry (LIN: when its buffer has it) | return (DUR) |
 //! | P2 | the batch of a buffer, by the index | P3 |
 //! | P3 | segments whose entries the index has are freed | reuse |
-//! | P4 | of an index that is closed, when it has all entries: the anchor | nothing |
+//! | P4 | of an index that is closed, when it has all entries: the anchor, behind its check, on one line | nothing |
 //!
 //! Opening puts what the last entry of each key says into a buffer, unless the index has it. If an entry of a key is
 //! there, so are all later ones, since all are in one lane, of which only the beginning is ever freed. Opening writes
@@ -21,6 +21,21 @@ use pmindex_log::{LANES, Log, Position};
 /// The tag of an entry that puts a record.
 const PUT: u64 = 1;
 const REMOVE: u64 = 2;
+
+/// The note that says whether the anchor is one.
+const CHECK: usize = 0;
+
+fn check_of(anchor: u64) -> u64 {
+    pmindex_record::hash_words(&[anchor])
+}
+
+/// Returns the anchor: opening passes over entries of segments before it. 0 if it is damaged, or from a version that
+/// did not check it: then opening finds that the index has their writes.
+fn anchor_of<M: Medium>(log: &Log<M>) -> Result<u64, PmError> {
+    let (pm, root) = (log.pool().pm(), log.pool().get(log.root())?);
+    let anchor = pm.load(&root.anchor);
+    Ok(if pm.load(&root.notes[CHECK]) == check_of(anchor) { anchor } else { 0 })
+}
 
 /// An entry whose write is in a buffer: the sequence of its segment, or of one before.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +61,8 @@ pub(crate) struct Journal<M: Medium> {
 impl<M: Medium> Journal<M> {
     /// Makes the log of an index that is opened. New entries are appended behind the anchor.
     pub(crate) fn new(mut log: Log<M>, entry: OpenIndex) -> Result<Self, PmError> {
-        let anchor = log.pool().pm().load(&log.pool().get(log.root())?.anchor);
-        log.pass(anchor);
+        let anchor = anchor_of(&log)?;
+        log.pass(anchor)?;
         Ok(Self { log, needed: Default::default(), entry })
     }
 
@@ -108,8 +123,7 @@ impl<M: Medium> Journal<M> {
 
     /// Returns what the last entry of each key says, and the entry, of the entries that the index may lack.
     pub(crate) fn last_writes(&self) -> Result<BTreeMap<u64, LastWrite>, PmError> {
-        let pool = self.log.pool();
-        let anchor = pool.pm().load(&pool.get(self.log.root())?.anchor);
+        let anchor = anchor_of(&self.log)?;
         let mut last = BTreeMap::new();
         for lane in 0..LANES {
             for found in self.log.read(lane, Position::START) {
@@ -136,9 +150,11 @@ impl<M: Medium> Journal<M> {
     /// Notes that the index has all entries, while no thread writes, so that opening passes over them (step P4).
     /// The anchor is not flushed: if a power failure takes it back, opening finds that the index has them.
     pub(crate) fn clear(&self) -> Result<(), PmError> {
-        let pool = self.log.pool();
-        let anchor = &pool.get(self.log.root())?.anchor;
-        pool.pm().store(anchor, self.log.segments().now());
+        let (log, pool) = (&self.log, self.log.pool());
+        let (pm, root, anchor) = (pool.pm(), pool.get(log.root())?, log.segments().now());
+        pm.store(&root.notes[CHECK], check_of(anchor));
+        pm.in_order();
+        pm.store(&root.anchor, anchor);
         self.release()
     }
 

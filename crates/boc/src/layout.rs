@@ -2,7 +2,8 @@
 //!
 //! The directory has two entries: `NAME` leads to the root below, `NAME.base` to the index. An entry of the
 //! log is one write: tag 1 with a key and a value, or tag 2 with the removed key. All writes of a key are in
-//! the same lane. The log's anchor is the first sequence of segments whose entries the index may lack.
+//! the same lane. The log's anchor is the first sequence of segments whose entries the index may lack; its
+//! first note is a hash of the anchor, without which the anchor counts as 0.
 
 use pmindex_core::{PmPtr, PmU64, pm_struct};
 use pmindex_log::LogRoot;

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
 use pmindex_cceh::Cceh;
-use pmindex_core::{Mapped, PmError, Pool, PoolOptions, Traced};
+use pmindex_core::{Mapped, Medium, PmError, Pool, PoolOptions, Traced};
 use pmindex_fastfair::FastFair;
 use pmindex_index::{Index, IndexError, InsertMany, PmIndex, RecoveryReport, Stats};
 use pmindex_skiplist::SkipList;
@@ -16,6 +16,7 @@ use pmindex_testkit::conformance::{Simulated, Subject, ends, maker, scaled};
 use pmindex_testkit::crash::{Campaign, CrashIndex, IndexSubject};
 
 use crate::base::Base;
+use crate::layout::Root;
 use crate::{Buffered, ByHash, ByKey};
 
 type Hashed<const LOGGED: bool> =
@@ -331,4 +332,41 @@ fn buffers_write_less_to_the_medium() {
     let list = (media_bytes::<PlainList>(), media_bytes::<LostList>());
     println!("bytes of an insert, without and with buffers: {hash:?}, {tree:?}, {list:?}");
     assert!(tree.1 < 0.8 * tree.0, "{tree:?}");
+}
+
+/// A damaged anchor of the log drops no write that only the log has, and takes no sequence that segments cannot have.
+#[test]
+fn a_damaged_anchor_of_the_log_drops_no_write() {
+    type Small = Buffered<ByKey<FastFair<u64, u64, Mapped, 4, 4>>, Mapped, true, 2>;
+    let damages: [fn(u64) -> u64; 5] =
+        [|sound| sound + 5, |sound| sound | 1 << 46, |sound| sound | 1 << 47, |_| u64::MAX, |_| 0];
+    for (n, damage) in damages.into_iter().enumerate() {
+        let pool = Arc::new(Pool::emulated(2 << 20).expect("memory"));
+        let index = Small::create_new(&pool, "i").expect("room");
+        let write = |index: &Small, key| {
+            let _ = index.write(key, |_| Some(Some(key + 7))).expect("room");
+        };
+        (0..40).for_each(|key| write(&index, key));
+        index.close_base().expect("room");
+        let mut index = Small::open_old(&pool, "i").expect("sound");
+        assert_eq!(index.replayed(), 0);
+        for round in 1..4 {
+            (40 * round..40 * round + 40).for_each(|key| write(&index, key));
+            let root: &Root =
+                pool.get(index.journal.as_ref().expect("a log").entry.root()).expect("a root");
+            let anchor = &pool.get(pool.pm().load(&root.log)).expect("a log").anchor;
+            if round == 1 {
+                pool.pm().store(anchor, damage(pool.pm().load(anchor)));
+            }
+            drop(index);
+            index = Small::open_old(&pool, "i").expect("sound");
+            for key in 0..40 * round + 40 {
+                let found = index.look_up(key).expect("sound");
+                assert_eq!(found, Some(key + 7), "damage {n}, round {round}");
+            }
+        }
+        index.close_base().expect("room");
+        let index = Small::open_old(&pool, "i").expect("sound");
+        assert_eq!((index.replayed(), index.look_up(159).expect("sound")), (0, Some(166)));
+    }
 }

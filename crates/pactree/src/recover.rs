@@ -138,7 +138,17 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> PacTree<K, V, M, LEAF> {
         }
         let mut log = Log::open(pool, &root.log)?;
         let anchor = Position::from_word(pm.load_word(&pool.get(log.root())?.anchor));
-        log.pass(anchor.sequence());
+        let segment = log.segments().iter().find(|known| known.sequence == anchor.sequence());
+        // It is where an entry ends, or a segment begins.
+        let is_sound = segment.is_none_or(|segment| {
+            anchor.line() <= segment.lines
+                && (anchor.line() < 2 || log.entry_in(&segment, anchor.line() - 1).is_some())
+        });
+        if !is_sound {
+            let what = "the anchor of the log of changes";
+            return Err(PmError::Corrupt { what, offset: log.root().offset() });
+        }
+        log.pass(anchor.sequence())?;
         Ok(log)
     }
 

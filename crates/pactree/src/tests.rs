@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use pmindex_core::{Mapped, Pool};
-use pmindex_index::{Key, Value};
+use pmindex_core::{Mapped, Medium, PmError, Pool, Word};
+use pmindex_index::{IndexError, Key, Value};
 use pmindex_record::bits;
 
 use crate::PacTree;
@@ -296,5 +296,31 @@ fn the_only_segment_of_the_log_is_used_again() {
             assert_eq!(index.get(key).expect("sound"), Some(!key));
         }
         pool.audit(index.blocks().expect("sound").into_iter()).expect("no leak");
+    }
+}
+
+/// Anchors that this index has not stored are refused, not followed.
+#[test]
+fn a_damaged_anchor_of_the_log_is_refused() {
+    let damages: [fn(u64, u64) -> u64; 4] = [
+        |sound, _| sound | 1 << 63,
+        |_, _| u64::MAX,
+        |sound, _| sound | 0xffff,
+        |_, tail| tail + 1,
+    ];
+    for (n, damage) in damages.into_iter().enumerate() {
+        let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+        let index = tree(&pool);
+        for n in 0..100 {
+            index.try_insert(&scattered(n), &n).expect("room").expect("new");
+        }
+        let tail = index.behind.log.tail(0).into_word();
+        let anchor = index.behind.anchor().expect("a root");
+        let sound = pool.pm().load(anchor);
+        pool.pm().store(anchor, damage(sound, tail));
+        drop(index);
+        let opened = Tree::open(&pool, "t");
+        let is_refused = matches!(opened, Err(IndexError::Pool(PmError::Corrupt { .. })));
+        assert!(is_refused, "damage {n}: {:?}", opened.map(drop));
     }
 }

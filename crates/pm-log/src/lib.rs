@@ -54,6 +54,7 @@ pub use layout::{
     Segment,
 };
 pub use read::{Entries, Found};
+use segments::PASSED;
 pub use segments::{SegmentInfo, Segments, table, usual_lines};
 pub use space::Hold;
 
@@ -173,9 +174,17 @@ impl<M: Medium> Log<M> {
 
     /// Ensures that no later segment has this sequence or a smaller one: for users that remember sequences of
     /// freed segments. To be called before anything is appended.
-    pub fn pass(&mut self, sequence: u64) {
+    ///
+    /// # Errors
+    /// [`PmError::Corrupt`] if no log has such a sequence: what was remembered is damaged. Nothing is changed then.
+    pub fn pass(&mut self, sequence: u64) -> Result<(), PmError> {
+        if sequence >= PASSED {
+            let what = "a sequence that no segment of a log has had";
+            return Err(PmError::Corrupt { what, offset: self.root.offset() });
+        }
         self.segments.pass(sequence);
         self.renew_lanes();
+        Ok(())
     }
 
     /// Ends the segments that the lanes are in. Later entries go to new segments, with greater sequences.

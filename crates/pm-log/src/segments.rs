@@ -27,6 +27,11 @@ const MIN_LINES: u32 = 8;
 /// The lines of a segment in a large pool: 64 KiB.
 const FULL_LINES: u64 = 1024;
 
+/// No segment has this sequence or a greater one: a position has no room for it.
+const SEQUENCES: u64 = 1 << 47;
+/// No log reaches this sequence: the first one is at most 2^46, and each segment and each opening take one.
+pub(super) const PASSED: u64 = SEQUENCES / 4 * 3;
+
 /// The words of a [`Segment`] in the table, and their indices.
 const WORDS: usize = size_of::<Segment>() / 8;
 /// The number of segments whose words in the table share a line.
@@ -108,7 +113,7 @@ impl Segments {
                 == pm.load(&segment[CHECKSUM])
                 && lane < LANES
                 && (2..=MAX_LINES).contains(&lines)
-                && sequence >> 47 == 0;
+                && sequence < SEQUENCES;
             if !sound {
                 return Err(PmError::Corrupt { what: "a segment in the table of a log", offset });
             }

@@ -357,7 +357,24 @@ fn a_lane_ends_its_segment_and_needs_no_second_one() {
         if round % 2 == 1 {
             drop(log);
             log = Log::open(&pool, cell(&pool, root)).expect("sound");
-            log.pass(last.sequence());
+            log.pass(last.sequence()).expect("its own");
         }
     }
+}
+
+/// Segments behind it would have sequences that the next opening refuses, or none.
+#[test]
+fn sequences_that_no_log_has_are_not_passed() {
+    let (pool, root, mut log) = new_log(1 << 20);
+    log.append(1, &[]).expect("room");
+    for sequence in [1 << 47, (1 << 47) - 1, 1 << 48, u64::MAX - 1, u64::MAX] {
+        let refused = log.pass(sequence);
+        assert!(matches!(refused, Err(PmError::Corrupt { .. })), "{sequence:#x}: {refused:?}");
+    }
+    let now = log.segments().now();
+    log.pass(now + 5).expect("a few openings later");
+    assert!(log.segments().now() > now + 5);
+    log.append(2, &[]).expect("room");
+    drop(log);
+    Log::open(&pool, cell(&pool, root)).expect("sound");
 }

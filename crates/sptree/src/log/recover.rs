@@ -106,7 +106,7 @@ impl<M: Medium> Log<M> {
         self.checkpoint_lines.store(checkpoint.words() as u64 / 8 + 4, Relaxed);
         let tails = self.found_tails(&checkpoint);
         if let Some(last) = tails.iter().map(|tail| tail.sequence()).max() {
-            self.base.pass(last);
+            self.base.pass(last)?;
         }
         let since = self.segments().iter().filter_map(|known| {
             let tail = tails.get(known.lane).copied().unwrap_or(Position::START);
