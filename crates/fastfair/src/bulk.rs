@@ -365,8 +365,8 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Loader
 
     fn undo(&mut self) {
         let tree = self.tree;
-        // If this fails (the medium does), the mark stands and the next opening discards.
-        let discarded = tree.pool.complete(|| {
+        // If this fails, the mark stands and the next opening discards.
+        let discarded = tree.pool.roll_back(|| {
             tree.discard_unfinished_load()?;
             clear_mark(&tree.pool, tree.root()?)
         });

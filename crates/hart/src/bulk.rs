@@ -252,9 +252,9 @@ impl<K: Key, V: Value, M: Medium, const CHUNK: usize, const PREFIX: usize> Drop
 {
     fn drop(&mut self) {
         if !self.finished {
-            // If this fails (the medium does), the mark stands and the next opening discards.
+            // If this fails, the mark stands and the next opening discards.
             let pool = &*self.tree.pool;
-            let _ = pool.complete(|| self.take_back());
+            let _ = pool.roll_back(|| self.take_back());
         }
     }
 }

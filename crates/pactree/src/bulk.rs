@@ -231,9 +231,10 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize> Loader for Load<'_, K, V, M
 
     fn undo(&mut self) {
         let tree = self.tree;
-        let _recovery = tree.pool.recovery();
-        if tree.discard().is_ok() {
-            let _ = tree.mark(0);
-        }
+        // If this fails, the mark stands and the next opening discards.
+        let _ = tree.pool.roll_back(|| {
+            tree.discard()?;
+            tree.mark(0)
+        });
     }
 }

@@ -282,8 +282,8 @@ impl<K: Key, V: Value, M: Medium, const LINES: usize> Loader for Load<'_, K, V, 
         if let Some(built) = self.built.take() {
             list.towers.discard(&built);
         }
-        // If this fails (the medium does), the mark remains and the next opening discards the load.
+        // If this fails, the mark remains and the next opening discards the load.
         let discard = || discard_unfinished::<K, V, M, LINES>(&list.pool, self.root).map(drop);
-        let _ = list.pool.complete(discard);
+        let _ = list.pool.roll_back(discard);
     }
 }

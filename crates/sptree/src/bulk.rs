@@ -448,7 +448,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const BUFFER: usize> Loader
             let limit = Leaves::<K, V, M, LEAF>::limit(&self.tree.pool);
             // If the medium fails here, the mark stays set and the next opening discards.
             let pool = &self.tree.pool;
-            let _ = pool.complete(|| -> Result<(), PmError> {
+            let _ = pool.roll_back(|| -> Result<(), PmError> {
                 if let Some(unmarked) = discard_unfinished(pool, self.root, &self.head, limit)? {
                     pool.pm().fence(unmarked)?; // durable before: records that are to stay
                 }

@@ -144,10 +144,10 @@ impl<K: Key, V: Value, M: Medium> Loader for Load<'_, K, V, M> {
     fn install(&mut self, _: u64) {}
 
     fn undo(&mut self) {
-        let tree = self.tree;
-        let _recovery = tree.pool.recovery();
-        if tree.discard().is_ok() {
-            let _ = self.mark(0);
-        }
+        // If this fails, the mark stands and the next opening discards.
+        let _ = self.tree.pool.roll_back(|| {
+            self.tree.discard()?;
+            self.mark(0)
+        });
     }
 }

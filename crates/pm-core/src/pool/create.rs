@@ -349,6 +349,7 @@ impl<M: Medium> Pool<M> {
             growing: Mutex::new(()),
             facts,
             permit: parts.permit,
+            rolls_back: Permit::new(),
             ended: AtomicBool::new(true),
             backing: parts.backing,
         })

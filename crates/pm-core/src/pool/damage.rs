@@ -1,7 +1,8 @@
 //! Damage: contents of the pool that no operation of this library leaves there.
 //!
 //! A pool in which damage was found takes no more writes, by any index: a write depends on what it reads, and
-//! would make the damage worse. Reads go on. Damage is noted in DRAM, by the operation that returns
+//! would make the damage worse. (A change that is being [rolled back](super::Pool::roll_back) is, since readers would see
+//! it.) Reads go on. Damage is noted in DRAM, by the operation that returns
 //! [`PmError::Corrupt`] to a user (a racing reader, which has yet to validate what it read, notes nothing):
 //! the next opening has to find it again.
 

@@ -159,7 +159,13 @@ impl<M: Medium> Pool<M> {
             return Err(DurabilityLost.into());
         }
         // The private copy of a pool that is open for reading only may be written.
-        if self.facts.read_only { Ok(()) } else { self.check_undamaged() }
+        if self.facts.read_only {
+            return Ok(());
+        }
+        match self.check_undamaged() {
+            Err(_) if self.rolls_back.is_taken() => Ok(()),
+            checked => checked,
+        }
     }
 
     /// Returns `true` if this thread may write to a private copy of the pool: see [`recovery`](Self::recovery).
@@ -192,6 +198,37 @@ impl<M: Medium> Pool<M> {
         rest()?;
         self.medium.keep_stores();
         Err(DurabilityLost.into())
+    }
+
+    /// Rolls back a change that is not decided, by calling `rest`, as [`complete`](Self::complete) does; also if damage
+    /// was found in the pool meanwhile, perhaps in another index. Waits longer for a slot than an operation does.
+    ///
+    /// If that fails, part of the change is still there and the next opening discards it, with what would be written
+    /// until then: so the pool takes no more writes, as after damage.
+    ///
+    /// # Errors
+    /// Those of [`complete`](Self::complete).
+    #[track_caller]
+    pub fn roll_back(&self, mut rest: impl FnMut() -> Result<(), PmError>) -> Result<(), PmError> {
+        /// Each is some seconds, unless another error comes.
+        const TRIES: usize = 3;
+        let _permitted = self.rolls_back.take();
+        let mut done = self.complete(&mut rest);
+        for _ in 1..TRIES {
+            if !matches!(done, Err(PmError::Busy { .. })) {
+                break;
+            }
+            done = self.complete(&mut rest);
+        }
+        match &done {
+            Ok(()) | Err(PmError::DurabilityLost(_)) => {}
+            Err(error @ PmError::Corrupt { .. }) => self.note_damage(error),
+            Err(_) => {
+                let what = "a change that could not be rolled back";
+                self.note_damage(&PmError::Corrupt { what, offset: 0 });
+            }
+        }
+        done
     }
 
     /// Closes the pool and marks it as closed cleanly, durably. Dropping the last handle does the

@@ -116,6 +116,8 @@ pub struct Pool<M: Medium = Mapped> {
     /// The permission that a thread in recovery holds: it may write to the private copy of a pool that is
     /// open for reading only or lost its disk.
     permit: Permit,
+    /// That of a thread that rolls a change back: it may write although damage was found.
+    rolls_back: Permit,
     /// `true` if the pool was closed, is not completely open yet, or is to end without the clean mark.
     ended: AtomicBool,
     /// The file, if there is one. Last, so that the lock goes when the mapping is gone.

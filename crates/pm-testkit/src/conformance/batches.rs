@@ -1,12 +1,14 @@
 //! `bulk_load` and the batches at every size.
 
+use pmindex_core::PmError;
 use pmindex_index::{IndexError, Storable};
 
+use super::bed::Bed;
 use super::contents::same_contents;
 use super::operation::Model;
 use super::sample::{SampleKey, SampleValue, family};
 use super::subject::{Maker, Rig, Types};
-use super::verdict::{Verdict, Within, ensure_eq};
+use super::verdict::{Verdict, Within, ensure, ensure_eq};
 
 /// Loads every number of records around the node boundaries, then inserts between them.
 pub fn bulk_load_sizes<S: Types>(of: Maker<S>) -> Verdict {
@@ -58,6 +60,28 @@ pub fn bulk_load_refusals<S: Types>(of: Maker<S>) -> Verdict {
         "bulk_load, emptied"
     );
     same_contents(rig.index(), &family::<S::Key, S::Value>(0..300).into_iter().collect())
+}
+
+/// Damage is found in the pool, in another index perhaps, while records are loaded, which are then refused: none of them is
+/// seen, though the pool takes no more writes.
+pub fn damage_beside_a_load<S: Types>(of: Maker<S>) -> Verdict {
+    let rig = Rig::new(of)?;
+    let pool = rig.bed.pool().clone();
+    let mut records = family::<S::Key, S::Value>(0..200);
+    records.swap(150, 151);
+    let mut records = records.into_iter().enumerate().map(|(n, record)| {
+        if n == 100 {
+            pool.note_damage(&PmError::Corrupt { what: "in another index", offset: 0 });
+        }
+        record
+    });
+    ensure!(rig.index().bulk_load(&mut records).is_err(), "bulk_load, out of order");
+    same_contents(rig.index(), &Model::new()).within("after a refused bulk_load")?;
+    let (key, value) = (S::Key::nth(7), S::Value::tagged(7));
+    let refused = rig.index().try_insert(key.borrowed(), value.borrowed());
+    let is_refused = matches!(refused, Err(IndexError::Pool(PmError::Damaged { .. })));
+    ensure!(is_refused, "a write to a damaged pool: {refused:?}");
+    Ok(())
 }
 
 /// Batches of every size, with duplicates inside the batch and with keys already there.

@@ -29,7 +29,7 @@ fn anywhere<S: Types>() {
 
 /// Names those that need the pools of [`Emulated`], or take long on other beds.
 fn in_memory<S: Types<Bed = Emulated>>() {
-    let plain: [Plain<S>; 15] = [
+    let plain: [Plain<S>; 16] = [
         super::empty,
         super::sizes,
         super::extreme_keys,
@@ -40,6 +40,7 @@ fn in_memory<S: Types<Bed = Emulated>>() {
         super::changes_during_iteration,
         super::bulk_load_sizes,
         super::bulk_load_refusals,
+        super::damage_beside_a_load,
         super::batches,
         super::full_at_every_allocation,
         super::full_at_creation_and_load,

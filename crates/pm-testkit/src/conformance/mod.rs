@@ -57,7 +57,7 @@ mod subject;
 mod threads;
 mod verdict;
 
-pub use batches::{batches, bulk_load_refusals, bulk_load_sizes};
+pub use batches::{batches, bulk_load_refusals, bulk_load_sizes, damage_beside_a_load};
 pub use bed::{Bed, Counted, Emulated, InFiles, OnDisk, Simulated};
 pub use compiled::compiled;
 pub use counts::{reads_change_nothing, refused_writes_flush_nothing, writes_fence};
@@ -145,7 +145,7 @@ macro_rules! conformance {
         $crate::conformance!(@tests {
             empty(); sizes(); extreme_keys(); extreme_values(); limits();
             all_bounds(); panicking_bounds(); changes_during_iteration();
-            bulk_load_sizes(); bulk_load_refusals(); batches();
+            bulk_load_sizes(); bulk_load_refusals(); damage_beside_a_load(); batches();
         });
     };
     (@group naming) => {

@@ -356,7 +356,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize> Loader
         let limit = FpTree::<K, V, M, LEAF, INNER>::leaf_limit(&self.tree.pool);
         // If the medium fails here, the mark stays and the next opening discards the load.
         let pool = &*self.tree.pool;
-        let _ = pool.complete(|| discard_unfinished(pool, self.root, &self.head, limit).map(drop));
+        let _ = pool.roll_back(|| discard_unfinished(pool, self.root, &self.head, limit).map(drop));
     }
 }
 

@@ -12,6 +12,7 @@ mod journal_again;
 mod journal_crash;
 mod memory;
 mod modes;
+mod roll_back;
 mod sync;
 mod twin;
 mod twin_crash;
