@@ -198,9 +198,13 @@ impl<M: Medium> RaftLog<M> {
         Ok(())
     }
 
+    /// Notes the configuration that is in force from an index on. It takes no later one back: each of them was
+    /// agreed on when it was recorded. A base records the one before it behind later ones, or a crash leaves only
+    /// the former of a base that is not in force.
     fn set_configuration(&mut self, index: u64, state: ConfState) {
-        self.configurations.retain(|(known, _)| *known < index);
-        self.configurations.push((index, state));
+        let at = self.configurations.partition_point(|(known, _)| *known < index);
+        let end = self.configurations.partition_point(|(known, _)| *known <= index);
+        self.configurations.splice(at..end, [(index, state)]);
     }
 
     /// Adds an entry to the copy in DRAM, and voids those after it.
@@ -315,6 +319,11 @@ impl<M: Medium> RaftLog<M> {
     /// Appends the configuration that is in force from an index on; durable after the next
     /// [`commit`](Self::commit).
     pub(crate) fn configure(&mut self, index: u64, state: &ConfState) {
+        self.stage_configuration(index, state);
+        self.set_configuration(index, state.clone());
+    }
+
+    fn stage_configuration(&mut self, index: u64, state: &ConfState) {
         let sets = [&state.voters, &state.learners, &state.voters_outgoing, &state.learners_next];
         let mut words = vec![index];
         words.extend(sets.iter().map(|set| set.len() as u64));
@@ -323,7 +332,6 @@ impl<M: Medium> RaftLog<M> {
             words.extend(set.iter());
         }
         self.staged.push((CONFIGURATION, index, words));
-        self.set_configuration(index, state.clone());
     }
 
     /// Makes the appended entries durable, with one fence. Returns the sequence number of the first segment
@@ -415,17 +423,18 @@ impl<M: Medium> RaftLog<M> {
         void: bool,
     ) -> Result<(), PmError> {
         let mut waiting = std::mem::take(&mut self.staged);
+        let before = self.hard.term;
         if void {
             waiting.clear();
             // Not its commit: before the base is durable, the log does not reach that far.
-            self.hard.term = self.hard.term.max(base.term);
-            self.configurations.clear();
+            self.hard.term = before.max(base.term);
         }
-        let later: Vec<_> =
-            self.configurations.iter().filter(|(from, _)| *from > base.index).cloned().collect();
-        self.configure(base.index, configuration);
+        self.stage_configuration(base.index, configuration);
+        let waits = |index| waiting.iter().any(|it| (it.0, it.1) == (CONFIGURATION, index));
+        let is_later = |(from, _): &&(u64, _)| *from > base.index && !void && !waits(*from);
+        let later: Vec<_> = self.configurations.iter().filter(is_later).cloned().collect();
         for (from, state) in &later {
-            self.configure(*from, state);
+            self.stage_configuration(*from, state);
         }
         // The entries that wait may be lost, and then they are not committed.
         let lost = waiting.iter().find(|(tag, ..)| *tag == ENTRY).map(|(_, index, _)| *index);
@@ -440,7 +449,14 @@ impl<M: Medium> RaftLog<M> {
             committed => committed, // P2, LIN, DUR
         };
         self.staged = waiting;
+        if committed.is_err() {
+            self.hard.term = before;
+        }
         let first = committed?;
+        if void {
+            self.configurations.clear();
+        }
+        self.set_configuration(base.index, configuration.clone());
         self.rebase(base, void);
         self.give_back(first.unwrap_or(0))?;
         self.keep_spare()

@@ -548,6 +548,12 @@ impl<M: Medium, S: State> Replica<M, S> {
         (base.index, base.generation)
     }
 
+    /// Returns the applied index, and the voters of the configuration that is recorded for it.
+    #[cfg(test)]
+    pub(crate) fn configuration(&self) -> (u64, Vec<u64>) {
+        (self.applied, self.node.store().configuration(self.applied).voters)
+    }
+
     /// Refuses this number of commits of the log.
     #[cfg(test)]
     pub(crate) fn refuse_commits(&mut self, count: u64) {

@@ -115,6 +115,23 @@ impl Disk {
             let survives = line.stores[..kept].iter().copied().chain(streamed).collect();
             settle(&mut self.durable, survives);
         }
+        self.restore();
+    }
+
+    /// Ends the process after these events, as a signal does: all of their stores survive, and no later one.
+    ///
+    /// The process that used the space must have released it.
+    pub(super) fn kill(&mut self, trace: &[Event]) {
+        for event in trace {
+            self.note(event);
+        }
+        for line in std::mem::take(&mut self.lines).into_values() {
+            settle(&mut self.durable, line.stores.into_iter().chain(line.streamed).collect());
+        }
+        self.restore();
+    }
+
+    fn restore(&mut self) {
         self.space.record(false);
         self.space.restore(&self.durable);
         drop(self.space.take_trace());

@@ -118,6 +118,8 @@ pub(super) struct Group {
     cut: BTreeSet<(u64, u64)>,
     events: Vec<Event>,
     terms: BTreeMap<u64, u64>,
+    /// The voters at each index that a replica has applied.
+    voters: BTreeMap<u64, Vec<u64>>,
     pub(super) seen: Seen,
 }
 
@@ -148,6 +150,7 @@ impl Group {
             cut: BTreeSet::new(),
             events: Vec::new(),
             terms: BTreeMap::new(),
+            voters: BTreeMap::new(),
             seen: Seen::default(),
         };
         for id in founders {
@@ -182,6 +185,16 @@ impl Group {
         let replica = Replica::start(&pool, LOG, &options, founders, state);
         process.replica = Some(replica.unwrap_or_else(|error| panic!("replica {id}: {error}")));
         process.disk.follow();
+        self.compare_members(id);
+    }
+
+    /// Checks that the configuration of a replica is that of the others when they had applied the same index.
+    fn compare_members(&mut self, id: u64) {
+        let replica = self.processes.get(&id).and_then(|process| process.replica.as_ref());
+        let Some((applied, mut voters)) = replica.map(Replica::configuration) else { return };
+        voters.sort_unstable();
+        let known = self.voters.entry(applied).or_insert_with(|| voters.clone());
+        assert_eq!(*known, voters, "the voters of replica {id} at {applied}");
     }
 
     /// Kills a process at any store since its last turn.
@@ -209,8 +222,10 @@ impl Group {
         self.seen.cuts += u64::from(replica.base() != base);
         self.seen.silent += u64::from(replica.is_log_full());
         self.seen.resumed += u64::from(was_full && !replica.is_log_full());
-        // While a snapshot becomes the state, a crash can interrupt many steps.
-        dies |= self.plan.crash > 0 && turn.restored && self.random.one_in(2);
+        // While a snapshot becomes the state, or the log is cut, a crash can interrupt many steps.
+        let often = if turn.restored { 2 } else { 8 };
+        let steps = turn.restored || replica.base() != base;
+        dies |= self.plan.crash > 0 && steps && self.random.one_in(often);
         self.seen.held = self.seen.held.max(replica.transfer_bytes());
         if replica.is_receiving() && replica.received() != received {
             self.seen.pieces += 1;
@@ -226,6 +241,7 @@ impl Group {
             self.send(message);
         }
         self.answer(id, &turn);
+        self.compare_members(id);
     }
 
     fn send(&mut self, message: &Message) {

@@ -111,7 +111,7 @@ fn whose_log_has_no_room_is_silent_until_there_is() {
     let crashes = Plan { crash: 400, partition: 800, ..CALM };
     for plan in [crashes, SHORT, MEMBERS] {
         let plan = Plan { full_log: 300, steps: 12_000, ..plan };
-        let seen = runs(plan, 0..6);
+        let seen = runs(plan, 0..8);
         let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
         assert!(sum(|seen| seen.silent) > 200 && sum(|seen| seen.resumed) > 60, "{seen:?}");
         assert!(sum(|seen| seen.answered) > 600, "{seen:?}");
