@@ -305,19 +305,35 @@ impl Shard {
             self.broken = Some(error.to_string());
             Failure::Broken(error.to_string())
         });
-        let began = round.as_ref().is_ok_and(|round| round.began || round.lost);
-        Some(if began { self.reread().and(round) } else { round })
+        let (began, lost) = round.as_ref().map_or((false, false), |it| (it.began, it.lost));
+        if (began || lost)
+            && let Err(failure) = self.reread()
+        {
+            let what = format!("{failure:?}");
+            tracing::error!(partition = self.place.number, what, "its records cannot be read");
+            // If it lost leadership, it serves nothing, and goes on for the others. It must not begin to serve with
+            // counters that are too old: it would give ids again that collections have.
+            if began {
+                if let Store::Group(group) = &mut self.store {
+                    group.ended(); // the others elect another leader
+                }
+                self.broken = Some(what);
+                return Some(Err(failure));
+            }
+        }
+        Some(round)
     }
 
-    /// Reads the state in memory from the records again.
+    /// Reads the state in memory from the records again. If it fails, that is as old as before, and watched keys count
+    /// as changed all the same.
     fn reread(&mut self) -> Result<(), Failure> {
+        self.place.watches.touch_all();
+        self.reaper = Reaper::default();
+        self.staged = false;
         let place = Place::open(self.store.records(), self.place.random())?;
         let before = std::mem::replace(&mut self.place, place);
         (self.place.number, self.place.next) = (before.number, before.next);
         (self.place.watches, self.place.damaged) = (before.watches, before.damaged);
-        self.place.watches.touch_all();
-        self.reaper = Reaper::default();
-        self.staged = false;
         Ok(())
     }
 

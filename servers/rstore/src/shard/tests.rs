@@ -37,17 +37,22 @@ fn open_as(storage: &Storage, grouped: bool) -> Shard {
     if grouped { open_group(storage, 1 << 30) } else { open(storage) }
 }
 
-/// Opens it as a member of a group whose entries have this number of bytes at most.
+/// Opens it as a member of a group whose entries have this number of bytes at most, and waits until it leads.
 fn open_group(storage: &Storage, entry_bytes: usize) -> Shard {
-    let me = Member::parse("localhost:1/localhost:2").expect("addresses");
-    let identity = Identity { id: 1, founders: vec![(1, me.clone())], me, entry_bytes };
-    let folder = Folder::open(storage).expect("a folder");
-    let mut shard = folder.partition(storage, 0, Some(&identity)).expect("it opens").shard;
+    let mut shard = open_follower(storage, entry_bytes);
     while shard.group().is_some_and(|group| group.leads().is_err()) {
         end_turn(&mut shard);
         std::thread::sleep(Duration::from_millis(5));
     }
     shard
+}
+
+/// Opens it as a member of a group, which does not lead yet.
+fn open_follower(storage: &Storage, entry_bytes: usize) -> Shard {
+    let me = Member::parse("localhost:1/localhost:2").expect("addresses");
+    let identity = Identity { id: 1, founders: vec![(1, me.clone())], me, entry_bytes };
+    let folder = Folder::open(storage).expect("a folder");
+    folder.partition(storage, 0, Some(&identity)).expect("it opens").shard
 }
 
 /// Ends a turn, and waits until its writes are applied.
@@ -616,6 +621,33 @@ fn a_damaged_member_is_left_and_the_others_are_removed() {
         assert!(left <= 12, "{left}");
         assert_eq!(line(&mut shard, "HSET new f v"), ":1");
         assert_eq!(line(&mut shard, "HGETALL new"), "*2\r\n$1\r\nf\r\n$1\r\nv");
+    }
+}
+
+/// Its counters are older than the records: it would give ids again that collections have.
+#[test]
+fn a_leader_that_cannot_read_its_counters_again_does_not_serve() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let storage = storage(dir.path(), DurabilityArg::Process, 64 << 20);
+    let mut shard = open_as(&storage, true);
+    assert_eq!(line(&mut shard, "HSET -OWNED-! f v"), ":1");
+    end_turn(&mut shard);
+    shard.close().expect("a disk");
+    let mut shard = open_follower(&storage, 1 << 30);
+    damage(&mut shard, *b"-OWNED-!"); // the owner of the last collection
+    let fails = |shard: &mut Shard| shard.round().is_some_and(|round| round.is_err());
+    while !fails(&mut shard) {
+        assert!(shard.group().expect("one").leads().is_err(), "it serves");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for _ in 0..50 {
+        assert!(!fails(&mut shard), "it fails once");
+        assert!(shard.group().expect("one").leads().is_err(), "it serves");
+        for words in ["HSET new f v", "SET a 1", "GET a"] {
+            let reply = line(&mut shard, words);
+            assert!(reply.starts_with("-ERR storage"), "{words}: {reply}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
