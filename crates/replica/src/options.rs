@@ -50,8 +50,8 @@ impl Options {
     }
 
     /// Sets the bytes of entries that are kept, both in DRAM and in the pool (64 MiB, or an eighth of a
-    /// smaller pool), and twice as many while a snapshot is being sent. A follower that lacks more gets a
-    /// snapshot.
+    /// smaller pool). A follower that lacks more gets a snapshot; until it has fetched the entries after that, 16 times
+    /// as many are kept, or a quarter of a smaller pool.
     #[must_use]
     pub fn log_bytes(mut self, bytes: usize) -> Self {
         self.log_bytes = bytes;

@@ -106,6 +106,12 @@ impl<V> Outgoing<V> {
         self.all.is_empty()
     }
 
+    /// Returns the least index of the snapshots that are on their way.
+    pub(crate) fn least(&self) -> Option<u64> {
+        let index = |sending: &Sending<V>| sending.snapshot.get_metadata().index;
+        self.all.values().map(index).min()
+    }
+
     /// Returns the bytes that the transfers hold.
     pub(crate) fn bytes(&self) -> usize {
         self.all.values().map(Sending::bytes).sum()

@@ -14,7 +14,7 @@
 
 mod transfer;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use pmindex_core::{Medium, Pool};
@@ -29,6 +29,7 @@ use crate::log::{Base, RaftLog};
 use crate::outgoing::Outgoing;
 use crate::wrong::{Faults, Wrong};
 use crate::{Error, Options, State, StateError};
+use transfer::Fetching;
 
 /// The maximum number of entries that the state has applied but not made durable.
 const APPLIED_AHEAD: u64 = 1024;
@@ -36,6 +37,8 @@ const APPLIED_AHEAD: u64 = 1024;
 const ASK_AGAIN: u64 = 4;
 /// The number of ticks between two attempts to write to a log, or to a state, that has no room.
 const TRY_AGAIN: u64 = 10;
+/// While a follower gets a snapshot, the log may be longer: this number of times as long, and a quarter of the pool.
+const KEPT_TIMES: usize = 16;
 /// A number of ticks that is never reached.
 const NEVER: usize = usize::MAX / 2;
 /// The maximum bytes that wait for a majority.
@@ -139,6 +142,10 @@ pub struct Replica<M: Medium, S: State> {
     /// Ticks without a leader after which this replica stands for election.
     patience: usize,
     log_bytes: usize,
+    /// The bytes of the log while a follower gets a snapshot, at most, and the tick at which that is looked at again.
+    most_kept: usize,
+    kept_at: u64,
+    fetching: BTreeMap<u64, Fetching>,
     /// The maximum bytes of a proposed entry.
     entry_bytes: usize,
     restored: bool,
@@ -199,6 +206,8 @@ impl<M: Medium, S: State> Replica<M, S> {
             pre_vote: true,
             ..Config::default()
         };
+        // The pool also has the state.
+        let log_bytes = options.log_bytes.min((pool.max_size() / 8) as usize);
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let node = RawNode::new(&config, log, &logger)?;
         let mut this = Self {
@@ -218,8 +227,10 @@ impl<M: Medium, S: State> Replica<M, S> {
             random: options.seed ^ options.id.rotate_left(32),
             election_ticks: options.election_ticks,
             patience: 0,
-            // The pool also has the state.
-            log_bytes: options.log_bytes.min((pool.max_size() / 8) as usize),
+            log_bytes,
+            most_kept: (KEPT_TIMES * log_bytes).min((pool.max_size() / 4) as usize),
+            kept_at: 0,
+            fetching: BTreeMap::new(),
             entry_bytes: options.entry_bytes,
             restored: false,
             removed: false,
@@ -528,11 +539,7 @@ impl<M: Medium, S: State> Replica<M, S> {
         if self.applied - self.durable >= APPLIED_AHEAD {
             self.make_durable()?;
         }
-        // A follower that gets a snapshot needs the entries after it.
-        let most = self.log_bytes * if self.outgoing.is_empty() { 1 } else { 2 };
-        if self.node.store().is_over(most) {
-            self.cut_if_room(self.node.store().bytes().min(self.log_bytes) / 2)?;
-        }
+        self.cut_if_long()?;
         if !self.leads() || self.led != self.node.raft.term {
             self.led = self.node.raft.term;
             self.end_transfers();
@@ -755,6 +762,23 @@ impl<M: Medium, S: State> Replica<M, S> {
         }
         self.durable = self.applied;
         Ok(true)
+    }
+
+    /// Cuts a log that is long. If it has room for them, it keeps what a follower needs that gets a snapshot: without
+    /// the entries after that, the follower would get another one.
+    fn cut_if_long(&mut self) -> Result<(), Error> {
+        let log = self.node.store();
+        let most = if self.ticks < self.kept_at { self.most_kept } else { self.log_bytes };
+        if !log.is_over(most) {
+            return Ok(());
+        }
+        let keep = log.bytes().min(self.log_bytes) / 2;
+        let (tail, fits) = (log.tail_of(keep), !log.is_over(self.most_kept));
+        if fits && self.is_needed(tail) {
+            self.kept_at = self.ticks + 1;
+            return Ok(());
+        }
+        self.cut_if_room(keep)
     }
 
     /// Cuts the log, unless there is no room for its new beginning.

@@ -24,6 +24,18 @@ use crate::piece::{self, Answer, DONE, Place};
 use crate::wrong::Wrong;
 use crate::{Error, State};
 
+/// The number of ticks without progress after which entries are no longer kept for a follower.
+const PATIENCE: u64 = 50;
+
+/// A follower that has got a snapshot, and fetches the entries after it.
+#[derive(Debug)]
+pub(super) struct Fetching {
+    /// The last index that it has.
+    has: u64,
+    /// The tick at which that grew.
+    at: u64,
+}
+
 impl<M: Medium, S: State> Replica<M, S> {
     /// Returns the bytes in memory of snapshots that are being sent or received: for each one at most a
     /// few pieces (see [`Options::piece_bytes`](crate::Options::piece_bytes)) and twice the longest record,
@@ -77,7 +89,11 @@ impl<M: Medium, S: State> Replica<M, S> {
         let ended = self.outgoing.turn(&mut self.state, self.ticks, waits, messages);
         let ended = ended.map_err(Error::State)?;
         for (to, end) in ended {
-            self.node.store().snapshots.borrow_mut().remove(&to);
+            let snapshot = self.node.store().snapshots.borrow_mut().remove(&to);
+            if let Some(snapshot) = snapshot.filter(|_| end == End::Done) {
+                let has = snapshot.get_metadata().index;
+                self.fetching.insert(to, Fetching { has, at: self.ticks });
+            }
             let status =
                 if end == End::Done { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
             self.node.report_snapshot(to, status);
@@ -85,8 +101,23 @@ impl<M: Medium, S: State> Replica<M, S> {
         Ok(())
     }
 
+    /// Returns `true` if a follower needs entries up to this index: it gets a snapshot, or has got one and fetches the
+    /// entries after it.
+    pub(super) fn is_needed(&mut self, index: u64) -> bool {
+        let (ticks, progress) = (self.ticks, self.node.raft.prs());
+        self.fetching.retain(|to, fetching| {
+            let has = progress.get(*to).map_or(u64::MAX, |progress| progress.matched);
+            if has > fetching.has {
+                *fetching = Fetching { has, at: ticks };
+            }
+            fetching.has < index && ticks <= fetching.at + PATIENCE
+        });
+        !self.fetching.is_empty() || self.outgoing.least().is_some_and(|least| least < index)
+    }
+
     /// Ends the transfers of a leader that leads no more.
     pub(super) fn end_transfers(&mut self) {
+        self.fetching.clear();
         self.outgoing.clear();
         self.node.store().snapshots.borrow_mut().clear();
         self.node.store().wants_snapshot.take();

@@ -236,6 +236,32 @@ fn a_node_without_its_disk_gets_all_records_in_pieces_while_the_leader_writes() 
     assert!(group.meanwhile > 10, "{}", group.meanwhile);
 }
 
+/// More is written meanwhile than the log keeps otherwise.
+#[test]
+fn a_node_catches_up_while_much_is_written_and_gets_one_snapshot_for_it() {
+    let mut group = Group::new();
+    group.lose_a_disk();
+    let (mut written, mut number) = (0, 0);
+    for step in 0.. {
+        // Four KiB for each piece, and for each step if that is more.
+        let due = 4 * group.pieces.max(step);
+        while written < due {
+            group.write(number % KEYS);
+            (written, number) = (written + 1, number + 7);
+        }
+        group.steps(40);
+        let leader = group.leader().and_then(|id| group.nodes.get(&id));
+        if leader.is_some_and(|leader| leader.is_near(4, 64)) {
+            break;
+        }
+        assert!(step < 5000 && group.pieces < 3 * KEYS * 1000 / PIECE, "{} pieces", group.pieces);
+    }
+    assert!(written > 600, "{written}");
+    let pieces = group.pieces;
+    group.check();
+    assert_eq!(group.pieces, pieces);
+}
+
 #[test]
 fn a_kill_of_the_receiver_leaves_nothing_of_half_a_snapshot() {
     let mut group = Group::new();
