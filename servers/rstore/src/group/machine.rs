@@ -3,12 +3,13 @@
 //! Besides the records of clients, the engine has records of the group, which every replica has: the index of
 //! the last durable entry, and the addresses of each member.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use pmindex_core::Pool;
+use pmindex_core::{PmError, Pool};
 use pmindex_replica::{Part, State, StateError};
 use pmindex_rstore::{Backup, Budget, Options, Partition};
 
@@ -77,7 +78,13 @@ pub(super) struct Machine {
     refused: (u64, u64),
     /// There was no room to make the records durable.
     is_full: bool,
+    /// The generations that are not in use and could not be removed, and when that is tried again.
+    remains: BTreeSet<u64>,
+    remove_at: Instant,
 }
+
+/// The time between two attempts to remove records that are not in use: each one reads them.
+const REMOVE_AGAIN: Duration = Duration::from_secs(30);
 
 /// The number of attempts after which it is said again that an entry waits for room.
 const SAY_AGAIN: u64 = 600;
@@ -122,6 +129,8 @@ impl Machine {
             applied,
             refused: (0, 0),
             is_full: false,
+            remains: BTreeSet::new(),
+            remove_at: Instant::now(),
         })
     }
 
@@ -269,18 +278,51 @@ impl Machine {
         Ok(engine.commit()?)
     }
 
-    /// Removes a state that is not in use; returns `false` if that needs room that there is not, so that it
-    /// remains for now.
+    /// Removes a state that is not in use; returns `false` if it remains for now, because that needs room that there
+    /// is not, or it is damaged: no reason to stop, for the state in use is whole.
     fn remove(&mut self, generation: u64) -> Result<bool, StateError> {
         self.next = None;
-        match Partition::destroy(&self.pool, &name_of(&self.name, generation)) {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_full() => {
-                tracing::warn!(%error, "the remains of a snapshot cannot be removed yet");
-                Ok(false)
+        let name = name_of(&self.name, generation);
+        match Partition::destroy(&self.pool, &name) {
+            Ok(_) => {
+                self.remains.remove(&generation);
+                return Ok(true);
             }
-            Err(error) => Err(error.into()),
+            Err(error) if is_lost(&error) => return Err(error.into()),
+            Err(error) if error.is_full() => {
+                if self.remains.insert(generation) {
+                    tracing::warn!(%error, generation, "records that are not in use cannot be removed yet");
+                }
+                self.remove_at = Instant::now() + REMOVE_AGAIN;
+            }
+            Err(error) => {
+                // Not tried again before a restart.
+                self.remains.remove(&generation);
+                tracing::error!(%error, generation, "records that are not in use cannot be removed: they are damaged");
+            }
         }
+        Ok(false)
+    }
+
+    /// Tries again to remove what could not be removed.
+    pub(super) fn remove_remains(&mut self, now: Instant) -> Result<(), StateError> {
+        // While a snapshot is loaded, it needs the room, and one of them may be where that is.
+        if self.remains.is_empty() || now < self.remove_at || self.next.is_some() {
+            return Ok(());
+        }
+        for generation in std::mem::take(&mut self.remains) {
+            self.remains.insert(generation);
+            if self.remove(generation)? {
+                tracing::info!(generation, "records that are not in use were removed");
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns `true` if records that are not in use could not be removed.
+    #[cfg(test)]
+    pub(super) fn has_remains(&self) -> bool {
+        !self.remains.is_empty()
     }
 
     /// Changes the state that a snapshot is loaded into; removes it, and returns `false`, if there is no room.
@@ -300,6 +342,11 @@ impl Machine {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns `true` if nothing can be made durable any more.
+fn is_lost(error: &pmindex_rstore::Error) -> bool {
+    matches!(error, pmindex_rstore::Error::Pool(PmError::DurabilityLost(_)))
 }
 
 fn is_too_large(error: &pmindex_rstore::Error) -> bool {
@@ -377,6 +424,7 @@ impl State for Machine {
     }
 
     fn view(&mut self) -> Result<Backup, StateError> {
+        tracing::info!("a node lacks what the log no longer has: a snapshot of the group begins");
         Ok(self.engine.backup()?)
     }
 
@@ -441,7 +489,7 @@ impl State for Machine {
         }
         // The previous generation, and the remains of an attempt that a crash interrupted.
         for other in [generation.checked_sub(1), Some(generation + 1)].into_iter().flatten() {
-            Partition::destroy(&self.pool, &name_of(&self.name, other))?;
+            self.remove(other)?;
         }
         Ok(())
     }

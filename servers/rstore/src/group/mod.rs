@@ -494,6 +494,9 @@ impl Group {
                 self.peers.send(message.to, member, &parcel);
             }
         }
+        if ticks {
+            self.replica.state_mut().remove_remains(now).map_err(Error::State)?;
+        }
         if ticks || turn.restored {
             self.read_members(); // few records
         }

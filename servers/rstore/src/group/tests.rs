@@ -6,7 +6,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pmindex_core::{Mapped, Pool};
+use pmindex_core::{Mapped, Medium, Pool};
 use pmindex_replica::{Change, Message, Replica, State as _};
 use pmindex_rstore::{Options, Partition};
 
@@ -388,6 +388,78 @@ fn a_full_replica_takes_what_frees_as_much_as_it_takes_in_any_order() {
         }
     }
     assert!(!apply(&mut machine, &[(&name(0), None), (b"a", Some(&long)), (b"z", Some(&long))]));
+}
+
+#[test]
+fn a_replica_with_remains_of_a_snapshot_opens_without_room_and_removes_them_later() {
+    // So many blocks that their list needs one.
+    let options = Options::new().capacity(16 << 20).block_bytes(4 << 10);
+    let entry = |key: &[u8]| {
+        let mut entry = Vec::new();
+        push_put(&mut entry, key, b"v", None);
+        entry
+    };
+    let part = |number: u32| {
+        let (mut part, long) = (Vec::new(), [7; 1000]);
+        for key in 0..200 {
+            push_put(&mut part, format!("{number} {key}").as_bytes(), &long, None);
+        }
+        part
+    };
+    let mut waited = 0;
+    // The blocks for which there is room.
+    for left in 0..20 {
+        let pool = Arc::new(Pool::volatile(64 << 20).expect("memory"));
+        let mut machine = Machine::open(&pool, "records", &options, 0).expect("new");
+        let applied = machine.apply(1, &entry(b"here")).expect("room");
+        assert!(applied && machine.commit(1).expect("room"));
+        assert!(machine.begin(1).expect("room"));
+        assert!((0..20).all(|number| machine.restore(&part(number)).expect("room")));
+        drop(machine);
+        pool.fail_allocation_after(Some(left));
+        let mut machine = Machine::open(&pool, "records", &options, 0).expect("it opens");
+        machine.switch(0).expect("it has its state");
+        let mut value = Vec::new();
+        assert!(machine.engine.get_into(b"here", 0, &mut value).expect("sound") && value == b"v");
+        machine.remove_remains(Instant::now() + Duration::from_secs(100)).expect("it waits");
+        pool.fail_allocation_after(None);
+        waited += usize::from(machine.has_remains());
+        machine.remove_remains(Instant::now() + Duration::from_secs(200)).expect("room");
+        assert!(!machine.has_remains());
+        assert!(!Partition::destroy(&pool, "records.1").expect("room"), "the remains");
+    }
+    assert!(waited > 0);
+}
+
+/// So a replica with a damaged record can be healed by a snapshot.
+#[test]
+fn a_damaged_state_that_a_snapshot_replaces_is_no_reason_to_stop() {
+    let options = Options::new().capacity(16 << 20);
+    // One record, and nearly all.
+    for hurts in [b"DAMAGED!", b"ELSEWISE"] {
+        let pool = Arc::new(Pool::volatile(64 << 20).expect("memory"));
+        let mut machine = Machine::open(&pool, "records", &options, 0).expect("new");
+        for number in 0..2000 {
+            let mut entry = Vec::new();
+            let value = if number == 1000 { b"DAMAGED!" } else { b"ELSEWISE" };
+            push_put(&mut entry, format!("{number:06}").as_bytes(), value, None);
+            assert!(machine.apply(1 + number, &entry).expect("room"));
+        }
+        assert!(machine.commit(2000).expect("room"));
+        let wanted = u64::from_le_bytes(*hurts);
+        for page in (1..).map_while(|page| pool.words(page * 4096, 512).ok()) {
+            for word in page.iter().filter(|word| pool.pm().load(*word) == wanted) {
+                pool.pm().store(word, wanted + 1);
+            }
+        }
+        assert!(machine.begin(1).expect("room") && machine.finish(3000).expect("room"));
+        machine.switch(1).expect("the new state is whole");
+        assert_eq!(machine.applied(), 3000);
+        drop(machine);
+        let mut machine = Machine::open(&pool, "records", &options, 1).expect("it opens");
+        machine.switch(1).expect("the new state is whole");
+        assert_eq!(machine.applied(), 3000);
+    }
 }
 
 #[test]
