@@ -175,12 +175,12 @@ fn hear_peers(listener: net::TcpListener, common: &Arc<Common>, post: &Post) -> 
         // A message that does not fit into the queue is lost, like one that the network loses.
         match parcel {
             Parcel::Raft(bytes) => {
-                let _ = post.send(partition, Message::Peer { from, place, bytes });
+                post.send_from_node(partition, Message::Peer { from, place, bytes });
             }
             Parcel::Channel { channel, message } => {
                 for thread in 0..partitions {
                     let (channel, message) = (channel.clone(), message.clone());
-                    let _ = post.send(thread, Message::Heard { channel, message });
+                    post.send_from_node(thread, Message::Heard { channel, message });
                 }
             }
         }

@@ -33,7 +33,7 @@ use crate::shard::{Bounds, MOST_WRITTEN, admit};
 
 pub(crate) use machine::Member;
 pub(crate) use parcel::Parcel;
-pub(crate) use peers::{MOST_ENTRY, Peers};
+pub(crate) use peers::{MOST_ENTRY, Peers, Waiting};
 
 use machine::{Machine, member_key};
 

@@ -18,6 +18,14 @@ pub(crate) enum Parcel {
 }
 
 impl Parcel {
+    /// Returns the bytes of it when it is encoded.
+    pub(super) fn len(&self) -> usize {
+        1 + match self {
+            Self::Raft(message) => message.len(),
+            Self::Channel { channel, message } => 4 + channel.len() + message.len(),
+        }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Raft(message) => [&[RAFT], message.as_slice()].concat(),
@@ -57,6 +65,7 @@ mod tests {
         for parcel in
             [channel.clone(), empty, Parcel::Raft(b"vote".to_vec()), Parcel::Raft(Vec::new())]
         {
+            assert_eq!(parcel.encode().len(), parcel.len());
             assert_eq!(Parcel::decode(parcel.encode()), Some(parcel));
         }
         let encoded = channel.encode();

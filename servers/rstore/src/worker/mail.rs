@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
+use crate::group::Waiting;
 use crate::shard::{Folder, Transaction, Work};
 use crate::wire::{Protocol, Request};
 
@@ -95,6 +96,8 @@ pub(crate) enum Message {
 #[derive(Clone)]
 pub(crate) struct Post {
     ways: Vec<(SyncSender<Message>, Arc<mio::Waker>)>,
+    /// The messages of other nodes that wait for each thread.
+    from_nodes: Arc<[Waiting]>,
 }
 
 impl Post {
@@ -106,7 +109,8 @@ impl Post {
             ways.push((sender, waker));
             ends.push(receiver);
         }
-        (Self { ways }, ends)
+        let from_nodes = ways.iter().map(|_| Waiting::default()).collect();
+        (Self { ways, from_nodes }, ends)
     }
 
     #[expect(clippy::result_large_err, reason = "a message that is not taken is given back")]
@@ -119,6 +123,33 @@ impl Post {
                 Ok(())
             }
             Err(TrySendError::Full(message) | TrySendError::Disconnected(message)) => Err(message),
+        }
+    }
+
+    /// Sends a message of another node, or drops it: few of them wait, whatever the thread does meanwhile.
+    pub(crate) fn send_from_node(&self, to: usize, message: Message) {
+        let Some((is_channel, len)) = message.of_node() else { return };
+        let waiting = &self.from_nodes[to];
+        if waiting.admits(is_channel, len) && self.send(to, message).is_err() {
+            waiting.leaves(len);
+        }
+    }
+
+    /// Notes that a thread has taken a message, which may be one of another node.
+    pub(super) fn taken(&self, by: usize, message: &Message) {
+        if let Some((_, len)) = message.of_node() {
+            self.from_nodes[by].leaves(len);
+        }
+    }
+}
+
+impl Message {
+    /// Returns for a message of another node whether it is one of a channel, and its bytes.
+    fn of_node(&self) -> Option<(bool, usize)> {
+        match self {
+            Self::Peer { bytes, .. } => Some((false, bytes.len())),
+            Self::Heard { channel, message } => Some((true, channel.len() + message.len())),
+            _ => None,
         }
     }
 }

@@ -202,6 +202,7 @@ impl Worker {
     fn read_mail(&mut self) -> bool {
         for _ in 0..MAILS {
             let Ok(message) = self.mail.try_recv() else { return true };
+            self.post.taken(self.number, &message);
             match message {
                 Message::Stop => return false,
                 Message::Connection(stream, speaks) => self.welcome(stream, speaks),
