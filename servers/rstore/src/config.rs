@@ -78,6 +78,11 @@ pub struct Settings {
     #[arg(long, value_name = "NODES")]
     pub founders: Option<String>,
 
+    /// The number of the group, the same on each node and on no node of another one: nodes of others are refused
+    /// [default: made of --founders, or known from the other nodes]
+    #[arg(long, value_name = "N")]
+    pub group: Option<std::num::NonZeroU64>,
+
     /// What an acknowledged write survives [default: auto]
     ///
     /// `auto`: the most that the medium supports without a second file: `flush` on persistent memory, `msync` on
@@ -175,6 +180,7 @@ impl Settings {
             node: self.node.or(file.node),
             peers: self.peers.or(file.peers),
             founders: self.founders.or(file.founders),
+            group: self.group.or(file.group),
             durability: self.durability.or(file.durability),
             twin: self.twin.or(file.twin),
             size: self.size.or(file.size),
@@ -221,9 +227,9 @@ impl Settings {
         const WRONG: &str = "--founders must be N=HOST:PORT/HOST:PORT for each node, with N from 1";
         let Some(id) = self.node else {
             // Without this a node would serve alone, and what it acknowledges would be on one machine.
-            if self.peers.is_some() || self.founders.is_some() {
+            if self.peers.is_some() || self.founders.is_some() || self.group.is_some() {
                 return Err(Error::Setting(
-                    "--peers and --founders are for a node of a group: give its number with --node, or omit them",
+                    "--peers, --founders and --group are for a node of a group: give its number with --node, or omit them",
                 ));
             }
             return Ok(None);
@@ -252,7 +258,8 @@ impl Settings {
         if id == 0 || Member::parse(&me.text()).is_none() {
             return Err(Error::Setting(WRONG));
         }
-        Ok(Some(Identity { id, me, founders, entry_bytes: MOST_ENTRY as usize }))
+        let (group, entry_bytes) = (self.group, MOST_ENTRY as usize);
+        Ok(Some(Identity { id, me, founders, group, entry_bytes }))
     }
 
     /// Returns the files of the certificate and the key, if there is a port for TLS. Refuses one if this program has

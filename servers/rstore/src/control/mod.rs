@@ -174,8 +174,8 @@ fn hear_peers(listener: net::TcpListener, common: &Arc<Common>, post: &Post) -> 
     let inbox = move |partition, from, place, parcel| {
         // A message that does not fit into the queue is lost, like one that the network loses.
         match parcel {
-            Parcel::Raft(bytes) => {
-                post.send_from_node(partition, Message::Peer { from, place, bytes });
+            Parcel::Raft { group, message: bytes } => {
+                post.send_from_node(partition, Message::Peer { from, place, group, bytes });
             }
             Parcel::Channel { channel, message } => {
                 for thread in 0..partitions {

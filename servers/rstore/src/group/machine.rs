@@ -1,10 +1,11 @@
 //! The state machine that a group replicates: a partition of the engine, and the index of its last entry.
 //!
 //! Besides the records of clients, the engine has records of the group, which every replica has: the index of
-//! the last durable entry, and the addresses of each member.
+//! the last durable entry, the number of the group, and the addresses of each member.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use super::entry::{Step, push_put, steps};
 
 /// The key of the index of the last durable entry.
 const APPLIED: &[u8] = &[0, b'a'];
+/// The key of the number of the group.
+const GROUP: &[u8] = &[0, b'g'];
 /// The prefix of the keys of members, before their ids.
 const MEMBER: &[u8] = &[0, b'm'];
 /// The keys of the group's records: from the first, to before the second.
@@ -63,6 +66,11 @@ impl Member {
 /// Returns the key of a member's record.
 pub(super) fn member_key(id: u64) -> Vec<u8> {
     [MEMBER, &id.to_be_bytes()].concat()
+}
+
+/// Returns the record of the number of a group: its key, and its value.
+pub(super) fn group_record(number: NonZeroU64) -> (Vec<u8>, Vec<u8>) {
+    (GROUP.to_vec(), number.get().to_be_bytes().to_vec())
 }
 
 /// The state machine.
@@ -132,6 +140,13 @@ impl Machine {
             remains: BTreeSet::new(),
             remove_at: Instant::now(),
         })
+    }
+
+    /// Returns the number of the group, if it is agreed on.
+    pub(super) fn group(&self) -> Result<Option<NonZeroU64>, StateError> {
+        let mut value = Vec::new();
+        self.engine.get_into(GROUP, 0, &mut value)?;
+        Ok(value.first_chunk().and_then(|bytes| NonZeroU64::new(u64::from_be_bytes(*bytes))))
     }
 
     /// Returns the members with known addresses.

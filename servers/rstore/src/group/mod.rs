@@ -18,13 +18,14 @@ mod peers;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU64;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex_core::{Mapped, Pool};
-use pmindex_replica::{Change as MemberChange, Error, Proposal, Replica};
+use pmindex_replica::{Change as MemberChange, Error, Proposal, Replica, State as _};
 use pmindex_rstore::{Options, Partition};
 
 use crate::command::Refusal;
@@ -35,7 +36,7 @@ pub(crate) use machine::Member;
 pub(crate) use parcel::Parcel;
 pub(crate) use peers::{MOST_ENTRY, Peers, Waiting};
 
-use machine::{Machine, member_key};
+use machine::{Machine, group_record, member_key};
 
 /// The name of the group's log in its pool.
 const LOG: &str = "group";
@@ -61,6 +62,8 @@ const FILL: u64 = 90;
 const FILL_OWN: u64 = 92;
 /// The bytes that may be proposed at once, if anything is: Raft's engine refuses more than 256 MiB.
 const MOST_PROPOSED: usize = 192 << 20;
+/// The number of other groups whose messages are reported, each once.
+const MOST_REFUSED: usize = 64;
 /// A learner becomes a voter when it is at most this number of entries behind.
 const NEAR: u64 = 64;
 
@@ -174,6 +177,10 @@ pub(crate) struct Group {
     peers: Peers,
     members: BTreeMap<u64, Member>,
     founders: Vec<(u64, Member)>,
+    /// The number of the group: agreed on, or given, or of the founders, or heard.
+    number: Option<NonZeroU64>,
+    /// The numbers of other groups whose messages were refused.
+    refused: BTreeSet<NonZeroU64>,
     /// By a clock that never jumps.
     next_tick: Instant,
     ticks: u64,
@@ -205,11 +212,36 @@ pub(crate) struct Identity {
     pub(crate) me: Member,
     /// Empty: the replica joins a group.
     pub(crate) founders: Vec<(u64, Member)>,
+    /// The number of the group, if it was given.
+    pub(crate) group: Option<NonZeroU64>,
     /// The bytes of an entry at most, [`MOST_ENTRY`] except in tests.
     pub(crate) entry_bytes: usize,
 }
 
+/// Returns a number for a new group, of its founders and their addresses (FNV-1a).
+fn number_of(founders: &[(u64, Member)]) -> NonZeroU64 {
+    let mut founders: Vec<_> =
+        founders.iter().map(|(id, place)| format!("{id}={};", place.text())).collect();
+    founders.sort_unstable();
+    let hash = founders.concat().bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN)
+}
+
+/// Returns a random number for a group.
+pub(crate) fn random() -> NonZeroU64 {
+    let seed = std::collections::hash_map::RandomState::new();
+    let random = std::hash::BuildHasher::hash_one(&seed, std::process::id());
+    NonZeroU64::new(random).unwrap_or(NonZeroU64::MIN)
+}
+
 impl Group {
+    /// Returns the number of the group, if it is known.
+    pub(crate) fn number(&self) -> Option<NonZeroU64> {
+        self.number
+    }
+
     pub(crate) fn open(
         pool: &Arc<Pool>,
         name: &str,
@@ -233,6 +265,8 @@ impl Group {
             peers,
             members: identity.founders.iter().cloned().collect(),
             founders: identity.founders.clone(),
+            number: None,
+            refused: BTreeSet::new(),
             next_tick: Instant::now(),
             ticks: 0,
             partition,
@@ -243,6 +277,9 @@ impl Group {
             entry_bytes: identity.entry_bytes,
             log_full: false,
         };
+        // A group of before there were numbers has entries. Its next leader gives it one.
+        let is_new = group.replica.state().applied() == 0 && !founders.is_empty();
+        group.number = identity.group.or_else(|| is_new.then(|| number_of(&identity.founders)));
         group.read_members();
         Ok(group)
     }
@@ -251,6 +288,10 @@ impl Group {
         match self.replica.state().members() {
             Ok(members) => self.members.extend(members),
             Err(error) => tracing::error!(%error, "the places of members cannot be read"),
+        }
+        match self.replica.state().group() {
+            Ok(number) => self.number = number.or(self.number),
+            Err(error) => tracing::error!(%error, "the number of the group cannot be read"),
         }
     }
 
@@ -317,8 +358,32 @@ impl Group {
         self.replica.id()
     }
 
-    /// Takes a message of another replica, whose addresses are `place`.
-    pub(crate) fn step(&mut self, from: u64, place: Member, bytes: &[u8]) {
+    /// Takes a message of another replica, whose addresses are `place`, unless it is of another group: that has nodes
+    /// with the same ids, and a message of it would count like one of a member. A replica that knows no number takes
+    /// the first one that it hears.
+    pub(crate) fn step(
+        &mut self,
+        from: u64,
+        place: Member,
+        group: Option<NonZeroU64>,
+        bytes: &[u8],
+    ) {
+        let is_other = |number: &NonZeroU64| self.number.is_some_and(|ours| ours != *number);
+        if let Some(number) = group.filter(is_other) {
+            if self.refused.len() < MOST_REFUSED && self.refused.insert(number) {
+                tracing::error!(
+                    partition = self.partition.0,
+                    node = from,
+                    peers = place.peers,
+                    theirs = number,
+                    ours = self.number,
+                    "a node of another group sends messages to this one: they are refused; does it have an old \
+                     address of a node, or --founders or --group that differ?"
+                );
+            }
+            return;
+        }
+        self.number = self.number.or(group);
         self.members.insert(from, place);
         let Some(message) = pmindex_replica::decode(bytes) else { return };
         if let Err(error) = self.replica.step(message) {
@@ -489,9 +554,11 @@ impl Group {
         self.say_if_full();
         round.now = Gate { index: turn.applied, read: turn.read };
         for message in &turn.messages {
-            if let Some(member) = self.members.get(&message.to) {
-                let parcel = Parcel::Raft(pmindex_replica::encode(message));
-                self.peers.send(message.to, member, &parcel);
+            let to = message.to;
+            if let Some(member) = self.members.get(&to) {
+                let (group, message) = (self.number, pmindex_replica::encode(message));
+                let parcel = Parcel::Raft { group, message };
+                self.peers.send(to, member, &parcel);
             }
         }
         if ticks {
@@ -525,6 +592,7 @@ impl Group {
                 (self.balanced, self.last_read) = (self.ticks, 0);
                 self.patience = BALANCE_TICKS;
                 self.pending = Pending::default();
+                self.introduce_number();
                 self.introduce_founders();
             }
             None => {}
@@ -617,6 +685,20 @@ impl Group {
                 self.serves = Some(u64::MAX);
                 None
             }
+        }
+    }
+
+    /// Writes the number of the group, which is random if it is not known.
+    fn introduce_number(&mut self) {
+        if !matches!(self.replica.state().group(), Ok(None)) {
+            return;
+        }
+        let number = self.number.unwrap_or_else(random);
+        let (key, value) = group_record(number);
+        let record = BTreeMap::from([(key, Some(Stored { value, expires: NEVER }))]);
+        let admitted = self.admit(&record, FILL_OWN).map(|done| self.push(&record, done));
+        if let Err(failure) = admitted {
+            tracing::error!(?failure, "the number of the group cannot be written down");
         }
     }
 

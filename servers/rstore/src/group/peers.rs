@@ -3,7 +3,7 @@
 //! heartbeats; all arrive at the one port of the node.
 //!
 //! ```text
-//! | "rstore4\n" | id of the sender (8) | partition (4) | partitions (4) | bytes of its place (4) | place |
+//! | "rstore5\n" | id of the sender (8) | partition (4) | partitions (4) | bytes of its place (4) | place |
 //!                                                                         then, for each message:
 //! | bytes (4) | parcel |
 //! ```
@@ -27,7 +27,7 @@ use super::{Member, Parcel};
 use crate::Error;
 use crate::client::refuse_itself;
 
-const MAGIC: &[u8; 8] = b"rstore4\n";
+const MAGIC: &[u8; 8] = b"rstore5\n";
 /// The number of parcels that wait for a connection at most.
 const QUEUE: usize = 1024;
 /// The number of waiting parcels, and their bytes, with which one of a channel is dropped.
@@ -320,7 +320,7 @@ mod tests {
     }
 
     fn raft(bytes: usize) -> Parcel {
-        Parcel::Raft(vec![7; bytes])
+        Parcel::Raft { group: None, message: vec![7; bytes] }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! while the leader goes on, and with a kill on either side.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -133,7 +134,8 @@ impl Group {
         }
         for message in &turn.messages {
             if let [entry] = message.get_entries() {
-                let parcel = Parcel::Raft(pmindex_replica::encode(message)).encode();
+                let message = pmindex_replica::encode(message);
+                let parcel = Parcel::Raft { group: None, message }.encode();
                 assert!(parcel.len() <= entry.data.len() + AROUND as usize, "{}", parcel.len());
             }
             let is_piece = !message.get_snapshot().data.is_empty();
@@ -462,12 +464,74 @@ fn a_damaged_state_that_a_snapshot_replaces_is_no_reason_to_stop() {
     }
 }
 
+/// Its nodes have the same ids, and its messages would count.
+#[test]
+fn a_node_of_another_group_is_refused() {
+    let place = |port: u32| Member::parse(&format!("a:{port}/b:{port}")).expect("addresses");
+    let options = Options::new().capacity(4 << 20);
+    let pools = [1, 2].map(|_| Arc::new(Pool::volatile(16 << 20).expect("memory")));
+    let open = |pool: &Arc<Pool>, founders: &[(u64, Member)], number| {
+        let (founders, group) = (founders.to_vec(), NonZeroU64::new(number));
+        let identity = Identity { id: 1, me: place(1), founders, group, entry_bytes: 1 << 20 };
+        super::Group::open(pool, "records", &options, (0, 1), &identity).expect("it opens")
+    };
+    // A heartbeat of node 2 in this term: the replica follows it, and answers to where it is.
+    let hear = |group: &mut super::Group, number, term: u8| {
+        let (heartbeat, at) = ([8, 8, 16, 1, 24, 2, 32, term], place(u32::from(term)));
+        group.step(2, at.clone(), NonZeroU64::new(number), &heartbeat);
+        let knows = group.members.get(&2) == Some(&at);
+        assert!(!knows || group.replica.leader() == Some(2));
+        knows
+    };
+    let both = [(1, place(1)), (2, place(2))];
+    // New, with a number of its own or one of its founders; and one that joins, and takes what it hears first.
+    for (founders, given) in [(&both[..], 7), (&both[..], 0), (&[][..], 7), (&[][..], 0)] {
+        let pool = Arc::new(Pool::volatile(16 << 20).expect("memory"));
+        let mut group = open(&pool, founders, given);
+        let ours = group.number().map_or(5, NonZeroU64::get);
+        assert!(given == 0 || ours == given);
+        assert_eq!(group.number().is_some(), given != 0 || !founders.is_empty());
+        assert!(hear(&mut group, ours, 10), "a member");
+        assert!(!hear(&mut group, ours + 1, 20), "of another group");
+        assert!(!hear(&mut group, ours ^ 1 << 63, 21), "of another group");
+        assert!(hear(&mut group, ours, 30), "a member");
+    }
+    // It is agreed on, and found again: also the one that a group gets which had none.
+    let [pool, old] = &pools;
+    let alone = [(1, place(1))];
+    let agreed = |group: &mut super::Group| loop {
+        group.round().expect("not broken");
+        if let Some(number) = group.replica.state().group().expect("readable") {
+            return number;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let mut group = open(pool, &alone, 9);
+    let number = agreed(&mut group);
+    assert_eq!(number.get(), 9);
+    drop(group.close().expect("closed"));
+    for (founders, given) in [(&alone[..], 0), (&[][..], 0), (&alone[..], 8)] {
+        let mut group = open(pool, founders, given);
+        assert_eq!(group.number(), Some(number));
+        assert!(!hear(&mut group, 8, 100), "of another group");
+        drop(group.close().expect("closed"));
+    }
+    let mut group = open(old, &alone, 0);
+    assert!(group.replica.state_mut().commit(1).expect("room"));
+    drop(group);
+    let mut group = open(old, &alone, 0);
+    assert_eq!(group.number(), None, "as if it was of before there were numbers");
+    let number = agreed(&mut group);
+    drop(group.close().expect("closed"));
+    assert_eq!(open(old, &alone, 0).number(), Some(number));
+}
+
 #[test]
 fn an_address_is_written_down_only_after_raft_has_accepted_the_change() {
     let pool = Arc::new(Pool::volatile(16 << 20).expect("memory"));
     let place = |port: u32| Member::parse(&format!("a:{port}/b:{port}")).expect("addresses");
     let founders = vec![(1, place(1))];
-    let identity = Identity { id: 1, me: place(1), founders, entry_bytes: 1 << 20 };
+    let identity = Identity { id: 1, me: place(1), founders, group: None, entry_bytes: 1 << 20 };
     let options = Options::new().capacity(4 << 20);
     let mut group = super::Group::open(&pool, "records", &options, (0, 1), &identity).expect("new");
     let knows = |group: &super::Group, id| {

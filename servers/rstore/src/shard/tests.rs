@@ -50,7 +50,8 @@ fn open_group(storage: &Storage, entry_bytes: usize) -> Shard {
 /// Opens it as a member of a group, which does not lead yet.
 fn open_follower(storage: &Storage, entry_bytes: usize) -> Shard {
     let me = Member::parse("localhost:1/localhost:2").expect("addresses");
-    let identity = Identity { id: 1, founders: vec![(1, me.clone())], me, entry_bytes };
+    let founders = vec![(1, me.clone())];
+    let identity = Identity { id: 1, founders, me, group: None, entry_bytes };
     let folder = Folder::open(storage).expect("a folder");
     folder.partition(storage, 0, Some(&identity)).expect("it opens").shard
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind;
 use std::net::TcpListener;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::Error;
 use crate::client::{Client, Reply};
 use crate::config::DurabilityArg;
 use crate::folders::{self, NewFolders};
-use crate::group::Member;
+use crate::group::{self, Member};
 
 use super::started::Started;
 
@@ -100,8 +101,19 @@ impl Node {
         self.is == "removed"
     }
 
-    fn client(&self, partition: u16) -> Result<Client, Error> {
-        Client::connect(self.place.clients_of(partition.into()))
+    /// Connects to a partition of the node. Fails if that belongs to another group, as after its port was given to one.
+    fn client(&self, partition: u16, group: Option<NonZeroU64>) -> Result<Client, Error> {
+        let mut client = Client::connect(self.place.clients_of(partition.into()))?;
+        let Some(group) = group else { return Ok(client) };
+        match client.call(&["CLUSTER", "GROUP"])? {
+            // 0: it does not know it yet.
+            Reply::Bulk(Some(number))
+                if number == b"0" || number == group.to_string().as_bytes() =>
+            {
+                Ok(client)
+            }
+            _ => Err(Error::Server("belongs to another group, or to none".into())),
+        }
     }
 }
 
@@ -112,6 +124,8 @@ struct Group {
     /// The number of founders, which are the first nodes.
     founders: usize,
     partitions: u16,
+    /// The number of the group; `None` for one of before there were numbers.
+    number: Option<NonZeroU64>,
     nodes: Vec<Node>,
 }
 
@@ -215,7 +229,8 @@ impl Group {
         let node = |(id, place)| Node { id, place, is: "founder".into() };
         let nodes = (1..).zip(places).map(node).collect();
         let founders = count as usize;
-        let group = Self { dir: dir.into(), durability, founders, partitions, nodes };
+        let number = Some(group::random());
+        let group = Self { dir: dir.into(), durability, founders, partitions, number, nodes };
         if let Some(path) =
             group.nodes.iter().map(|node| group.folder(node)).find(|dir| dir.exists())
         {
@@ -278,7 +293,11 @@ impl Group {
         };
         let mut lines = text.lines();
         let head: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
-        let (founders, durability, partitions) = match head[..] {
+        let (head, number) = match head[..] {
+            [_, _, _, number] => (&head[..3], Some(number.parse().map_err(|_| wrong())?)),
+            _ => (&head[..], None),
+        };
+        let (founders, durability, partitions) = match *head {
             [founders, durability] => (founders.parse().ok(), durability.parse().ok(), Some(1)),
             [founders, durability, partitions] => {
                 (founders.parse().ok(), durability.parse().ok(), partitions.parse().ok())
@@ -299,11 +318,13 @@ impl Group {
             let (Some(id), Some(place)) = (id, place) else { return Err(wrong()) };
             nodes.push(Node { id, place, is: is.into() });
         }
-        Ok(Self { dir: dir.into(), durability, founders, partitions, nodes })
+        Ok(Self { dir: dir.into(), durability, founders, partitions, number, nodes })
     }
 
     fn write(&self) -> Result<(), Error> {
-        let mut text = format!("{} {} {}\n", self.founders, self.durability, self.partitions);
+        let number = self.number.map_or_else(String::new, |number| format!(" {number}"));
+        let mut text =
+            format!("{} {} {}{number}\n", self.founders, self.durability, self.partitions);
         for Node { id, place, is } in &self.nodes {
             let _ = writeln!(text, "{id} {} {is}", place.text());
         }
@@ -333,6 +354,9 @@ impl Group {
         if self.partitions > 1 {
             command.args(["--partitions", &self.partitions.to_string()]);
         }
+        if let Some(number) = self.number {
+            command.args(["--group", &number.to_string()]);
+        }
         if node.is == "founder" {
             let founders = self.nodes.iter().take(self.founders);
             let founders: Vec<String> =
@@ -354,7 +378,7 @@ impl Group {
     /// Starts the nodes that are not running; waits until they serve and each partition has a leader.
     fn start(&self, is_new: bool, started: &mut Vec<Started>) -> Result<(), Error> {
         for node in self.members() {
-            if node.client(0).is_err() {
+            if node.client(0, self.number).is_err() {
                 started.push(self.spawn(node, is_new)?);
             }
         }
@@ -365,7 +389,7 @@ impl Group {
     /// Returns the members of a partition's group as its leader sees them: lines of `CLUSTER NODES`.
     fn seen(&self, partition: u16) -> Option<String> {
         for node in self.members() {
-            let Ok(mut client) = node.client(partition) else { continue };
+            let Ok(mut client) = node.client(partition, self.number) else { continue };
             let Ok(Reply::Bulk(Some(text))) = client.call(&["CLUSTER", "NODES"]) else { continue };
             let text = String::from_utf8_lossy(&text).into_owned();
             if text.lines().any(|line| line.contains("myself,master")) {
@@ -431,7 +455,7 @@ impl Group {
                 .zip(0..)
                 .filter_map(|(seen, partition)| Some(role(seen.as_deref()?, node.id, partition)));
             let (role, behind) = summary(&roles.collect::<Vec<_>>());
-            let process = if node.client(0).is_ok() { "runs" } else { "down" };
+            let process = if node.client(0, self.number).is_ok() { "runs" } else { "down" };
             println!("{:<5} {:<22} {role:<9} {process:<7} {behind}", node.id, node.place.clients);
         }
         let missing = seen.iter().filter(|seen| seen.is_none()).count();
@@ -455,15 +479,15 @@ impl Group {
 
     fn stop(&self) -> Result<(), Error> {
         for node in self.members() {
-            Self::end(node);
+            self.end(node);
         }
         Ok(())
     }
 
     /// Stops a node, and waits until its process has ended.
-    fn end(node: &Node) {
+    fn end(&self, node: &Node) {
         let started = Instant::now();
-        while let Ok(mut client) = node.client(0) {
+        while let Ok(mut client) = node.client(0, self.number) {
             let _ = client.call(&["SHUTDOWN"]);
             if started.elapsed() > PATIENCE {
                 return;
@@ -483,7 +507,7 @@ impl Group {
             self.write()?; // before its process: another call must find that
         }
         let node = self.nodes[at].clone();
-        if node.client(0).is_err() {
+        if node.client(0, self.number).is_err() {
             self.spawn(&node, false)?.wait()?;
         }
         (0..self.partitions).try_for_each(|partition| self.join(&node, partition))?;
@@ -540,7 +564,7 @@ impl Group {
         ))?;
         let number = id.to_string();
         (0..self.partitions).try_for_each(|partition| self.leave(&number, id, partition))?;
-        Self::end(&self.nodes[at]);
+        self.end(&self.nodes[at]);
         self.nodes[at].is = "removed".into();
         self.write()?;
         self.show()
@@ -596,6 +620,7 @@ mod tests {
             durability: DurabilityArg::Auto,
             founders: 3,
             partitions: 1,
+            number: None,
             nodes: (1..=3).map(node).collect(),
         };
         for pools in 0..=3 {

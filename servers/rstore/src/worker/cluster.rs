@@ -98,6 +98,10 @@ impl Worker {
                 let name = node_name(me, self.number);
                 connection.answer(|reply| reply.bulk(name.as_bytes()));
             }
+            b"GROUP" => {
+                let number = group.number().map_or(0, std::num::NonZeroU64::get).to_string();
+                connection.answer(|reply| reply.bulk(number.as_bytes()));
+            }
             b"SLOTS" | b"SHARDS" => {
                 let led: Vec<Node> = (0..)
                     .zip(&views)

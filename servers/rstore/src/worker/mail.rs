@@ -82,6 +82,7 @@ pub(crate) enum Message {
     Peer {
         from: u64,
         place: crate::group::Member,
+        group: Option<std::num::NonZeroU64>,
         bytes: Vec<u8>,
     },
     /// A message of a channel that another node published.

@@ -208,9 +208,9 @@ impl Worker {
                 Message::Connection(stream, speaks) => self.welcome(stream, speaks),
                 Message::Job { from, ticket, task } => self.job(from, ticket, task),
                 Message::Done { ticket, reply } => self.done(ticket, reply),
-                Message::Peer { from, place, bytes } => {
+                Message::Peer { from, place, group: number, bytes } => {
                     if let Some(group) = self.shard.group() {
-                        group.step(from, place, &bytes);
+                        group.step(from, place, number, &bytes);
                     }
                 }
                 Message::Heard { channel, message } => {

@@ -229,6 +229,25 @@ fn a_group_is_not_created_over_the_pools_of_another() {
     assert_eq!(std::fs::read(pools.join("partition-0000.pool")).expect("kept"), b"records");
 }
 
+#[test]
+fn the_nodes_of_a_group_at_the_ports_of_another_are_none_of_that() {
+    let dirs = [(); 2].map(|()| tempfile::tempdir_in("/dev/shm").expect("a folder"));
+    let [first, second] = [&dirs[0], &dirs[1]].map(|dir| Group(dir.path()));
+    first.done(&["create", "--durability", "process", "--nodes", "1"]);
+    let (_, address, _) = first.status().remove(0);
+    first.kill(1);
+    let port = address.rsplit_once(':').expect("an address").1;
+    second.done(&["create", "--durability", "process", "--nodes", "1", "--port", port]);
+    assert_eq!(second.status().remove(0).1, address);
+    let (_, _, line) = first.status().remove(0);
+    assert!(line.contains("down"), "{line}");
+    first.rstore(&["stop"]);
+    let mut client = Client::connect(address.as_str()).expect("it was not stopped");
+    assert_eq!(client.call(&["SET", "k", "1"]).expect("a reply"), ok());
+    second.done(&["stop"]);
+    assert!(Client::connect(address.as_str()).is_err());
+}
+
 /// A node that does not lead refuses a transaction, and has forgotten it then.
 fn exec_elsewhere(group: &Group<'_>, leader: u64) {
     let nodes = group.status();
