@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -48,6 +49,13 @@ impl Member {
             |text: &str| text.rsplit_once(':').is_some_and(|(_, p)| p.parse::<u16>().is_ok());
         (is_address(peers) && is_address(clients))
             .then(|| Self { peers: peers.into(), clients: clients.into() })
+    }
+
+    /// Returns `true` if the address for the other members stands for all of its machine, and is no way to it.
+    pub(super) fn is_anywhere(&self) -> bool {
+        let host = self.peers.rsplit_once(':').map_or("", |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        host.parse::<IpAddr>().is_ok_and(|host| host.is_unspecified())
     }
 
     pub(crate) fn text(&self) -> String {

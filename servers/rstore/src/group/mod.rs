@@ -175,7 +175,10 @@ pub(crate) struct Group {
     /// The reads of this turn must be confirmed.
     asks: bool,
     peers: Peers,
+    /// Where each member is: what was said last, by a record, by the node itself, or at the start.
     members: BTreeMap<u64, Member>,
+    /// Where it is by the records.
+    written: BTreeMap<u64, Member>,
     founders: Vec<(u64, Member)>,
     /// The number of the group: agreed on, or given, or of the founders, or heard.
     number: Option<NonZeroU64>,
@@ -263,7 +266,8 @@ impl Group {
             serves: None,
             asks: false,
             peers,
-            members: identity.founders.iter().cloned().collect(),
+            members: BTreeMap::new(),
+            written: BTreeMap::new(),
             founders: identity.founders.clone(),
             number: None,
             refused: BTreeSet::new(),
@@ -281,12 +285,23 @@ impl Group {
         let is_new = group.replica.state().applied() == 0 && !founders.is_empty();
         group.number = identity.group.or_else(|| is_new.then(|| number_of(&identity.founders)));
         group.read_members();
+        // They were given now: if all nodes have moved, none would find another one by the records.
+        group.members.extend(identity.founders.iter().cloned());
         Ok(group)
     }
 
+    /// Reads what the group has written down. An address that was written since the last time counts; an older one
+    /// does not count more than what the node itself has said since.
     fn read_members(&mut self) {
         match self.replica.state().members() {
-            Ok(members) => self.members.extend(members),
+            Ok(members) => {
+                for (id, place) in members {
+                    if self.written.get(&id) != Some(&place) {
+                        self.written.insert(id, place.clone());
+                        self.members.insert(id, place);
+                    }
+                }
+            }
             Err(error) => tracing::error!(%error, "the places of members cannot be read"),
         }
         match self.replica.state().group() {
@@ -384,7 +399,8 @@ impl Group {
             return;
         }
         self.number = self.number.or(group);
-        self.members.insert(from, place);
+        let place = Some(place).filter(|place| !place.is_anywhere());
+        self.members.extend(place.map(|place| (from, place)));
         let Some(message) = pmindex_replica::decode(bytes) else { return };
         if let Err(error) = self.replica.step(message) {
             tracing::error!(%error, "a message of the group is ignored");

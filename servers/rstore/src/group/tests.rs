@@ -527,6 +527,53 @@ fn a_node_of_another_group_is_refused() {
 }
 
 #[test]
+fn the_last_that_was_said_of_an_address_counts_and_founders_count_more_than_records() {
+    let pool = Arc::new(Pool::volatile(16 << 20).expect("memory"));
+    let place = |port: u32| Member::parse(&format!("a:{port}/b:{port}")).expect("addresses");
+    let options = Options::new().capacity(4 << 20);
+    let open = |founders: &[(u64, Member)]| {
+        let (founders, me) = (founders.to_vec(), place(1));
+        let identity = Identity { id: 1, me, founders, group: None, entry_bytes: 1 << 20 };
+        super::Group::open(&pool, "records", &options, (0, 1), &identity).expect("it opens")
+    };
+    let wait = |group: &mut super::Group| {
+        let until = Instant::now() + Duration::from_millis(4 * TICK);
+        while Instant::now() < until || group.leads().is_err() {
+            group.round().expect("not broken");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        group.members.get(&2).cloned()
+    };
+    // Nothing that counts: of an earlier term.
+    let hear = |group: &mut super::Group, at: Member| {
+        let number = group.number();
+        group.step(2, at, number, &[8, 8, 16, 1, 24, 2, 32, 1]);
+    };
+    let mut group = open(&[(1, place(1))]);
+    wait(&mut group);
+    group.join(2, &place(2)).expect("accepted");
+    assert_eq!(wait(&mut group), Some(place(2)));
+    hear(&mut group, place(22));
+    assert_eq!(group.members.get(&2), Some(&place(22)), "it has moved");
+    assert_eq!(wait(&mut group), Some(place(22)), "the record is older");
+    for all in ["0.0.0.0:3/a:3", "[::]:3/a:3"] {
+        hear(&mut group, Member::parse(all).expect("addresses"));
+        assert_eq!(wait(&mut group), Some(place(22)), "{all} is no way to a node");
+    }
+    group.join(2, &place(33)).expect("corrected");
+    assert_eq!(wait(&mut group), Some(place(33)));
+    drop(group.close().expect("closed"));
+    let mut group = open(&[]);
+    assert_eq!(wait(&mut group), Some(place(33)));
+    drop(group.close().expect("closed"));
+    // All nodes have moved: without this no node would find another one.
+    let mut group = open(&[(1, place(1)), (2, place(44))]);
+    assert_eq!(wait(&mut group), Some(place(44)));
+    hear(&mut group, place(55));
+    assert_eq!(wait(&mut group), Some(place(55)));
+}
+
+#[test]
 fn an_address_is_written_down_only_after_raft_has_accepted_the_change() {
     let pool = Arc::new(Pool::volatile(16 << 20).expect("memory"));
     let place = |port: u32| Member::parse(&format!("a:{port}/b:{port}")).expect("addresses");
