@@ -120,7 +120,12 @@ impl Peers {
         inbox: Inbox,
     ) -> Result<(), Error> {
         let accept = move || {
-            for stream in listener.incoming().flatten() {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    // Most often there are no descriptors left. The next attempt would fail at once, too.
+                    thread::sleep(RETRY);
+                    continue;
+                };
                 let inbox = Arc::clone(&inbox);
                 let hear = move || {
                     let peer = stream.peer_addr();
