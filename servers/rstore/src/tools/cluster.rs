@@ -434,7 +434,8 @@ impl Group {
                 Ok(Reply::Simple(_)) => return Ok(()),
                 // It was done before the connection ended.
                 Ok(Reply::Error(error)) if error.ends_with("is no member") => return Ok(()),
-                Ok(Reply::Error(error)) if error.starts_with("ERR") => {
+                // It would be refused again.
+                Ok(Reply::Error(error)) if error.starts_with("ERR") || error.starts_with("OOM") => {
                     return Err(Error::Server(format!("refuses the change: {error}")));
                 }
                 _ if started.elapsed() > PATIENCE => {
