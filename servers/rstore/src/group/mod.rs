@@ -402,9 +402,8 @@ impl Group {
         let place = Some(place).filter(|place| !place.is_anywhere());
         self.members.extend(place.map(|place| (from, place)));
         let Some(message) = pmindex_replica::decode(bytes) else { return };
-        if let Err(error) = self.replica.step(message) {
-            tracing::error!(%error, "a message of the group is ignored");
-        }
+        // It fails if the replica is broken, which was said when it broke.
+        let _ = self.replica.step(message);
     }
 
     /// Sends a message of a channel to the other members; a member that is not reached misses it.
@@ -652,7 +651,7 @@ impl Group {
                 && self.pending.entry.is_empty()
                 && now.read >= self.last_read;
             if is_idle && self.replica.is_current(to) {
-                tracing::info!(partition, to, "hands leadership over to spread the leaders");
+                tracing::info!(partition, to, "hands leadership over");
                 self.replica.hand_over(to);
                 self.handing = None;
             } else if self.ticks > since + DRAIN_TICKS {
@@ -791,19 +790,32 @@ impl Group {
 
     /// Hands leadership over before this replica ends, if it leads; returns `true` if it tries.
     pub(crate) fn hand_over(&mut self) -> bool {
+        let next = self.next_leader();
+        if let Some(next) = next {
+            self.replica.hand_over(next);
+        }
+        next.is_some()
+    }
+
+    /// Hands leadership over when no reply waits any more, if this replica leads; returns `true` if it tries. New
+    /// requests are refused until then.
+    pub(crate) fn give_away(&mut self) -> bool {
+        let next = self.next_leader();
+        if let Some(next) = next {
+            self.handing.get_or_insert((next, self.ticks));
+        }
+        next.is_some()
+    }
+
+    /// Returns the voter that can lead best in place of this leader.
+    fn next_leader(&self) -> Option<u64> {
         let others = self.replica.behind();
         let voters = self.replica.members().voters;
         let id = self.replica.id();
         let next = others.iter().filter(|(other, _)| *other != id && voters.contains(other));
         // A voter that does not answer cannot take over, even if it has all entries.
         let worst = |(other, behind): &&(u64, u64)| (!self.replica.is_current(*other), *behind);
-        if let Some((next, _)) = next.min_by_key(worst)
-            && self.replica.leads()
-        {
-            self.replica.hand_over(*next);
-            return true;
-        }
-        false
+        next.min_by_key(worst).map(|(next, _)| *next).filter(|_| self.replica.leads())
     }
 
     /// Ends cleanly.

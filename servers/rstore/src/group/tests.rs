@@ -2,9 +2,11 @@
 //! while the leader goes on, and with a kill on either side.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::TcpListener;
 use std::num::NonZeroU64;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use pmindex_core::{Mapped, Medium, Pool};
@@ -14,7 +16,7 @@ use pmindex_rstore::{Options, Partition};
 use super::entry::{push, push_clear, push_put};
 use super::machine::{Machine, is_full, is_groups, member_key};
 use super::peers::AROUND;
-use super::{Identity, Member, NEVER, Parcel, Stored, TICK};
+use super::{Identity, Member, NEVER, Parcel, Peers, Stored, TICK};
 
 const PIECE: usize = 16 << 10;
 /// The longest value; it does not fit into a piece.
@@ -571,6 +573,72 @@ fn the_last_that_was_said_of_an_address_counts_and_founders_count_more_than_reco
     assert_eq!(wait(&mut group), Some(place(44)));
     hear(&mut group, place(55));
     assert_eq!(wait(&mut group), Some(place(55)));
+}
+
+/// What waits for a majority when the leader is removed is answered, and what was staged in the same turn.
+#[test]
+fn a_leader_that_is_to_be_removed_answers_first() {
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let at = |listener: &TcpListener| listener.local_addr().expect("bound");
+    let places: Vec<(u64, Member)> = (1..)
+        .zip(&listeners)
+        .map(|(id, listener)| {
+            (id, Member { peers: at(listener).to_string(), clients: "a:1".into() })
+        })
+        .collect();
+    let mut nodes = Vec::new();
+    for ((id, me), listener) in places.iter().zip(listeners) {
+        let (sender, mail) = std::sync::mpsc::sync_channel(1000);
+        let inbox = move |_, from, place, parcel| sender.send((from, place, parcel)).is_ok();
+        Peers::listen(listener, 1, Arc::new(inbox)).expect("it listens");
+        let (founders, me) = (places.clone(), me.clone());
+        let identity = Identity { id: *id, me, founders, group: None, entry_bytes: 1 << 20 };
+        let pool = Arc::new(Pool::volatile(16 << 20).expect("memory"));
+        let options = Options::new().capacity(4 << 20);
+        let group = super::Group::open(&pool, "records", &options, (0, 1), &identity);
+        nodes.push((group.expect("new"), mail));
+    }
+    let turn = |nodes: &mut Vec<(super::Group, _)>| -> Vec<super::Round> {
+        std::thread::sleep(Duration::from_millis(1));
+        let turn = |(group, mail): &mut (super::Group, Receiver<(u64, Member, Parcel)>)| {
+            for (from, place, parcel) in mail.try_iter() {
+                let Parcel::Raft { group: number, message } = parcel else { continue };
+                group.step(from, place, number, &message);
+            }
+            group.round().expect("not broken")
+        };
+        nodes.iter_mut().map(turn).collect()
+    };
+    let leads = |nodes: &[(super::Group, _)]| nodes.iter().position(|it| it.0.leads().is_ok());
+    let leader = loop {
+        turn(&mut nodes);
+        if let Some(leader) = leads(&nodes) {
+            break leader;
+        }
+    };
+    let write = |group: &mut super::Group, key: &[u8]| {
+        let stored = Stored { value: b"v".to_vec(), expires: NEVER };
+        group.stage(&BTreeMap::from([(key.to_vec(), Some(stored))])).expect("admitted");
+    };
+    // All others have answered.
+    for _ in 0..50 {
+        turn(&mut nodes);
+    }
+    write(&mut nodes[leader].0, b"before");
+    let before = turn(&mut nodes)[leader].gate.expect("it waits");
+    write(&mut nodes[leader].0, b"with it");
+    assert!(nodes[leader].0.give_away());
+    assert!(nodes[leader].0.is_busy(), "no more requests");
+    let round = turn(&mut nodes).swap_remove(leader);
+    let (gate, mut opens) = (round.gate.expect("it is proposed").and(before), false);
+    let started = Instant::now();
+    while leads(&nodes).is_none_or(|now| now == leader) {
+        let round = turn(&mut nodes).swap_remove(leader);
+        opens |= round.opens(gate);
+        assert!(opens || !round.lost, "connections with replies that wait would be closed");
+        assert!(started.elapsed() < Duration::from_secs(30), "it does not go");
+    }
+    assert!(opens);
 }
 
 #[test]

@@ -136,7 +136,7 @@ impl Worker {
                     let place =
                         place.ok_or(Refusal::of("ERR write its place as host:port/host:port"))?;
                     group.join(id, &place)
-                } else if id == me && group.hand_over() {
+                } else if id == me && group.give_away() {
                     return Err(Refusal::of(
                         "TRYAGAIN the node leads, and another one is to lead first; try again later",
                     ));
