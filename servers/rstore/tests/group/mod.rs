@@ -237,7 +237,13 @@ fn the_nodes_of_a_group_at_the_ports_of_another_are_none_of_that() {
     let (_, address, _) = first.status().remove(0);
     first.kill(1);
     let port = address.rsplit_once(':').expect("an address").1;
-    second.done(&["create", "--durability", "process", "--nodes", "1", "--port", port]);
+    // Until the killed process has left its ports.
+    let create = ["create", "--durability", "process", "--nodes", "1", "--port", port];
+    let started = Instant::now();
+    while !second.rstore(&create).status.success() {
+        assert!(started.elapsed() < Duration::from_secs(60), "{}", second.logs());
+        thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(second.status().remove(0).1, address);
     let (_, _, line) = first.status().remove(0);
     assert!(line.contains("down"), "{line}");
