@@ -13,6 +13,7 @@
 
 mod entry;
 mod machine;
+mod members;
 mod parcel;
 mod peers;
 #[cfg(test)]
@@ -25,18 +26,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex_core::{Mapped, Pool};
-use pmindex_replica::{Change as MemberChange, Error, Proposal, Replica, State as _};
+use pmindex_replica::{Error, Proposal, Replica, State as _};
 use pmindex_rstore::{Options, Partition};
 
-use crate::command::Refusal;
 use crate::keyspace::{Change, Failure, NEVER, Records, Stored, Visit, changes_over};
 use crate::shard::{Bounds, MOST_WRITTEN, admit};
 
 pub(crate) use machine::Member;
+pub(crate) use members::random;
 pub(crate) use parcel::Parcel;
 pub(crate) use peers::{MOST_ENTRY, Peers, Waiting};
 
-use machine::{Machine, group_record, member_key};
+use machine::Machine;
+use members::number_of;
 
 /// The name of the group's log in its pool.
 const LOG: &str = "group";
@@ -221,24 +223,6 @@ pub(crate) struct Identity {
     pub(crate) entry_bytes: usize,
 }
 
-/// Returns a number for a new group, of its founders and their addresses (FNV-1a).
-fn number_of(founders: &[(u64, Member)]) -> NonZeroU64 {
-    let mut founders: Vec<_> =
-        founders.iter().map(|(id, place)| format!("{id}={};", place.text())).collect();
-    founders.sort_unstable();
-    let hash = founders.concat().bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN)
-}
-
-/// Returns a random number for a group.
-pub(crate) fn random() -> NonZeroU64 {
-    let seed = std::collections::hash_map::RandomState::new();
-    let random = std::hash::BuildHasher::hash_one(&seed, std::process::id());
-    NonZeroU64::new(random).unwrap_or(NonZeroU64::MIN)
-}
-
 impl Group {
     /// Returns the number of the group, if it is known.
     pub(crate) fn number(&self) -> Option<NonZeroU64> {
@@ -288,26 +272,6 @@ impl Group {
         // They were given now: if all nodes have moved, none would find another one by the records.
         group.members.extend(identity.founders.iter().cloned());
         Ok(group)
-    }
-
-    /// Reads what the group has written down. An address that was written since the last time counts; an older one
-    /// does not count more than what the node itself has said since.
-    fn read_members(&mut self) {
-        match self.replica.state().members() {
-            Ok(members) => {
-                for (id, place) in members {
-                    if self.written.get(&id) != Some(&place) {
-                        self.written.insert(id, place.clone());
-                        self.members.insert(id, place);
-                    }
-                }
-            }
-            Err(error) => tracing::error!(%error, "the places of members cannot be read"),
-        }
-        match self.replica.state().group() {
-            Ok(number) => self.number = number.or(self.number),
-            Err(error) => tracing::error!(%error, "the number of the group cannot be read"),
-        }
     }
 
     /// Returns the members whose addresses are written down.
@@ -415,41 +379,6 @@ impl Group {
                 self.peers.send(*id, member, &parcel);
             }
         }
-    }
-
-    /// Proposes a member: it receives all records, and votes when it has them. Its addresses are written
-    /// down after Raft has accepted it; those of a member replace the old ones.
-    pub(crate) fn join(&mut self, id: u64, member: &Member) -> Result<(), Refusal> {
-        let stored = Stored { value: member.text().into_bytes(), expires: NEVER };
-        let record = BTreeMap::from([(member_key(id), Some(stored))]);
-        // Before the change, which cannot be taken back.
-        let admitted = self.admit(&record, FILL_OWN)?;
-        if !self.is_member(id) {
-            self.replica.change(MemberChange::Learner(id)).map_err(refusal)?;
-        }
-        self.members.insert(id, member.clone());
-        self.push(&record, admitted);
-        Ok(())
-    }
-
-    /// Proposes the removal of a member.
-    pub(crate) fn leave(&mut self, id: u64) -> Result<(), Refusal> {
-        if !self.is_member(id) {
-            return Err(format!("ERR node {id} is no member").into());
-        }
-        if self.replica.members().voters == [id] {
-            return Err(Refusal::of("ERR it is the only voter"));
-        }
-        let record = BTreeMap::from([(member_key(id), None)]);
-        let admitted = self.admit(&record, FILL_OWN)?;
-        self.replica.change(MemberChange::Remove(id)).map_err(refusal)?;
-        self.push(&record, admitted);
-        Ok(())
-    }
-
-    fn is_member(&self, id: u64) -> bool {
-        let members = self.replica.members();
-        members.voters.contains(&id) || members.learners.contains(&id)
     }
 
     /// Adds changes to this turn's entry, all of them or, if they are not admitted, none.
@@ -703,36 +632,6 @@ impl Group {
         }
     }
 
-    /// Writes the number of the group, which is random if it is not known.
-    fn introduce_number(&mut self) {
-        if !matches!(self.replica.state().group(), Ok(None)) {
-            return;
-        }
-        let number = self.number.unwrap_or_else(random);
-        let (key, value) = group_record(number);
-        let record = BTreeMap::from([(key, Some(Stored { value, expires: NEVER }))]);
-        let admitted = self.admit(&record, FILL_OWN).map(|done| self.push(&record, done));
-        if let Err(failure) = admitted {
-            tracing::error!(?failure, "the number of the group cannot be written down");
-        }
-    }
-
-    /// Writes the addresses of the founders, for members that were started without them.
-    fn introduce_founders(&mut self) {
-        let known = self.replica.state().members().unwrap_or_default();
-        let voters = self.replica.members().voters;
-        for (id, place) in self.founders.clone() {
-            if voters.contains(&id) && known.iter().all(|(other, _)| *other != id) {
-                let record = Stored { value: place.text().into_bytes(), expires: NEVER };
-                let record = BTreeMap::from([(member_key(id), Some(record))]);
-                let admitted = self.admit(&record, FILL_OWN).map(|done| self.push(&record, done));
-                if let Err(failure) = admitted {
-                    tracing::error!(?failure, "where a founder is cannot be written down");
-                }
-            }
-        }
-    }
-
     /// Drops applied entries from the pending ones.
     fn forget_applied(&mut self, applied: u64) {
         let pending = &mut self.pending;
@@ -750,15 +649,6 @@ impl Group {
             if pending.cleared == Some(batch.number) {
                 pending.cleared = None;
             }
-        }
-    }
-
-    /// Makes a voter of a learner that has caught up.
-    fn promote(&mut self) {
-        let learners = self.replica.members().learners;
-        if let Some(&id) = learners.iter().find(|&&id| self.replica.is_near(id, NEAR)) {
-            // Without effect while another change is in progress; it is tried again.
-            let _ = self.replica.change(MemberChange::Voter(id));
         }
     }
 
@@ -821,16 +711,6 @@ impl Group {
     /// Ends cleanly.
     pub(crate) fn close(self) -> Result<Partition, Error> {
         Ok(self.replica.close()?.engine)
-    }
-}
-
-/// Returns the reply to a change of members that Raft refuses.
-fn refusal(error: Error) -> Refusal {
-    match error {
-        Error::ChangeInProgress | Error::Busy | Error::NotLeader { .. } => {
-            format!("TRYAGAIN {error}").into()
-        }
-        other => format!("ERR {other}").into(),
     }
 }
 
