@@ -50,6 +50,8 @@ mod conformance_tests;
 #[cfg(test)]
 mod drop_tests;
 #[cfg(test)]
+mod full_tests;
+#[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
 mod past_tests;

@@ -170,8 +170,13 @@ impl<M: Medium> Redo<M> {
     /// Splits all records into parts, some of them in several segments.
     #[cfg(test)]
     pub(crate) fn cut_records(&self) {
-        let part = pmindex_log::LINE_WORDS - pmindex_log::HEADER - 2;
-        self.part.store(part, Relaxed);
+        self.cut_records_to(pmindex_log::LINE_WORDS - pmindex_log::HEADER - 2);
+    }
+
+    /// Splits all records into parts of so many words.
+    #[cfg(test)]
+    pub(crate) fn cut_records_to(&self, words: usize) {
+        self.part.store(words, Relaxed);
     }
 
     fn log(&self) -> Result<&Log<M>, IndexError> {
@@ -266,9 +271,19 @@ impl<M: Medium> Redo<M> {
     ) -> Result<R, IndexError> {
         let log = self.log()?;
         let mut turned = false;
-        let mut appended = append(&mut lane(log), &mut turned);
+        let mut once = || {
+            let mut lane = lane(log);
+            let number = lane.number();
+            let appended = append(&mut lane, &mut turned);
+            drop(lane);
+            if appended.is_err() {
+                free_abandoned(log, number)?; // those that were pushed before one that found no room
+            }
+            appended
+        };
+        let mut appended = once();
         if appended.as_ref().is_err_and(is_full) && self.release(log, Some(0))? > 0 {
-            appended = append(&mut lane(log), &mut turned);
+            appended = once();
         }
         let appended = appended?;
         if turned {
@@ -499,6 +514,13 @@ impl<M: Medium> Redo<M> {
     pub(crate) fn len(&self) -> u64 {
         self.pending.len() as u64
     }
+}
+
+/// Frees the segments of entries that were pushed to a lane and abandoned.
+#[cold]
+fn free_abandoned<M: Medium>(log: &Log<M>, lane: usize) -> Result<(), PmError> {
+    let _held = log.lane_at(lane); // another thread may be pushing there
+    log.free_abandoned(lane)
 }
 
 /// Returns the bytes of a name, and the name.
