@@ -80,3 +80,28 @@ fn an_older_copy_in_the_staging_area_is_not_written_again() {
     let found = read();
     assert!(matches!(found, Err(BufferError::Damaged { page: 1, .. })), "rot is hidden: {found:?}");
 }
+
+/// A group of which a later record finds no room keeps none for the earlier ones.
+#[test]
+fn a_group_that_finds_no_room_in_the_log_takes_none() {
+    let (_pool, _, buffer) = made(&BufferOptions::new(4));
+    let group = |records: u64| {
+        (1..=records).map(|page| {
+            let mut tx = buffer.begin();
+            let draft = tx.create(page)?;
+            (0..500).for_each(|at| draft.set(at, 1 + at as u64 * page));
+            Ok(tx)
+        })
+    };
+    let mut refused = 0;
+    while refused < 3 {
+        let bytes = buffer.log_bytes();
+        let txs: Vec<_> = group(3).collect::<Result<_, BufferError>>().unwrap();
+        if buffer.commit_all(txs).is_err() {
+            refused += 1;
+            assert!(buffer.log_bytes() <= bytes, "{bytes}, {}", buffer.log_bytes());
+        }
+    }
+    buffer.checkpoint().unwrap();
+    set(&buffer, &[1], 7);
+}

@@ -434,8 +434,14 @@ impl<M: Medium> Committing<'_, M> {
             self.change(latched, buffer.mutant == Mutant::InPlace)?;
         }
         let mut lane = buffer.log.lane();
-        for record in &records {
-            lane.push(REDO, [record])?; // P1
+        let pushed = records.iter().try_for_each(|record| lane.push(REDO, [record]).map(drop)); // P1
+        if let Err(error) = pushed {
+            // The segments that were made for the records before the one that found no room.
+            let number = lane.number();
+            drop(lane);
+            let _held = buffer.log.lane_at(number); // another thread may be pushing there
+            buffer.log.free_abandoned(number)?;
+            return Err(error.into());
         }
         lane.commit()?; // DUR, LIN; durable before: P2
         count(&buffer.counters.groups);
