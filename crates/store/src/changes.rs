@@ -129,16 +129,6 @@ pub(crate) struct Late<K: Key, V: Value, M: Medium> {
 }
 
 impl<K: Key, V: Value, M: Medium> Late<K, V, M> {
-    /// Makes changes, of each key the last one; returns those that must be made later.
-    pub(crate) fn make_now(
-        map: &Arc<Shared<K, V, M>>,
-        writes: BTreeMap<K, Option<V>>,
-    ) -> Result<(), (IndexError, Box<dyn Changes>)> {
-        // Before others have the map: they can keep no room.
-        let made = make(map, &writes, &Reserved::default());
-        made.map_err(|error| (error, Self::boxed(map, writes, Reserved::default())))
-    }
-
     pub(crate) fn boxed(
         map: &Arc<Shared<K, V, M>>,
         writes: BTreeMap<K, Option<V>>,

@@ -3,13 +3,16 @@
 
 use std::sync::Arc;
 
-use pmindex_core::Pool;
-use pmindex_index::{Index, IndexError, Key, Value};
+use pmindex_core::{Mapped, Pool};
+use pmindex_index::{Index, IndexError, Key, PmIndex, Value};
+use pmindex_trees::FpTree;
 
 use crate::record::Record;
 use crate::redo::Redo;
 use crate::tests::store::Small;
-use crate::{Store, StoreError, StoreOptions};
+use crate::{Map, Store, StoreError, StoreOptions};
+
+type Filler = FpTree<u64, Vec<u8>, Mapped, 4, 4>;
 
 fn open(pool: &Arc<Pool>) -> Result<Store<Small>, StoreError> {
     Store::in_pool(pool, &StoreOptions::new())
@@ -25,6 +28,34 @@ fn record_of<K: Key, V: Value>(maps: &[&str], changes: &[(K, Option<V>)]) -> Rec
         record.add(name, changes.iter().map(|(key, value)| (key, value)));
     }
     record
+}
+
+/// Makes a commit durable whose changes are not made: as a crash leaves it.
+fn interrupt<K: Key, V: Value>(map: &Map<K, V>, maps: &[&str], changes: &[(K, Option<V>)]) {
+    let core = &map.shared.core;
+    let unfinished = core.moments.take_number(core.pm());
+    core.redo.put(unfinished.number(), &record_of(maps, changes)).expect("room");
+}
+
+/// Takes all room of a pool.
+fn fill(pool: &Arc<Pool>) {
+    let filler = Filler::create(pool, "filler").expect("room");
+    let mut key = 0;
+    for bytes in [60_000, 8_000, 2_000, 1_000, 500, 450, 400, 250, 120, 60, 20, 8] {
+        let refused = loop {
+            key += 1;
+            if let Err(error) = filler.put(&key, &vec![1; bytes]) {
+                break error;
+            }
+        };
+        assert!(is_full(&refused), "{refused}");
+    }
+}
+
+/// Gives the room back. (A drop of so many blocks takes room itself.)
+fn empty(pool: &Arc<Pool>) {
+    let filler: Filler = PmIndex::open(pool, "filler").expect("sound");
+    filler.clear().expect("sound");
 }
 
 /// The allocator keeps some runs of small blocks.
@@ -81,4 +112,92 @@ fn a_transaction_that_finds_no_room_takes_none() {
             store.transaction(|tx| (2..4).try_for_each(|key| tx.put(&map, &key, &[1; 100])));
         small.expect("room");
     }
+}
+
+/// A pool without room, in whose log is a commit of two maps that is not finished.
+fn full_pool() -> Arc<Pool> {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let store = open(&pool).expect("room");
+    let [first, second] = ["first", "second"].map(|name| store.map::<u64, u64>(name).unwrap());
+    for map in [&first, &second] {
+        (1..3).for_each(|key| assert_eq!(map.put(&key, &1), Ok(true)));
+    }
+    interrupt(&first, &["first", "second"], &[(1, Some(2))]);
+    drop((first, second, store));
+    fill(&pool);
+    pool
+}
+
+#[test]
+fn maps_of_an_interrupted_commit_open_in_a_full_pool() {
+    let pool = full_pool();
+    let store = open(&pool).expect("opens");
+    let [first, second] =
+        ["first", "second"].map(|name| store.map::<u64, u64>(name).expect("opens"));
+    for map in [&first, &second] {
+        assert_eq!(map.get(&2), Ok(Some(1)), "no part of the commit");
+        assert_eq!(map.remove(&2), Ok(Some(1)), "it makes room");
+        // A change of the commit would be made again after a crash.
+        assert!(map.remove(&1).is_err_and(|error| is_full(&error)));
+        assert!(map.put(&3, &3).is_err_and(|error| is_full(&error)));
+    }
+    assert_eq!(store.unfinished_commits(), 1);
+    empty(&pool);
+    for map in [&first, &second] {
+        assert_eq!(map.get(&1), Ok(Some(2)));
+        assert_eq!(map.remove(&1), Ok(Some(2)));
+        assert_eq!(map.put(&3, &3), Ok(true));
+    }
+    assert_eq!(store.unfinished_commits(), 0);
+    drop((first, second, store));
+    let store = open(&pool).expect("opens");
+    for name in ["first", "second"] {
+        let map = store.map::<u64, u64>(name).expect("opens");
+        assert_eq!((map.len(), map.get(&3)), (Ok(1), Ok(Some(3))), "{name}");
+    }
+}
+
+#[test]
+fn maps_of_an_interrupted_commit_are_dropped_in_a_full_pool() {
+    let pool = full_pool();
+    let store = open(&pool).expect("opens");
+    for name in ["first", "second"] {
+        assert!(store.drop_map::<u64, u64>(name).expect("sound"), "{name}");
+    }
+    empty(&pool);
+    for name in ["first", "second"] {
+        let map = store.map::<u64, u64>(name).expect("room");
+        assert_eq!((map.is_empty(), map.put(&1, &9)), (Ok(true), Ok(true)), "{name}");
+    }
+    assert_eq!(store.unfinished_commits(), 0);
+    drop(store);
+    let store = open(&pool).expect("opens");
+    for name in ["first", "second"] {
+        assert_eq!(store.map::<u64, u64>(name).expect("opens").get(&1), Ok(Some(9)), "{name}");
+    }
+}
+
+#[test]
+fn a_store_opens_in_a_full_pool_after_a_map_of_an_interrupted_commit_was_dropped() {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let store = open(&pool).expect("room");
+    let map = store.map::<u64, u64>("map").expect("room");
+    map.put(&1, &1).expect("room");
+    interrupt(&map, &["map", "dropped"], &[(1, Some(2))]);
+    drop((map, store));
+    fill(&pool);
+    let store = open(&pool).expect("opens");
+    let map = store.map::<u64, u64>("map").expect("opens");
+    let created = store.map::<u64, u64>("dropped");
+    assert!(matches!(&created, Err(StoreError::Index(error)) if is_full(error)), "{created:?}");
+    empty(&pool);
+    let again = store.map::<u64, u64>("dropped").expect("room");
+    assert_eq!((again.is_empty(), again.put(&5, &5)), (Ok(true), Ok(true)));
+    assert_eq!(map.get(&1), Ok(Some(2)));
+    drop((again, map, store));
+    let store = open(&pool).expect("opens");
+    let again = store.map::<u64, u64>("dropped").expect("opens");
+    assert_eq!((again.len(), again.get(&5)), (Ok(1), Ok(Some(5))));
+    drop(store.map::<u64, u64>("map").expect("opens"));
+    assert_eq!(store.unfinished_commits(), 0);
 }

@@ -438,7 +438,8 @@ impl<M: Medium> Redo<M> {
         interrupted.iter().any(|commit| commit.groups.iter().any(|group| group.name == name))
     }
 
-    /// Drops the changes of interrupted commits to maps that no longer exist.
+    /// Drops the changes of interrupted commits to maps that no longer exist. Those that find no room in the log for that
+    /// are dropped by a later opening, or before a map of the name is created.
     pub(crate) fn forget_dropped(&self, pool: &Pool<M>) -> Result<(), IndexError> {
         let mut names: Vec<String> = Vec::new();
         for commit in self.interrupted.lock().iter() {
@@ -446,7 +447,10 @@ impl<M: Medium> Redo<M> {
         }
         for name in names {
             if pool.find_index(&name)?.is_none() {
-                self.settle(&name)?;
+                match self.settle(&name) {
+                    Err(error) if is_full(&error) => {}
+                    settled => settled?,
+                }
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pmindex_core::{IndexEntry, Mapped, Medium, PmError, Pool, PoolOptions};
-use pmindex_index::{ErasedIndex, IndexError, Key, Value};
+use pmindex_index::{ErasedIndex, IndexError, Key, Reserved, Value};
 
 use crate::backup::{self, StoreBackup};
 use crate::catalog::Catalog;
@@ -258,6 +258,7 @@ impl<C: Catalog, M: Medium> Store<C, M> {
             opened => return opened,
         }
         self.core.forget_stuck(name)?;
+        self.core.redo.settle(name)?; // durable before: a map has the name of one that was dropped
         let index = create(&self.core.pool, name)?;
         let is_filled = !index.is_empty()?;
         let map = self.share(&mut maps, name, index);
@@ -348,8 +349,8 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         Ok(map)
     }
 
-    /// Makes the changes of interrupted commits to a map before it is handed out. Changes that find no room
-    /// wait until there is some.
+    /// Makes the changes of interrupted commits to a map before it is handed out. If they, or what the log says of them,
+    /// find no room, they wait until there is some.
     fn finish<K: Key, V: Value>(
         &self,
         map: &Map<K, V, M>,
@@ -357,15 +358,18 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     ) -> Result<(), IndexError> {
         let _span = observe::finish(map.name());
         let _recovery = self.core.pool.recovery();
-        match Late::make_now(&map.shared, writes) {
-            Ok(()) => self.core.redo.settle(map.name()), // durable before: the map is handed out
-            Err((IndexError::Pool(error), late)) if error.is_full() => {
+        // Before others have the map: they can keep no room.
+        let late = Late::boxed(&map.shared, writes, Reserved::default());
+        // Durable before: the map is handed out.
+        match late.make().and_then(|()| self.core.redo.settle(map.name())) {
+            Err(IndexError::Pool(error)) if error.is_full() => {
+                // All of them: after a crash they are made again, over other writes of the same keys.
                 self.core.set_stuck(vec![late], Leave::Map(map.name().into()));
                 // Earlier moments must have these changes, and no later one can be read before they are made.
                 map.shared.begin_now();
                 Ok(())
             }
-            Err((error, _)) => Err(error),
+            done => done,
         }
     }
 
