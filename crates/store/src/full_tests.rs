@@ -1,6 +1,7 @@
 //! What a full log or a full pool does to a store: nothing that is refused takes room, and what waits for room is neither
 //! lost nor in the way of what makes room.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pmindex_core::{Mapped, Pool};
@@ -200,4 +201,52 @@ fn a_store_opens_in_a_full_pool_after_a_map_of_an_interrupted_commit_was_dropped
     assert_eq!((again.len(), again.get(&5)), (Ok(1), Ok(Some(5))));
     drop(store.map::<u64, u64>("map").expect("opens"));
     assert_eq!(store.unfinished_commits(), 0);
+}
+
+/// The maps of a store are opened when they are needed: the log does not keep all commits since the one that waits for
+/// another map.
+#[test]
+fn the_log_does_not_grow_while_a_commit_waits_for_its_map() {
+    for (part, large) in [(None, 0), (Some(4), 0), (None, 3_000), (Some(4), 3_000)] {
+        let pool = Arc::new(Pool::emulated(4 << 20).expect("memory"));
+        let store = open(&pool).expect("room");
+        let [one, other, third] =
+            ["one", "other", "third"].map(|name| store.map::<u64, Vec<u8>>(name).unwrap());
+        for map in [&one, &other, &third] {
+            map.put(&0, &[1]).expect("room");
+        }
+        interrupt(&one, &["one", "other", "third"], &[(0, Some(vec![2; large]))]);
+        interrupt(&one, &["other"], &[(0, Some(vec![3])), (1, Some(vec![4]))]);
+        drop((one, other, third, store));
+        let mut expected = BTreeMap::new();
+        for round in 0..4u64 {
+            let store = open(&pool).expect("opens");
+            let one = store.map::<u64, Vec<u8>>("one").expect("opens");
+            if let Some(part) = part {
+                one.shared.core.redo.cut_records_to(part);
+            }
+            if round == 0 {
+                assert_eq!(one.get(&0), Ok(Some(vec![2; large])));
+            }
+            for turn in 0..6_000 {
+                let value = (round * 6_000 + turn).to_le_bytes().to_vec();
+                let keys = [turn % 7, 10 + turn % 5];
+                let done: Result<(), StoreError> = store
+                    .transaction(|tx| keys.iter().try_for_each(|key| tx.put(&one, key, &value)));
+                done.unwrap_or_else(|error| panic!("{round}, {turn}: {error}"));
+                expected.extend(keys.map(|key| (key, value.clone())));
+                let used = one.shared.core.redo.segments().0;
+                assert!(used <= 64, "{used} segments after {turn} in round {round}");
+            }
+            assert_eq!(store.unfinished_commits(), 2, "{round}");
+        }
+        let store = open(&pool).expect("opens");
+        let other = store.map::<u64, Vec<u8>>("other").expect("opens");
+        assert_eq!((other.get(&0), other.get(&1)), (Ok(Some(vec![3])), Ok(Some(vec![4]))));
+        let third = store.map::<u64, Vec<u8>>("third").expect("opens");
+        assert_eq!(third.get(&0), Ok(Some(vec![2; large])));
+        let one = store.map::<u64, Vec<u8>>("one").expect("opens");
+        let all: BTreeMap<u64, Vec<u8>> = one.range(..).map(Result::unwrap).collect();
+        assert_eq!((all, store.unfinished_commits()), (expected, 0));
+    }
 }

@@ -14,6 +14,8 @@
 //! change  | bytes of the value and 1, or 0: removed: 4 | bytes of the key: 4 | key | value |
 //! ```
 //!
+//! A record may come again at the end of its lane, with the same number: the first one that is found counts.
+//!
 //! Numbers of commits ascend: bits 40 and up are the session. Keys and values are encoded as in an index.
 
 use pmindex_core::{PmPtr, PmU64, pm_struct};

@@ -34,6 +34,7 @@ mod range;
 mod reading;
 mod record;
 mod redo;
+mod renew;
 mod report;
 mod savepoint;
 mod session;
@@ -55,6 +56,8 @@ mod full_tests;
 mod golden_tests;
 #[cfg(test)]
 mod past_tests;
+#[cfg(test)]
+mod renew_tests;
 #[cfg(test)]
 mod schedule_tests;
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub(crate) struct Recorded {
     pub(crate) logged: Logged,
     /// Its changes, or those that are not made yet.
     pub(crate) groups: Vec<Group>,
+    /// The bytes of all its changes.
+    pub(crate) bytes: u64,
 }
 
 /// The meaning of an entry of a lane.
@@ -77,7 +79,8 @@ impl Reading {
                     Said::Nothing
                 } else {
                     record.truncate(bytes); // drops the rest of the last line
-                    Said::Commit(Recorded { logged, groups: groups_of(&record)? })
+                    let (groups, bytes) = (groups_of(&record)?, bytes as u64);
+                    Said::Commit(Recorded { logged, groups, bytes })
                 }
             }
             APPLIED => Said::Applied(number),
@@ -104,7 +107,9 @@ impl Unmade {
         let open = &mut self.0;
         match said {
             Said::Nothing => {}
-            Said::Commit(commit) => drop(open.insert(commit.logged.number, commit)),
+            // A record that was put again has the same number. The first one stays, as what is said behind the second
+            // one may be missing.
+            Said::Commit(commit) => _ = open.entry(commit.logged.number).or_insert(commit),
             Said::Applied(number) | Said::None(number) => drop(open.remove(&number)),
             Said::Settled(number, name) => {
                 if let Some(commit) = open.get_mut(&number) {

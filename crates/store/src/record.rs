@@ -105,6 +105,15 @@ pub(crate) fn groups_of(record: &[u8]) -> Result<Vec<Group>, PmError> {
 }
 
 impl Group {
+    /// Adds it to a record that is written again.
+    pub(crate) fn write(&self, record: &mut Record) {
+        let loaded = if self.is_loaded { LOADED } else { 0 };
+        record.0.extend_from_slice(&(self.name.len() as u16 | loaded).to_le_bytes());
+        record.0.extend_from_slice(&(self.changes.len() as u32).to_le_bytes());
+        record.0.extend_from_slice(self.name.as_bytes());
+        record.0.extend_from_slice(&self.changes);
+    }
+
     /// Returns its changes.
     pub(crate) fn changes<K: Key, V: Value>(&self) -> Result<Vec<(K, Option<V>)>, PmError> {
         let (mut rest, mut changes) = (&*self.changes, Vec::new());
@@ -140,6 +149,10 @@ mod tests {
         record.add("the other", other.iter().map(|(key, value)| (key, value)));
         let groups = groups_of(&record.0).unwrap();
         assert_eq!((groups[0].name.as_str(), groups[1].name.as_str()), ("one", "the other"));
+        let loaded = groups_of(&Record::of_load("loaded").0).unwrap();
+        let mut again = Record::default();
+        groups.iter().chain(&loaded).for_each(|group| group.write(&mut again));
+        assert_eq!(again.0, [&*record.0, &*Record::of_load("loaded").0].concat());
         let mut rest = &*groups[0].changes;
         let read: Vec<_> = (0..2).map(|_| next_change::<String, u64>(&mut rest).unwrap()).collect();
         assert_eq!((read, rest.len()), (one, 0));

@@ -6,7 +6,8 @@
 //! says that those of a map are made. *None* says that the commit of a record did not take place.
 //!
 //! The entries about a record are in its lane, behind it. Space is freed from the oldest segment of a lane
-//! on, so a record that is found is found with all entries about it.
+//! on, so a record that is found is found with all entries about it. The record of a commit that waits for a map to be
+//! opened is put [again](crate::renew) at the end of its lane, so that the segments before it can be freed.
 
 use pmindex_core::{Flushed, Medium, OpenIndex, PmError, Pool, words_of};
 use pmindex_index::{IndexError, Key, Value};
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::kept::{KeptLog, NOT_ALL};
 use crate::layout::{APPLIED, LAYOUT, LOG_KIND, NAME, NONE, RECORD, Root, SETTLED};
@@ -31,7 +32,7 @@ const PART: u64 = 4;
 
 /// The commits of each lane whose changes may not all be in their indexes, so that their records are needed.
 #[derive(Default)]
-struct Pending([OfLane; LANES]);
+pub(crate) struct Pending([OfLane; LANES]);
 
 /// By number; on lines of its own.
 #[derive(Default)]
@@ -39,7 +40,7 @@ struct Pending([OfLane; LANES]);
 struct OfLane(Mutex<BTreeMap<u64, Logged>>);
 
 impl Pending {
-    fn insert(&self, logged: Logged) {
+    pub(crate) fn insert(&self, logged: Logged) {
         self.0[logged.lane].0.lock().insert(logged.number, logged);
     }
 
@@ -56,8 +57,10 @@ impl Pending {
 pub(crate) struct Redo<M: Medium> {
     /// `None` in a read-only pool without a log.
     log: Option<Log<M>>,
-    pending: Pending,
-    interrupted: Mutex<Vec<Recorded>>,
+    pub(crate) pending: Pending,
+    pub(crate) interrupted: Mutex<Vec<Recorded>>,
+    /// When the records of interrupted commits of each lane were last put again, or this was tried in vain.
+    pub(crate) renewed: Mutex<Positions>,
     last: u64,
     /// The greatest session that was entered: later openings have greater numbers than it has.
     pub(crate) session: AtomicU64,
@@ -129,6 +132,7 @@ impl<M: Medium> Redo<M> {
             part: AtomicUsize::new(part),
             pending: Pending::default(),
             interrupted: Mutex::default(),
+            renewed: Mutex::new([Position::START; LANES]),
             last: 0,
             session: AtomicU64::new(0),
             is_new: is_new && pool.indexes()?.len() == 1,
@@ -165,6 +169,12 @@ impl<M: Medium> Redo<M> {
         }
         *self.interrupted.get_mut() = found.into_values().collect(); // in the order of commits
         Ok(())
+    }
+
+    /// Claims a lane of the log.
+    #[cfg(test)]
+    pub(crate) fn lane_at(&self, lane: usize) -> Lane<'_, M> {
+        self.log.as_ref().expect("a log").lane_at(lane)
     }
 
     /// Splits all records into parts, some of them in several segments.
@@ -204,14 +214,7 @@ impl<M: Medium> Redo<M> {
         let put = self.append(
             |log| log.lane(),
             |lane, turned| {
-                let mut first = None;
-                for part in words.chunks(self.part.load(Relaxed)) {
-                    let pushed =
-                        lane.push_then(RECORD, [&[number, bytes], part], |_| *turned = true)?;
-                    self.kept.note_new(pushed.position, number);
-                    first.get_or_insert(pushed.position);
-                }
-                let position = first.ok_or(corrupt())?;
+                let position = self.push(lane, number, (&words, bytes), turned)?;
                 let logged = Logged { number, lane: lane.number(), position };
                 let is_late = self.faults.has(Wrong::RegisteredLate);
                 if !is_late {
@@ -234,6 +237,23 @@ impl<M: Medium> Redo<M> {
         );
         begun.logged.set(None);
         put
+    }
+
+    /// Pushes the parts of a record; returns the position of the first one.
+    pub(crate) fn push(
+        &self,
+        lane: &mut Lane<'_, M>,
+        number: u64,
+        (words, bytes): (&[u64], u64),
+        turned: &mut bool,
+    ) -> Result<Position, PmError> {
+        let mut first = None;
+        for part in words.chunks(self.part.load(Relaxed)) {
+            let pushed = lane.push_then(RECORD, [&[number, bytes], part], |_| *turned = true)?;
+            self.kept.note_new(pushed.position, number);
+            first.get_or_insert(pushed.position);
+        }
+        first.ok_or(corrupt())
     }
 
     /// Says durably that all changes of a commit are in their indexes: its record is no longer needed.
@@ -271,9 +291,10 @@ impl<M: Medium> Redo<M> {
     ) -> Result<R, IndexError> {
         let log = self.log()?;
         let mut turned = false;
+        let mut number = 0;
         let mut once = || {
             let mut lane = lane(log);
-            let number = lane.number();
+            number = lane.number();
             let appended = append(&mut lane, &mut turned);
             drop(lane);
             if appended.is_err() {
@@ -288,7 +309,7 @@ impl<M: Medium> Redo<M> {
         let appended = appended?;
         if turned {
             // The entry is durable: segments that cannot be freed now are freed later.
-            let _ = self.release(log, None);
+            let _ = self.renew(log, number).and_then(|()| Ok(self.release(log, None)?));
         }
         Ok(appended)
     }
@@ -417,6 +438,14 @@ impl<M: Medium> Redo<M> {
         needed
     }
 
+    /// Locks the interrupted commits: across writes to the pool.
+    fn lock_interrupted(&self) -> MutexGuard<'_, Vec<Recorded>> {
+        match &self.log {
+            Some(log) => log.pool().pm().lock(&self.interrupted),
+            None => self.interrupted.lock(),
+        }
+    }
+
     /// Returns the changes of interrupted commits to a map, of each key the last one: to be made before any
     /// other write to the map.
     pub(crate) fn interrupted<K: Key, V: Value>(
@@ -424,7 +453,7 @@ impl<M: Medium> Redo<M> {
         name: &str,
     ) -> Result<BTreeMap<K, Option<V>>, PmError> {
         let mut all = BTreeMap::new();
-        let interrupted = self.interrupted.lock();
+        let interrupted = self.lock_interrupted();
         let groups = interrupted.iter().flat_map(|commit| &commit.groups); // in the order of commits
         for group in groups.filter(|group| group.name == name) {
             all.extend(group.changes::<K, V>()?);
@@ -434,7 +463,7 @@ impl<M: Medium> Redo<M> {
 
     /// Returns `true` if interrupted commits have changes to a map.
     pub(crate) fn is_interrupted(&self, name: &str) -> bool {
-        let interrupted = self.interrupted.lock();
+        let interrupted = self.lock_interrupted();
         interrupted.iter().any(|commit| commit.groups.iter().any(|group| group.name == name))
     }
 
@@ -442,7 +471,7 @@ impl<M: Medium> Redo<M> {
     /// are dropped by a later opening, or before a map of the name is created.
     pub(crate) fn forget_dropped(&self, pool: &Pool<M>) -> Result<(), IndexError> {
         let mut names: Vec<String> = Vec::new();
-        for commit in self.interrupted.lock().iter() {
+        for commit in self.lock_interrupted().iter() {
             names.extend(commit.groups.iter().map(|group| group.name.clone()));
         }
         for name in names {
@@ -464,12 +493,17 @@ impl<M: Medium> Redo<M> {
     /// Says durably that the changes of interrupted commits to a map are made, or that the map was dropped.
     pub(crate) fn settle(&self, name: &str) -> Result<(), IndexError> {
         let words = words_of_name(name);
-        let mut interrupted = self.interrupted.lock();
+        let mut interrupted = self.lock_interrupted();
         for commit in interrupted.iter_mut() {
             if commit.groups.iter().all(|group| group.name != name) {
                 continue;
             }
-            self.say(commit.logged, SETTLED, &words)?;
+            if commit.groups.iter().all(|group| group.name == name) {
+                // Of all maps: its record may be there again, without all that was said about the first one.
+                self.say(commit.logged, APPLIED, &[])?;
+            } else {
+                self.say(commit.logged, SETTLED, &words)?;
+            }
             commit.groups.retain(|group| group.name != name);
             if commit.groups.is_empty() {
                 self.pending.remove(commit.logged);
@@ -522,13 +556,13 @@ impl<M: Medium> Redo<M> {
 
 /// Frees the segments of entries that were pushed to a lane and abandoned.
 #[cold]
-fn free_abandoned<M: Medium>(log: &Log<M>, lane: usize) -> Result<(), PmError> {
+pub(crate) fn free_abandoned<M: Medium>(log: &Log<M>, lane: usize) -> Result<(), PmError> {
     let _held = log.lane_at(lane); // another thread may be pushing there
     log.free_abandoned(lane)
 }
 
 /// Returns the bytes of a name, and the name.
-fn words_of_name(name: &str) -> Vec<u64> {
+pub(crate) fn words_of_name(name: &str) -> Vec<u64> {
     let mut words = vec![name.len() as u64];
     words.extend(words_of_bytes(name.as_bytes()));
     words
