@@ -413,3 +413,45 @@ fn old_values_that_a_panic_of_a_key_keeps_are_dropped_later() {
         assert_eq!((store.past_bytes(), map.shared.versions.noted()), (0, 0), "{at}");
     }
 }
+
+/// A panic of a key or a value ends the opening of a map whose interrupted changes are made: the next one makes them, and
+/// they do not come again over later writes.
+#[test]
+fn a_map_whose_opening_a_panic_ended_has_its_interrupted_changes_when_it_opens() {
+    for at in 0.. {
+        let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
+        let open = || Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+        let store = open();
+        let map = store.map::<Fuse, Fuse>("map").unwrap();
+        (0..3).for_each(|n| assert!(map.put(&Fuse::nth(n), &Fuse::nth(1)).unwrap()));
+        let changes: Vec<_> = [(0, Some(2)), (1, Some(3)), (2, None)]
+            .map(|(key, value)| (Fuse::nth(key), value.map(Fuse::nth)))
+            .into();
+        let mut record = crate::record::Record::default();
+        record.add("map", changes.iter().map(|(key, value)| (key, value)));
+        let core = &map.shared.core;
+        let unfinished = core.moments.take_number(core.pm());
+        core.redo.put(unfinished.number(), &record).unwrap();
+        drop(unfinished);
+        drop((map, store));
+        let store = open();
+        Fuse::burn_after(Some(at));
+        let opened =
+            catch_unwind(AssertUnwindSafe(|| drop(store.map::<Fuse, Fuse>("map").unwrap())));
+        Fuse::burn_after(None);
+        let map = store.map::<Fuse, Fuse>("map").unwrap();
+        for (key, value) in &changes {
+            assert_eq!(map.get(key).unwrap(), *value, "{at}");
+            map.put(key, &Fuse::nth(9)).unwrap();
+        }
+        assert_eq!(store.unfinished_commits(), 0, "{at}");
+        drop((map, store));
+        let (store, nine) = (open(), Fuse::nth(9));
+        let map = store.map::<Fuse, Fuse>("map").unwrap();
+        assert!(changes.iter().all(|(key, _)| map.get(key).unwrap() == Some(nine)), "{at}");
+        if opened.is_ok() {
+            assert!(at > 5, "{at}");
+            return;
+        }
+    }
+}

@@ -261,11 +261,11 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         self.core.redo.settle(name)?; // durable before: a map has the name of one that was dropped
         let index = create(&self.core.pool, name)?;
         let is_filled = !index.is_empty()?;
-        let map = self.share(&mut maps, name, index);
+        let map = self.share(name, index);
         if is_filled {
             map.note_filled()?;
         }
-        Ok(map)
+        Ok(Self::enter(&mut maps, map))
     }
 
     /// Opens the map `name` of records that expire, each at its own time, of any kind, or creates one of the
@@ -295,14 +295,17 @@ impl<C: Catalog, M: Medium> Store<C, M> {
 
     fn share<K: Key, V: Value>(
         &self,
-        maps: &mut Maps<C, M>,
         name: &str,
         index: Box<dyn ErasedIndex<K, V>>,
     ) -> Map<K, V, M> {
         let number = self.numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let shared = Arc::new(Shared::new(Arc::clone(self.core.whole()), name, number, index));
-        maps.insert(name.into(), Arc::clone(&shared) as Arc<dyn AnyMap<C, M>>);
-        Map::new(shared)
+        Map::new(Arc::new(Shared::new(Arc::clone(self.core.whole()), name, number, index)))
+    }
+
+    /// Adds an open map. The last step of opening it: after an error or a panic before, the next call opens it anew.
+    fn enter<K: Key, V: Value>(maps: &mut Maps<C, M>, map: Map<K, V, M>) -> Map<K, V, M> {
+        maps.insert(map.name().into(), Arc::clone(&map.shared) as Arc<dyn AnyMap<C, M>>);
+        map
     }
 
     fn open_map<K: Key, V: Value>(
@@ -329,24 +332,18 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         }
         let index = open(&self.core.pool, name)?;
         let writes = self.core.redo.interrupted::<K, V>(name)?;
-        let map = self.share(maps, name, index);
+        let map = self.share(name, index);
         match self.core.bind_stuck(name, &(Arc::clone(&map.shared) as AnyShared)) {
-            None => {}
-            // Those of interrupted commits are among them.
-            Some(true) => return Ok(map),
-            Some(false) => {
-                maps.remove(name);
-                return Err(StoreError::OpenWithOtherTypes { name: name.into() });
+            None if self.core.redo.is_interrupted(name)
+                && !self.core.goes_wrong(Wrong::NotFinished) =>
+            {
+                self.finish(&map, writes)?;
             }
+            // Those of interrupted commits are among the stuck ones.
+            None | Some(true) => {}
+            Some(false) => return Err(StoreError::OpenWithOtherTypes { name: name.into() }),
         }
-        if self.core.redo.is_interrupted(name)
-            && !self.core.goes_wrong(Wrong::NotFinished)
-            && let Err(error) = self.finish(&map, writes)
-        {
-            maps.remove(name);
-            return Err(error.into());
-        }
-        Ok(map)
+        Ok(Self::enter(maps, map))
     }
 
     /// Makes the changes of interrupted commits to a map before it is handed out. If they, or what the log says of them,
