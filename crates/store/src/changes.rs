@@ -54,9 +54,8 @@ pub(crate) trait AnyPart: Any + Send {
     fn read(&mut self) -> Result<(), IndexError>;
     /// Returns `true` if another commit changed what was read at `moment`.
     fn conflicts(&self, moment: u64) -> bool;
-    /// Notes the old values of the records before a commit, if a reader needs them; returns by how many bytes these
-    /// are more.
-    fn note(&mut self, commit: Commit<'_>) -> Result<i64, Refused>;
+    /// Notes the old values of the records before a commit, if a reader needs them.
+    fn note(&mut self, commit: Commit<'_>) -> Result<(), Refused>;
     /// Adds the changes to a record of the log.
     fn record(&self, record: &mut Record);
     /// Takes back the last change.
@@ -235,9 +234,9 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
             || ranges.any(|range| versions.is_range_changed(moment, range))
     }
 
-    fn note(&mut self, commit: Commit<'_>) -> Result<i64, Refused> {
+    fn note(&mut self, commit: Commit<'_>) -> Result<(), Refused> {
         if commit.newest_reader.is_none() {
-            return Ok(0);
+            return Ok(());
         }
         if self.was.len() < self.writes.len() {
             return Err(Refused::NotRead);
@@ -245,7 +244,8 @@ impl<K: Key, V: Value, M: Medium> AnyPart for Part<K, V, M> {
         let versions = &self.map.versions;
         let was = std::mem::take(&mut self.was);
         let records = self.writes.keys().zip(was);
-        Ok(records.map(|(key, was)| versions.note(commit, key, was)).sum())
+        records.for_each(|(key, was)| versions.note(commit, key, was));
+        Ok(())
     }
 
     fn record(&self, record: &mut Record) {

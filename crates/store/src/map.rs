@@ -186,7 +186,10 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
             return write(&*self.index);
         }
         let owned = K::owned(key);
-        let note = |commit: Commit<'_>| Ok(self.versions.note(commit, &owned, was));
+        let note = |commit: Commit<'_>| {
+            self.versions.note(commit, &owned, was);
+            Ok(())
+        };
         let commit = core.moments.commit(pm, None, note); // nothing is durable before: it is in DRAM
         let unfinished = commit.map_err(never_refused)?;
         if unfinished.is_logged() {
@@ -367,7 +370,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
             if commit.newest_reader.is_some() {
                 shared.versions.note_loaded(commit);
             }
-            Ok(0)
+            Ok(())
         };
         let unfinished = core.moments.commit(core.pm(), None, note).map_err(never_refused)?;
         if !unfinished.is_logged() {
@@ -405,7 +408,7 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         }
         let note = |commit: Commit<'_>| {
             shared.versions.note_loaded(commit);
-            Ok(0)
+            Ok(())
         };
         // No old values are noted; when `reader` ends, it is checked whether a reader needs this.
         let unfinished = core.moments.commit(pm, None, note).map_err(never_refused)?;
@@ -465,8 +468,10 @@ impl<K: Key, V: Value, M: Medium> Map<K, V, M> {
         }
         let good = &records[..refused.as_ref().map_or(records.len(), |(at, _)| *at)];
         let note = |commit: Commit<'_>| {
-            let bytes = new.iter().map(|key| shared.versions.note(commit, key, None));
-            Ok(bytes.sum())
+            for key in &new {
+                shared.versions.note(commit, key, None);
+            }
+            Ok(())
         };
         let unfinished = core.moments.commit(pm, None, note).map_err(never_refused)?;
         let is_logged = unfinished.is_logged();

@@ -145,6 +145,8 @@ pub(crate) struct Commit<'s> {
     pub(crate) newest_reader: Option<u64>,
     /// The moments that are read, ascending, and the number of their readers.
     pub(crate) readers: &'s [(u64, u32)],
+    /// The approximate bytes of old values. Those of a value are added when it is noted: a panic may end the commit then.
+    pub(crate) kept: &'s AtomicU64,
 }
 
 impl Moments {
@@ -274,38 +276,33 @@ impl Moments {
         (!in_vain).then_some(reader)
     }
 
-    /// Commits: `note` notes the changes, and returns by how many bytes the old values are more, or refuses the commit,
-    /// which then has not taken place. Nothing is
-    /// noted for `own`, the reader that commits and reads no more. The commit is unfinished until the result
-    /// is dropped.
+    /// Commits: `note` notes the changes, or refuses the commit, which then has not taken place. Nothing is noted for
+    /// `own`, the reader that commits and reads no more. The commit is unfinished until the result is dropped.
     pub(crate) fn commit(
         &self,
         pm: &impl Medium,
         own: Option<&Reader>,
-        note: impl FnOnce(Commit<'_>) -> Result<i64, Refused>,
+        note: impl FnOnce(Commit<'_>) -> Result<(), Refused>,
     ) -> Result<Unfinished<'_>, Refused> {
         let mut state = pm.lock(&self.state);
         let newest_reader = state.newest_but(own.map(Reader::moment));
         let number = state.last + 1;
-        let more = match note(Commit { number, newest_reader, readers: &state.readers }) {
-            Ok(more) => more.cast_unsigned(),
-            Err(refused) => {
-                state.conflicts += u64::from(refused == Refused::Conflicts);
-                return Err(refused);
-            }
-        };
+        if newest_reader.is_some() {
+            self.has_past.store(true, Relaxed); // before: a panic ends the noting
+        }
+        // Under the lock: the old values that this commit notes stay until it has its number.
+        let (readers, kept) = (&*state.readers, &self.kept);
+        if let Err(refused) = note(Commit { number, newest_reader, readers, kept }) {
+            state.conflicts += u64::from(refused == Refused::Conflicts);
+            return Err(refused);
+        }
         state.committed += 1;
         state.last = number;
         state.unfinished.push(number);
-        if newest_reader.is_some() {
-            self.has_past.store(true, Relaxed);
-        }
         let is_logged = state.logging > 0;
-        // Under the lock: the old values that this commit noted stay until it has its number.
-        let kept = self.kept.fetch_add(more, Relaxed).wrapping_add(more);
         drop(state);
         let unfinished = Unfinished { moments: self, number, is_logged, is_over: false };
-        if kept > self.limit {
+        if self.kept.load(Relaxed) > self.limit {
             self.end_readers(pm);
         }
         Ok(unfinished)

@@ -455,3 +455,61 @@ fn a_map_whose_opening_a_panic_ended_has_its_interrupted_changes_when_it_opens()
         }
     }
 }
+
+/// A panic of a key or a value ends a commit while it notes the old values, or before, or after: all bytes of them are
+/// counted and dropped once, and each moment stays what it is.
+#[test]
+fn old_values_that_a_panic_ends_the_noting_of_are_counted() {
+    for rounds in 0..16 {
+        let mut at = 0;
+        while !panics_in_commit(rounds, at) {
+            at += 1;
+        }
+        assert!(at > 9, "{rounds}: {at}");
+    }
+}
+
+/// Returns `true` if nothing panics.
+fn panics_in_commit(rounds: u64, at: u64) -> bool {
+    let pool = Arc::new(Pool::emulated(1 << 20).unwrap());
+    let options = StoreOptions::new().past_bytes(40_000);
+    let store = Store::<Small>::in_pool(&pool, &options).unwrap();
+    let map = store.map::<Fuse, u64>("map").unwrap();
+    let commit = |value: u64| -> Result<(), StoreError> {
+        let mut tx = store.begin()?;
+        (0..KEYS).try_for_each(|n| tx.put(&map, &Fuse::nth(n), &value))?;
+        Fuse::burn_after(if value == 77 { Some(at) } else { None });
+        tx.commit()
+    };
+    let check = |view: &Snapshot, value: u64| {
+        let all: Vec<_> = map.at(view).range(..).map(Result::unwrap).collect();
+        let expected: Vec<_> = (0..KEYS).map(|n| (Fuse::nth(n), value)).collect();
+        assert_eq!(all, expected, "{rounds}, {at}");
+    };
+    commit(0).unwrap();
+    let old = store.snapshot().unwrap();
+    for value in 1..=rounds {
+        // Nothing needs the values between.
+        let young = store.snapshot().unwrap();
+        commit(value).unwrap();
+        if value % 3 == 0 {
+            check(&young, value - 1);
+        }
+    }
+    let young = store.snapshot().unwrap();
+    let done = catch_unwind(AssertUnwindSafe(|| commit(77).unwrap()));
+    Fuse::burn_after(None);
+    check(&old, 0);
+    check(&young, rounds);
+    commit(78).unwrap();
+    check(&old, 0);
+    check(&young, rounds);
+    drop((old, young));
+    assert_eq!((store.past_bytes(), map.shared.versions.noted()), (0, 0), "{rounds}, {at}");
+    let view = store.snapshot().unwrap();
+    (79..83).for_each(|value| commit(value).unwrap());
+    check(&view, 78);
+    drop(view);
+    assert_eq!((store.past_bytes(), map.shared.versions.noted()), (0, 0), "{rounds}, {at}");
+    done.is_ok()
+}

@@ -547,7 +547,7 @@ fn number_of<'c, M: Medium>(
             if reader.is_some_and(is_against) {
                 return Err(Refused::Conflicts);
             }
-            parts.iter_mut().map(|(_, part)| part.note(commit)).sum()
+            parts.iter_mut().try_for_each(|(_, part)| part.note(commit))
         };
         match core.moments.commit(core.pm(), reader, note) {
             Ok(unfinished) => return Ok(unfinished),

@@ -215,11 +215,14 @@ impl<K: Key> Order<K> {
     }
 
     /// Drops those whose version does not exist.
-    fn drop_stale(&mut self, mut exists: impl FnMut(u64, &K) -> bool) {
+    fn drop_stale(&mut self, exists: impl Fn(u64, &K) -> bool) {
         let sorted = self.by_number.len() - self.unsorted;
         let (mut at, mut unsorted) = (0, 0);
-        self.by_number.retain(|(number, key)| {
-            let stays = exists(*number, key);
+        // Before any is dropped: it hashes and compares keys, which may panic.
+        let exist: Vec<bool> =
+            self.by_number.iter().map(|(number, key)| exists(*number, key)).collect();
+        self.by_number.retain(|_| {
+            let stays = exist[at];
             unsorted += usize::from(stays && at >= sorted);
             at += 1;
             stays
@@ -253,24 +256,25 @@ impl<K: Key, V: Value> Versions<K, V> {
     }
 
     /// Notes the old value of a record before a commit that is about to change it, and drops those that no reader
-    /// needs; returns by how many bytes that is more. No other thread changes the record meanwhile, and commits call
-    /// this one after another.
-    pub(crate) fn note(&self, commit: Commit<'_>, key: &K, was: Option<V>) -> i64 {
-        let Some(newest) = commit.newest_reader else { return 0 };
+    /// needs. No other thread changes the record meanwhile, and commits call this one after another. A panic of the key
+    /// or the value ends it before anything is noted, or after.
+    pub(crate) fn note(&self, commit: Commit<'_>, key: &K, was: Option<V>) {
+        let Some(newest) = commit.newest_reader else { return };
         let version = Version::new(commit.number, key, was);
-        let bytes = version.bytes;
-        let Some((dropped, less)) = self.add(newest, commit.readers, key, version) else {
-            return 0; // no reader has a moment between the last change of the record and this one
+        let (bytes, queued) = (version.bytes, (commit.number, key.clone()));
+        let Some((dropped, less)) = self.add(newest, commit.readers, key.clone(), version) else {
+            return; // no reader has a moment between the last change of the record and this one
         };
+        commit.kept.fetch_add(bytes, Relaxed);
+        commit.kept.fetch_sub(less, Relaxed);
         let mut order = self.order.lock();
-        order.by_number.push_back((commit.number, key.clone()));
+        order.by_number.push_back(queued);
         order.unsorted += 1;
         order.stale += dropped;
+        self.any.store(true, Release);
         if order.stale > STALE && order.stale > order.by_number.len() / 2 {
             order.drop_stale(|number, key| self.has_version(number, key));
         }
-        self.any.store(true, Release);
-        bytes.cast_signed() - less.cast_signed()
     }
 
     /// Adds a version unless its record has one that is later than a moment. Returns the number of those that it
@@ -279,25 +283,25 @@ impl<K: Key, V: Value> Versions<K, V> {
         &self,
         moment: u64,
         readers: &[(u64, u32)],
-        key: &K,
+        key: K,
         version: Version<V>,
     ) -> Option<(usize, u64)> {
         let hash = hash_of::<K>(key.borrowed());
         match self.shard(hash).lock().entry(hash) {
             Entry::Vacant(place) => {
-                let first = Changed::new(key.clone(), version);
+                let first = Changed::new(key, version);
                 place.insert(SameHash { first, others: Vec::new() });
             }
             Entry::Occupied(mut place) => {
                 let same = place.get_mut();
-                if let Some(changed) = same.of(key) {
+                if let Some(changed) = same.of(&key) {
                     if changed.last().number > moment {
                         return None;
                     }
                     changed.later.push_back(version);
                     return Some(changed.drop_unneeded(readers));
                 }
-                same.others.push(Changed::new(key.clone(), version));
+                same.others.push(Changed::new(key, version));
             }
         }
         Some((0, 0))
