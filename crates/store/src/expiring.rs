@@ -148,7 +148,7 @@ impl<K: Key, V: Value, M: Medium> ExpiringMap<K, V, M> {
                 if there.0 > self.now() {
                     return Ok(Err(Occupied));
                 }
-                self.map.remove_exact(key, &there)?; // it is expired, so no thread reads it
+                self.map.remove_if(key, &mut |there| there.0 <= self.now())?; // no thread reads it
             }
         }
     }
@@ -271,7 +271,8 @@ impl<K: Key, V: Value, M: Medium> Sweeper<K, V, M> {
         if map.shared.core.goes_wrong(crate::wrong::Wrong::SweptBlindly) {
             return Ok(map.remove(key)?.is_some());
         }
-        Ok(map.remove_exact(key, record)?.is_some())
+        let is_over = &mut |there: &Expiring<V>| there.0 <= self.map.now();
+        Ok(map.remove_exact(key, record)?.is_some() || map.remove_if(key, is_over)?.is_some())
     }
 
     /// Goes through the map again and again, so many records a step, with a pause after each, until `stop`
@@ -297,9 +298,11 @@ impl<K: Key, V: Value, M: Medium> Sweeper<K, V, M> {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
     use std::sync::atomic::AtomicU64;
 
     use pmindex_core::Pool;
+    use pmindex_index::{Shape, Storable, Words};
 
     use super::*;
     use crate::tests::store::Small;
@@ -359,5 +362,132 @@ mod tests {
             assert_eq!(sweeping.join().unwrap(), 3);
         });
         assert_eq!(live(&map), [5, 100]);
+    }
+
+    /// A value whose encoding is another one at times.
+    #[derive(Clone, Debug)]
+    struct Odd(u64);
+
+    impl PartialEq for Odd {
+        fn eq(&self, other: &Self) -> bool {
+            self.0 == other.0
+        }
+    }
+
+    impl Storable for Odd {
+        type Ref = Self;
+        const SHAPE: Shape = Shape::Bytes;
+
+        fn type_name() -> String {
+            "odd".into()
+        }
+        fn borrowed(&self) -> &Self {
+            self
+        }
+        fn to_words(_: &Self) -> Words {
+            unreachable!("bytes")
+        }
+        fn from_words(_: &[u64]) -> Self {
+            unreachable!("bytes")
+        }
+        fn to_bytes(value: &Self) -> Cow<'_, [u8]> {
+            static TIMES: AtomicU64 = AtomicU64::new(0);
+            let times = pmindex_testkit::crash::Rng::new(TIMES.fetch_add(1, Relaxed)).next_u64();
+            let mut bytes = value.0.to_le_bytes().to_vec();
+            bytes.push((times >> 62) as u8);
+            Cow::Owned(bytes)
+        }
+        fn from_bytes(bytes: &[u8]) -> Option<Self> {
+            Some(Self(u64::from_le_bytes(*bytes.first_chunk()?)))
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_encoded_in_several_ways_is_removed_or_not() {
+        for is_logged in [false, true] {
+            let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+            let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+            let map = store.map::<u64, Odd>("odd").unwrap();
+            let mut watch = is_logged.then(|| store.watch().unwrap());
+            for key in 0..50u64 {
+                map.put(&key, &Odd(key)).unwrap();
+                if let Some(watch) = &mut watch {
+                    assert!(watch.try_next().unwrap().is_some());
+                }
+                let view = store.snapshot().unwrap();
+                let mut is_gone = false;
+                while !is_gone {
+                    is_gone = map.remove_exact(&key, &Odd(key)).unwrap().is_some();
+                    assert_eq!(map.get(&key).unwrap().is_none(), is_gone, "{key}");
+                    assert_eq!(map.at(&view).get(&key).unwrap(), Some(Odd(key)), "{key}");
+                    if let Some(watch) = &mut watch {
+                        let change = watch.try_next().unwrap();
+                        assert_eq!(change.is_some(), is_gone, "{key}: {change:?}");
+                    }
+                }
+                assert_eq!(map.remove_exact(&key, &Odd(key)).unwrap(), None);
+            }
+        }
+    }
+
+    #[test]
+    fn an_expired_value_that_is_encoded_in_several_ways_is_replaced_and_swept() {
+        // In an order of its own at each time, so that the same one hardly ever comes again.
+        #[derive(Clone, Debug)]
+        struct Never(Odd);
+
+        impl PartialEq for Never {
+            fn eq(&self, other: &Self) -> bool {
+                self.0 == other.0
+            }
+        }
+
+        impl Storable for Never {
+            type Ref = Self;
+            const SHAPE: Shape = Shape::Bytes;
+
+            fn type_name() -> String {
+                "never".into()
+            }
+            fn borrowed(&self) -> &Self {
+                self
+            }
+            fn to_words(_: &Self) -> Words {
+                unreachable!("bytes")
+            }
+            fn from_words(_: &[u64]) -> Self {
+                unreachable!("bytes")
+            }
+            fn to_bytes(value: &Self) -> Cow<'_, [u8]> {
+                static TIMES: AtomicU64 = AtomicU64::new(0);
+                let times = TIMES.fetch_add(1, Relaxed).to_le_bytes();
+                Cow::Owned([value.0.0.to_le_bytes(), times].concat())
+            }
+            fn from_bytes(bytes: &[u8]) -> Option<Self> {
+                Odd::from_bytes(bytes).map(Self)
+            }
+        }
+
+        let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
+        let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
+        let time = Arc::new(AtomicU64::new(1000));
+        let clock = Arc::clone(&time);
+        let clock = move || UNIX_EPOCH + Duration::from_secs(clock.load(Relaxed));
+        let map = store.expiring_map::<u64, Never>("never").unwrap().with_clock(clock);
+        for key in 0..10 {
+            map.put(&key, &Never(Odd(1)), SECOND).unwrap();
+        }
+        time.store(1005, Relaxed);
+        for key in 0..5 {
+            assert!(map.try_insert(&key, &Never(Odd(2)), SECOND).unwrap().is_ok(), "{key}");
+            assert_eq!(map.get(&key).unwrap(), Some(Never(Odd(2))));
+            assert!(map.try_insert(&key, &Never(Odd(3)), SECOND).unwrap().is_err(), "{key}");
+        }
+        assert!(map.map().remove_if(&3, &mut |_| true).unwrap().is_some());
+        assert!(map.map().remove_if(&4, &mut |_| false).unwrap().is_none());
+        let swept = map.sweeper().step(100).unwrap();
+        assert_eq!(swept, Swept { seen: 9, removed: 5, at_end: true });
+        assert_eq!(map.map().retain(&mut |key, _| *key < 1), Ok(3));
+        assert_eq!(map.map().len().unwrap(), 1);
     }
 }

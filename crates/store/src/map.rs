@@ -1,5 +1,6 @@
 //! A typed map of a store and its single operations.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
@@ -19,11 +20,12 @@ use crate::core::{Changes, Core};
 use crate::durable::Durable;
 use crate::error::StoreError;
 use crate::gate::{Gate, WatchedWriter, Write};
-use crate::handles::Handles;
+use crate::handles::{Handle, Handles};
 use crate::moments::{Commit, Past, Reader, Refused, Unfinished};
 use crate::range::Range;
 use crate::record::Record;
 use crate::snapshot::{MapAt, Snapshot};
+use crate::transaction::Transaction;
 use crate::versions::Versions;
 use crate::wrong::Wrong;
 
@@ -528,10 +530,43 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
         self.shared.write(key, None, |was| was.is_some(), |index| index.remove(key))
     }
     fn remove_exact(&self, key: &K::Ref, value: &V) -> Result<Option<V>, IndexError> {
+        // Decided once: a value may be encoded in several ways. While the write is watched, no other one comes between.
+        let decided = Cell::new(None);
         let is_it = |was: Option<&V>| {
-            was.is_some_and(|was| same_encoding::<V>(was.borrowed(), value.borrowed()))
+            let is_it = was.is_some_and(|was| same_encoding::<V>(was.borrowed(), value.borrowed()));
+            decided.set(Some(is_it));
+            is_it
         };
-        self.shared.write(key, None, is_it, |index| index.remove_exact(key, value))
+        self.shared.write(key, None, is_it, |index| match decided.get() {
+            None => index.remove_exact(key, value),
+            Some(true) => index.remove(key),
+            Some(false) => Ok(None),
+        })
+    }
+    fn remove_if(
+        &self,
+        key: &K::Ref,
+        condition: &mut dyn FnMut(&V) -> bool,
+    ) -> Result<Option<V>, IndexError> {
+        while let Some(value) = self.get(key)? {
+            if !condition(&value) {
+                break;
+            }
+            if let Some(removed) = self.remove_exact(key, &value)? {
+                return Ok(Some(removed));
+            }
+            // Another thread has replaced it, or it is encoded in several ways, and this was another one.
+            let done = Transaction::run(&Handle::new(&self.shared.core), |tx| {
+                let is_it = tx.get(self, key)?.is_some_and(|value| condition(&value));
+                if is_it { tx.remove(self, key) } else { Ok(None) }
+            });
+            match done {
+                Err(StoreError::Index(error)) => return Err(error),
+                Err(_) => {} // others write the record
+                Ok(removed) => return Ok(removed),
+            }
+        }
+        Ok(None)
     }
     fn range_bounds(&self, lower: Bound<&K::Ref>, upper: Bound<&K::Ref>) -> RangeIter<'_, K, V> {
         self.shared.index.range_bounds(lower, upper)
