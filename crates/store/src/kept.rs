@@ -62,11 +62,17 @@ impl KeptLog {
         bytes: Option<u64>,
         needed: &mut Positions,
     ) -> Option<u64> {
-        let keep = self.bytes.load(Relaxed);
-        if keep == 0 {
-            self.numbers.lock().clear();
-            return None;
-        }
+        let keep = {
+            let mut numbers = self.numbers.lock();
+            // Under the lock: a commit that is noted finds that some are kept before it takes the lock. If it has had the
+            // lock, this finds so too; if it takes it later, it is not cleared.
+            let keep = self.bytes.load(Relaxed);
+            if keep == 0 {
+                numbers.clear();
+                return None;
+            }
+            keep
+        };
         let mut all: Vec<_> = segments.iter().collect();
         all.sort_unstable_by_key(|known| std::cmp::Reverse(known.sequence));
         let mut left = bytes.unwrap_or(keep);
