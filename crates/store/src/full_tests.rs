@@ -250,3 +250,38 @@ fn the_log_does_not_grow_while_a_commit_waits_for_its_map() {
         assert_eq!((all, store.unfinished_commits()), (expected, 0));
     }
 }
+
+/// A write that is refused for lack of room in its index is withdrawn in the log, in a full pool too.
+#[test]
+fn a_write_that_found_no_room_does_not_take_place_later() {
+    for keeps in [1, 4_000] {
+        let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+        let options = StoreOptions::new().keep_commits(keeps);
+        let store = Store::<Small>::in_pool(&pool, &options).expect("room");
+        let map = store.map::<u64, Vec<u8>>("m").expect("room");
+        map.put(&0, &[1]).expect("room");
+        fill(&pool);
+        let mut refused = 0;
+        for turn in 0..60u64 {
+            // New keys, and a value that needs another block.
+            for (key, value) in [(1 + turn, vec![2; 9]), (0, vec![3; 100 + turn as usize])] {
+                if let Err(error) = map.put(&key, &value) {
+                    assert!(is_full(&error), "{turn}: {error}");
+                    refused += 1;
+                }
+                assert_eq!(store.unfinished_commits(), 0, "{turn}: {key}");
+                let done: Result<(), StoreError> =
+                    store.transaction(|tx| tx.put(&map, &key, &value));
+                refused += u64::from(done.is_err());
+                assert_eq!(store.unfinished_commits(), 0, "{turn}: {key}");
+            }
+        }
+        assert!(refused > 100, "{refused}");
+        let before: BTreeMap<u64, Vec<u8>> = map.range(..).map(Result::unwrap).collect();
+        empty(&pool);
+        map.put(&1000, &[4]).expect("room");
+        map.remove(&1000).expect("sound");
+        let after: BTreeMap<u64, Vec<u8>> = map.range(..).map(Result::unwrap).collect();
+        assert_eq!(before, after);
+    }
+}

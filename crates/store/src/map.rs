@@ -211,7 +211,7 @@ impl<K: Key, V: Value, M: Medium> Shared<K, V, M> {
         let (redo, number) = (&self.core.redo, unfinished.number());
         let mut record = Record::default();
         record.add(&self.name, std::iter::once((&key, &value)));
-        let logged = match redo.put(number, &record) {
+        let logged = match redo.put_one(number, &record) {
             Err(IndexError::Pool(error)) if error.is_full() && value.is_none() => {
                 // A write that makes room is not refused for lack of room. Watches have missed it.
                 redo.raise_floor(number)?;

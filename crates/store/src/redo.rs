@@ -11,7 +11,7 @@
 
 use pmindex_core::{Flushed, Medium, OpenIndex, PmError, Pool, words_of};
 use pmindex_index::{IndexError, Key, Value};
-use pmindex_log::{LANES, Lane, Log, Position, Positions};
+use pmindex_log::{LANES, LINE_WORDS, Lane, Log, Position, Positions};
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -46,6 +46,10 @@ impl Pending {
 
     fn remove(&self, logged: Logged) {
         self.0[logged.lane].0.lock().remove(&logged.number);
+    }
+
+    fn len_of(&self, lane: usize) -> usize {
+        self.0[lane].0.lock().len()
     }
 
     fn len(&self) -> usize {
@@ -205,6 +209,20 @@ impl<M: Medium> Redo<M> {
 
     /// Makes the record of a commit durable: this commits. LIN(commit) for crashes, DUR(commit).
     pub(crate) fn put(&self, number: u64, record: &Record) -> Result<Logged, IndexError> {
+        self.put_then(number, record, false)
+    }
+
+    /// Does the same for a commit whose only change may be refused, so that it is withdrawn: in a full pool too.
+    pub(crate) fn put_one(&self, number: u64, record: &Record) -> Result<Logged, IndexError> {
+        self.put_then(number, record, true)
+    }
+
+    fn put_then(
+        &self,
+        number: u64,
+        record: &Record,
+        may_be_withdrawn: bool,
+    ) -> Result<Logged, IndexError> {
         let (words, bytes, max) = (record.words(), record.len() as u64, self.max as u64);
         if bytes > max {
             return Err(PmError::TooLarge { wanted: bytes, max }.into());
@@ -214,6 +232,9 @@ impl<M: Medium> Redo<M> {
         let put = self.append(
             |log| log.lane(),
             |lane, turned| {
+                if may_be_withdrawn && words.len() <= self.part.load(Relaxed) {
+                    self.make_room(lane, 2 + words.len(), turned)?;
+                }
                 let position = self.push(lane, number, (&words, bytes), turned)?;
                 let logged = Logged { number, lane: lane.number(), position };
                 let is_late = self.faults.has(Wrong::RegisteredLate);
@@ -237,6 +258,24 @@ impl<M: Medium> Redo<M> {
         );
         begun.logged.set(None);
         put
+    }
+
+    /// Ensures that a record, of so many words, is followed by room for what is said about each record that is needed, a
+    /// line for each.
+    fn make_room(
+        &self,
+        lane: &mut Lane<'_, M>,
+        words: usize,
+        turned: &mut bool,
+    ) -> Result<(), IndexError> {
+        let (log, number) = (self.log()?, lane.number());
+        let words = words + LINE_WORDS * (1 + self.pending.len_of(number));
+        if words <= log.max_payload() {
+            let before = log.tail(number).sequence();
+            lane.make_room(words, 1)?;
+            *turned |= log.tail(number).sequence() != before;
+        }
+        Ok(())
     }
 
     /// Pushes the parts of a record; returns the position of the first one.

@@ -475,7 +475,10 @@ impl<M: Medium> Transaction<M> {
         let record = record.or_else(|| unfinished.is_logged().then(|| write_record(&parts)));
         let record = record.filter(|_| !core.goes_wrong(Wrong::NoRecord));
         // 3, durable before: any change. DUR(commit)
-        let logged = record.map(|record| core.redo.put(number, &record)).transpose()?;
+        let put = |record: Record| {
+            if is_one { core.redo.put_one(number, &record) } else { core.redo.put(number, &record) }
+        };
+        let logged = record.map(put).transpose()?;
         parts.retain(|(_, part)| !part.is_empty());
         let Some(logged) = logged else {
             make_all(&core, &parts)?; // 4: the only change, or it was not made
