@@ -1,14 +1,15 @@
 //! Maps that are dropped, and maps that get their names: no moment and no watch takes one for the other.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use pmindex_core::{Pool, PoolOptions};
+use pmindex_core::{Mapped, Pool, PoolOptions};
 use pmindex_index::{Index, IndexError};
 use pmindex_testkit::crash::{Config, explore};
 
 use crate::tests::drops::Comes;
 use crate::tests::store::Small;
-use crate::{Map, Snapshot, Store, StoreError, StoreOptions};
+use crate::{Catalog, Map, Snapshot, Store, StoreError, StoreOptions};
 
 fn new_store(options: &StoreOptions) -> (Arc<Pool>, Store<Small>) {
     let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
@@ -219,4 +220,44 @@ fn a_crash_leaves_a_map_or_none_and_no_watch_that_joins_two() {
     let config = Config::new().seed(1).states(20_000).threads(1);
     let report = explore::<Comes<Small>>(&config).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(report.states >= 5_000, "{}", report.states);
+}
+
+/// The creation of a map that fails, or panics, when its index has records: no earlier moment or watch has them unseen.
+#[test]
+fn a_map_whose_creation_failed_is_none_for_earlier_moments() {
+    for panics in [false, true] {
+        let (_, store) = new_store(&StoreOptions::new());
+        let mut watch = store.watch().unwrap();
+        let view = store.snapshot().unwrap();
+        let tx = store.begin().unwrap();
+        let other = store.map::<u64, u64>("other").unwrap();
+        assert_eq!(tx.get(&other, &1).unwrap(), None);
+        let create = |pool: &Arc<Pool>, name: &str| {
+            let index = <Small as Catalog>::create::<u64, u64, Mapped>(pool, name, ())?;
+            index.bulk_load(&mut (0..9).map(|key| (key, 1)))?;
+            assert!(!panics, "the creation");
+            Err(IndexError::NotEmpty)
+        };
+        let created = catch_unwind(AssertUnwindSafe(|| store.map_with::<u64, u64>("x", create)));
+        match created {
+            Ok(failed) => {
+                assert!(!panics && matches!(failed, Err(StoreError::Index(IndexError::NotEmpty))));
+            }
+            Err(_) => assert!(panics),
+        }
+        let x = store.map::<u64, u64>("x").unwrap();
+        assert_eq!(x.len().unwrap(), 9);
+        are_refused(&x, &view, "created in part");
+        assert!(matches!(
+            tx.get(&x, &1),
+            Err(StoreError::Dropped { .. } | StoreError::Conflict { .. })
+        ));
+        assert!(matches!(watch.try_next(), Err(StoreError::WatchEnded)));
+        // One that leaves no index changes nothing.
+        let (mut watch, view) = (store.watch().unwrap(), store.snapshot().unwrap());
+        let failed = store.map_with::<u64, u64>("y", |_, _| Err(IndexError::NotEmpty));
+        assert!(failed.is_err());
+        let y = store.map::<u64, u64>("y").unwrap();
+        assert_eq!((y.at(&view).len().unwrap(), watch.try_next().unwrap().is_none()), (0, true));
+    }
 }

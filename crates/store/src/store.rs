@@ -146,6 +146,22 @@ type Closed<C, M> = Result<Result<(), IndexError>, Arc<dyn AnyMap<C, M>>>;
 /// The open maps of a store, by name.
 type Maps<C, M> = HashMap<String, Arc<dyn AnyMap<C, M>>>;
 
+/// A map that is being created. If this is not done when it is dropped, and the index exists, it may have records of which
+/// earlier readers and watches know nothing.
+struct Creating<'c, M: Medium> {
+    core: &'c Core<M>,
+    name: &'c str,
+    is_done: bool,
+}
+
+impl<M: Medium> Drop for Creating<'_, M> {
+    fn drop(&mut self) {
+        if !self.is_done && matches!(self.core.pool.find_index(self.name), Ok(Some(_))) {
+            let _ = self.core.begin_drop(self.name); // after an error the pool takes no more writes
+        }
+    }
+}
+
 /// Named typed maps in one pool, with transactions and snapshots over all of them.
 ///
 /// The maps are indexes of the pool, of any kind. While no store is open, each may also be opened as an
@@ -243,7 +259,8 @@ impl<C: Catalog, M: Medium> Store<C, M> {
     ///
     /// `create` may also fill the index. Earlier moments find the map empty, and watches find that it was
     /// [loaded](crate::Committed::is_loaded); a crash before this returns may leave a map of which a later watch
-    /// is not told.
+    /// is not told. If this fails when the index exists, the map stays, and earlier moments and watches take it for
+    /// one that got the name of a [dropped](Self::drop_map) one.
     ///
     /// # Errors
     /// Those of [`map`](Self::map) and of `create`.
@@ -259,12 +276,14 @@ impl<C: Catalog, M: Medium> Store<C, M> {
         }
         self.core.forget_stuck(name)?;
         self.core.redo.settle(name)?; // durable before: a map has the name of one that was dropped
+        let mut creating = Creating { core: self.core.whole(), name, is_done: false };
         let index = create(&self.core.pool, name)?;
         let is_filled = !index.is_empty()?;
         let map = self.share(name, index);
         if is_filled {
             map.note_filled()?;
         }
+        creating.is_done = true;
         Ok(Self::enter(&mut maps, map))
     }
 
