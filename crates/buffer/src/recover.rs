@@ -361,12 +361,12 @@ impl<M: Medium> Buffer<M> {
             Some(lsn) if lsn == newest || (newest == 0 && lsn <= horizon) => {
                 count(&self.counters.valid);
             }
-            Some(lsn) if lsn < newest => {
+            Some(lsn) if lsn < newest && continues(lsn, &updates) => {
                 count(&self.counters.outdated);
                 self.catch_up(page, frame, lsn, &updates)?;
             }
             other => {
-                let ahead = other.is_some();
+                let ahead = other.is_some_and(|lsn| lsn > newest);
                 count(if ahead { &self.counters.ahead } else { &self.counters.corrupted });
                 if !(ahead && matches!(self.mutant, Mutant::InPlace | Mutant::ReusedLsn)) {
                     let rebuilt = self.rebuild(page, &updates)?;
@@ -387,7 +387,7 @@ impl<M: Medium> Buffer<M> {
         self.pool.pm().lock(&self.pending).get(&page).cloned().unwrap_or_default()
     }
 
-    /// Repeats the updates after `lsn` in a frame, in place.
+    /// Repeats the updates after `lsn` in a frame, in place. They [continue](continues) it.
     fn catch_up(
         &self,
         page: u64,
@@ -405,9 +405,6 @@ impl<M: Medium> Buffer<M> {
         for update in updates {
             if update.lsn <= lsn {
                 continue;
-            }
-            if update.before != lsn {
-                return Err(BufferError::Damaged { page, what: "the log lacks an update of it" });
             }
             let runs = self.runs_of(update)?;
             self.layout.update(pm, cells, page, update.lsn, Runs::new(&runs));
@@ -440,6 +437,15 @@ impl<M: Medium> Buffer<M> {
         }
         Ok(if some.is_empty() { Progress::Done } else { Progress::More })
     }
+}
+
+/// Returns `true` if a page with this LSN and the later ones of these updates are all that it has. Otherwise it is older
+/// than the log: the medium has lost writes.
+fn continues(lsn: u64, updates: &[Update]) -> bool {
+    let later = || updates.iter().filter(move |update| update.lsn > lsn);
+    let mut last = lsn;
+    later().any(|update| update.fresh)
+        || later().all(|update| std::mem::replace(&mut last, update.lsn) == update.before)
 }
 
 fn read_shape<M: Medium>(pool: &Pool<M>, root: &Root) -> Option<Shape> {
