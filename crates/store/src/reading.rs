@@ -16,6 +16,13 @@ pub(crate) struct Logged {
     pub(crate) position: Position,
 }
 
+/// A record that was found and is read later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    pub(crate) logged: Logged,
+    pub(crate) bytes: u64,
+}
+
 /// The record of a commit.
 #[derive(Debug)]
 pub(crate) struct Recorded {

@@ -14,7 +14,7 @@ use pmindex_index::{IndexError, Key, Value};
 use pmindex_log::{LANES, LINE_WORDS, Lane, Log, Position, Positions};
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -23,7 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::kept::{KeptLog, NOT_ALL};
 use crate::layout::{APPLIED, LAYOUT, LOG_KIND, NAME, NONE, RECORD, Root, SETTLED};
-use crate::reading::{Logged, Reading, Recorded, Said, Unmade};
+use crate::reading::{Ahead, Logged, Reading, Recorded, Said, Unmade};
 use crate::record::{Group, Record, corrupt, words_of_bytes};
 use crate::wrong::{Faults, Wrong};
 
@@ -428,8 +428,8 @@ impl<M: Medium> Redo<M> {
         Ok(self.last)
     }
 
-    /// Returns the commits after one and up to another one, in order; `from` has the position in each lane,
-    /// at first its start. All commits up to `until` are finished.
+    /// Returns the records of the commits after one and up to another one, in order; `from` has the position in each
+    /// lane, at first its start. All commits up to `until` are finished.
     ///
     /// `None` if the log no longer has the records of all of them.
     pub(crate) fn commits(
@@ -437,7 +437,7 @@ impl<M: Medium> Redo<M> {
         after: u64,
         until: u64,
         from: &mut Positions,
-    ) -> Result<Option<BTreeMap<u64, Vec<Group>>>, IndexError> {
+    ) -> Result<Option<BTreeMap<u64, Ahead>>, IndexError> {
         let log = self.log()?;
         let _hold = log.hold(); // before: the floor
         if after < self.kept.floor() {
@@ -457,10 +457,53 @@ impl<M: Medium> Redo<M> {
                     continue;
                 }
                 match said {
-                    Said::Commit(commit) => drop(commits.insert(number, commit.groups)),
+                    Said::Commit(Recorded { logged, bytes, .. }) => {
+                        commits.insert(number, Ahead { logged, bytes });
+                    }
                     Said::None(number) => drop(commits.remove(&number)),
                     Said::Nothing | Said::Applied(_) | Said::Settled(..) => {}
                 }
+            }
+        }
+        Ok(Some(commits))
+    }
+
+    /// Takes the first of these commits, and reads them: about as many bytes, one commit at least.
+    ///
+    /// `None` if the log no longer has the records of all of them.
+    pub(crate) fn contents(
+        &self,
+        ahead: &mut VecDeque<Ahead>,
+        bytes: u64,
+    ) -> Result<Option<BTreeMap<u64, Vec<Group>>>, IndexError> {
+        let log = self.log()?;
+        let _hold = log.hold(); // before: the floor
+        if ahead.front().is_some_and(|first| first.logged.number <= self.kept.floor()) {
+            return Ok(None);
+        }
+        let (mut left, mut lanes) = (bytes, <[BTreeMap<u64, Position>; LANES]>::default());
+        while let Some(next) = ahead.pop_front() {
+            lanes[next.logged.lane].insert(next.logged.number, next.logged.position);
+            let Some(rest) = left.checked_sub(next.bytes) else { break };
+            left = rest;
+        }
+        let mut commits = BTreeMap::new();
+        for (lane, mut wanted) in lanes.into_iter().enumerate() {
+            let Some(&from) = wanted.values().min() else { continue };
+            let mut reading = Reading::default();
+            for entry in log.read(lane, from) {
+                let (number, said) = reading.read(log.pool().pm(), &entry?)?;
+                if let Said::Commit(commit) = said
+                    && wanted.remove(&number).is_some()
+                {
+                    commits.insert(number, commit.groups);
+                }
+                if wanted.is_empty() {
+                    break;
+                }
+            }
+            if !wanted.is_empty() {
+                return Err(corrupt().into());
             }
         }
         Ok(Some(commits))

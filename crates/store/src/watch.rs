@@ -15,7 +15,11 @@ use crate::handles::{Handle, Handles};
 use crate::map::Map;
 use crate::moments::{Logging, Moments};
 use crate::observe;
+use crate::reading::Ahead;
 use crate::record::Group;
+
+/// The bytes of records that are read at once.
+const AT_ONCE: u64 = if cfg!(test) { 2_000 } else { 16 << 20 };
 
 /// A position in the order of commits: a [`Watch`] at it has seen all commits up to one. Positions ascend
 /// with the commits, and are never reused, also after crashes; a number that can be stored anywhere.
@@ -50,7 +54,9 @@ pub struct Watch<M: Medium = Mapped> {
     core: Handle<Core<M>>,
     /// Commits that were read from the log and not returned yet.
     read: VecDeque<Committed>,
-    /// The log is read up to this commit.
+    /// Commits after these that were found in the log.
+    ahead: VecDeque<Ahead>,
+    /// The log is searched up to this commit.
     up_to: u64,
     /// Commits up to this one were returned.
     returned: u64,
@@ -128,6 +134,7 @@ impl<M: Medium> Watch<M> {
         let mut watch = Self {
             core: core.handle(),
             read: VecDeque::new(),
+            ahead: VecDeque::new(),
             up_to: after,
             returned: after,
             from: [Position::START; LANES],
@@ -140,24 +147,38 @@ impl<M: Medium> Watch<M> {
     /// Returns the position after the last returned commit; a watch from there continues with the next one.
     #[must_use]
     pub fn position(&self) -> WatchPosition {
-        WatchPosition(if self.read.is_empty() { self.up_to } else { self.returned })
+        let is_empty = self.read.is_empty() && self.ahead.is_empty();
+        WatchPosition(if is_empty { self.up_to } else { self.returned })
     }
 
-    /// Reads the records of finished commits from the log; returns `true` if there were any.
+    /// Reads the records of finished commits from the log, not too many at once: a watch that is far behind would have
+    /// all that is kept in memory. Returns `true` if there were any.
     fn read_on(&mut self) -> Result<bool, StoreError> {
         let core = &*self.core;
-        let finished = core.moments.finished(core.pm());
-        let commits = core.redo.commits(self.up_to, finished, &mut self.from)?;
-        let Some(commits) = commits else {
-            observe::watch_ended(self.up_to);
-            return Err(StoreError::WatchEnded);
+        let ended = |at| {
+            observe::watch_ended(at);
+            StoreError::WatchEnded
         };
-        self.up_to = finished.max(self.up_to);
+        if self.ahead.is_empty() {
+            let finished = core.moments.finished(core.pm());
+            let found = core.redo.commits(self.up_to, finished, &mut self.from)?;
+            let found = found.ok_or_else(|| ended(self.up_to))?;
+            self.up_to = finished.max(self.up_to);
+            self.ahead.extend(found.into_values());
+        }
+        let commits = core.redo.contents(&mut self.ahead, AT_ONCE)?;
+        let commits = commits.ok_or_else(|| ended(self.returned))?;
         let store = &core.identity;
         let committed = |(number, groups)| Committed { store: Arc::clone(store), number, groups };
         let commits = commits.into_iter().map(committed);
         self.read.extend(commits);
         Ok(!self.read.is_empty())
+    }
+
+    /// Returns the number of commits whose changes are in memory.
+    #[cfg(test)]
+    pub(crate) fn in_memory(&self) -> usize {
+        self.read.len()
     }
 
     /// Returns the next commit, if there is one: durable, and visible to all readers.

@@ -332,3 +332,45 @@ fn a_map_that_is_created_with_records_is_loaded() {
     let mut watch = store.watch_from(WatchPosition::START).unwrap();
     assert!(watch.try_next().unwrap().unwrap().is_loaded("full"));
 }
+
+/// A watch that is far behind reads a part of the log at a time, and ends when the rest is given up.
+#[test]
+fn a_watch_far_behind_has_a_part_of_the_log_in_memory() {
+    let pool = pool(4 << 20);
+    let store = store(&pool, &StoreOptions::new().keep_commits(500_000));
+    let map = store.map::<u64, u64>("map").unwrap();
+    let put = |from: u64, until: u64| {
+        for value in from..until {
+            // In several lanes.
+            let put = || assert!(map.put(&(value % 7), &value).is_ok());
+            if value % 50 == 0 { thread::scope(|scope| drop(scope.spawn(put))) } else { put() }
+        }
+    };
+    put(0, 1_000);
+    let start = WatchPosition::START;
+    let (mut whole, mut late) =
+        (store.watch_from(start).unwrap(), store.watch_from(start).unwrap());
+    let next = |watch: &mut Watch, expected: u64| {
+        assert!(watch.in_memory() < 100, "{} commits", watch.in_memory());
+        let next = watch.try_next()?;
+        let value = next.map(|commit| commit.changes(&map).unwrap()[0].1);
+        assert!(value.is_none_or(|value| value == Some(expected)), "{expected}: {value:?}");
+        Ok::<_, StoreError>(value.is_some())
+    };
+    for expected in 0..500 {
+        assert!(next(&mut whole, expected).unwrap() && next(&mut late, expected).unwrap());
+    }
+    let from = whole.position();
+    for expected in 500..1_000 {
+        assert!(next(&mut whole, expected).unwrap());
+    }
+    assert!(!next(&mut whole, 0).unwrap());
+    let mut again = store.watch_from(from).unwrap();
+    assert!(next(&mut again, 500).unwrap());
+    put(1_000, 9_000);
+    let ended = (500..).find_map(|expected| match next(&mut late, expected) {
+        Ok(more) => (!more).then_some(false),
+        Err(error) => Some(matches!(error, StoreError::WatchEnded)),
+    });
+    assert_eq!(ended, Some(true), "no commit is missing");
+}
