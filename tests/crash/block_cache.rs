@@ -260,6 +260,10 @@ impl CrashSubject for BlockCached {
         }
     }
 
+    fn used_unseen() -> bool {
+        false
+    }
+
     fn observed(model: Contents) -> Contents {
         Contents { found: None, ..model }
     }

@@ -22,6 +22,7 @@ mod expiring;
 mod fastfair;
 mod files;
 mod hart;
+mod keys;
 mod list;
 mod nvtree;
 mod pactree;

@@ -210,6 +210,10 @@ impl CrashSubject for Files {
         }
     }
 
+    fn used_unseen() -> bool {
+        false
+    }
+
     fn observed(model: Contents) -> Contents {
         Contents { found: false, ..model }
     }

@@ -149,7 +149,7 @@ impl CrashIndex for PacTreeBytes {
     const KEYS: u64 = 14;
 
     fn key(n: u64) -> Vec<u8> {
-        [b"fingerprint", n.to_be_bytes().as_slice()].concat()
+        crate::keys::family(n)
     }
 
     fn value(n: u64) -> Vec<u8> {

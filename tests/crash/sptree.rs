@@ -76,8 +76,7 @@ impl CrashIndex for SpTreeBytes {
     const KEYS: u64 = 9;
 
     fn key(n: u64) -> Vec<u8> {
-        // A common prefix longer than a word, so that low keys have tails.
-        [b"fingerprint", n.to_be_bytes().as_slice()].concat()
+        crate::keys::family(n)
     }
 
     fn value(n: u64) -> Vec<u8> {

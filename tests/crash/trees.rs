@@ -44,8 +44,7 @@ impl CrashIndex for FpTreeBytes {
     const KEYS: u64 = 9;
 
     fn key(n: u64) -> Vec<u8> {
-        // A common prefix longer than a word, so that separators have tails.
-        [b"fingerprint", n.to_be_bytes().as_slice()].concat()
+        crate::keys::family(n)
     }
 
     fn value(n: u64) -> Vec<u8> {
@@ -150,8 +149,7 @@ impl CrashIndex for BzTreeBytes {
     const KEYS: u64 = 12;
 
     fn key(n: u64) -> Vec<u8> {
-        // A common prefix longer than a word, so that separators are compared as a whole.
-        [b"fingerprint", n.to_be_bytes().as_slice()].concat()
+        crate::keys::family(n)
     }
 
     fn value(n: u64) -> Vec<u8> {

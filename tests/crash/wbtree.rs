@@ -42,8 +42,7 @@ impl CrashIndex for WbTreeBytes {
     const KEYS: u64 = 13;
 
     fn key(n: u64) -> Vec<u8> {
-        // A common prefix longer than a word, so that separators tie.
-        [b"fingerprint", n.to_be_bytes().as_slice()].concat()
+        crate::keys::family(n)
     }
 
     fn value(n: u64) -> Vec<u8> {

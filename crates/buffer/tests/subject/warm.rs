@@ -105,6 +105,11 @@ impl CrashSubject for Warm {
         Geometry { len, capacity: len }
     }
 
+    /// What is read is warm.
+    fn used_unseen() -> bool {
+        false
+    }
+
     fn create(space: &Space) -> Result<Self, Fault> {
         let pool = create_pool(space, &pool_options())?;
         let disk = PoolDisk::create(&pool, DISK)?;

@@ -9,7 +9,7 @@ use super::erased::{AnySubject, subject};
 use super::failure::Failure;
 use super::memory::Persistency;
 use super::report::Report;
-use super::search::explore;
+use super::search::{explore, explore_plans};
 use super::site::Site;
 use super::source::steps_in;
 use super::subject::CrashSubject;
@@ -43,6 +43,8 @@ pub struct Findings {
     pub mutants: Option<Mutants>,
 }
 
+/// The smallest number of states of which other persistency than that of lines gets a part with several threads.
+const MANY_STATES: u64 = 60_000;
 /// The largest number of states for one mutant in one configuration.
 const MUTANT_STATES: u64 = 30_000;
 
@@ -64,6 +66,12 @@ impl Campaign {
             configs.push(share(9, Some(1)).threads(2));
             configs.push(share(7, Some(1)).threads(3));
             configs.push(share(7, Some(2)).threads(3));
+            // Each configuration costs some runs, whatever the number of states.
+            if self.states >= MANY_STATES {
+                configs.push(share(3, Some(2)).persistency(Persistency::Eadr).threads(2));
+                configs.push(share(3, Some(1)).persistency(Persistency::Pages).threads(2));
+                configs.push(share(3, None).persistency(Persistency::Barriers).threads(2));
+            }
             // If the number of slots is given, some of these are equal.
             configs.dedup_by(|two, one| {
                 let same = (two.threads, two.slots) == (one.threads, one.slots)
@@ -93,10 +101,20 @@ impl Campaign {
                 }
             }
         }
-        for step in findings.reports.iter().flat_map(|r| &r.steps) {
-            *findings.covered.entry(step.site).or_default() += step.states;
+        findings.look_what_is_covered(subject);
+        if !findings.unreached.is_empty() {
+            // Of few states the directed plans get none; what is left is for them.
+            for config in configs.iter().filter(|c| c.persistency == Persistency::Lines) {
+                match explore_plans(subject, config) {
+                    Ok(report) => findings.reports.push(report),
+                    Err(failure) => {
+                        findings.failure = Some(failure);
+                        return findings;
+                    }
+                }
+            }
+            findings.look_what_is_covered(subject);
         }
-        findings.unreached = unreached(subject, &findings.covered);
         if self.mutate {
             let mutated: Vec<Config> = configs
                 .into_iter()
@@ -133,6 +151,14 @@ fn unreached(subject: AnySubject, covered: &BTreeMap<Site, u64>) -> Vec<String> 
 }
 
 impl Findings {
+    fn look_what_is_covered(&mut self, subject: AnySubject) {
+        self.covered.clear();
+        for step in self.reports.iter().flat_map(|r| &r.steps) {
+            *self.covered.entry(step.site).or_default() += step.states;
+        }
+        self.unreached = unreached(subject, &self.covered);
+    }
+
     /// Returns `true` if no state failed, every step was crashed at, and every mutant was caught.
     #[must_use]
     pub fn hold(&self) -> bool {

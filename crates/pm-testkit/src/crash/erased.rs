@@ -114,6 +114,7 @@ pub(crate) trait Program: Debug + Sync {
     fn model(&self, model: &AnyValue, op: &AnyOp) -> (AnyValue, AnyValue);
     /// Returns the state to continue from once this was observed.
     fn observed(&self, model: &AnyValue) -> AnyValue;
+    fn used_unseen(&self) -> bool;
     fn outcomes(&self, model: &AnyValue, op: &AnyOp) -> Vec<(AnyValue, AnyValue)>;
     fn ops(&self) -> BoxedStrategy<AnyOp>;
     fn ops_for(&self, threads: usize) -> BoxedStrategy<AnyOp>;
@@ -171,6 +172,10 @@ impl<S: CrashSubject> Program for Forgotten<S> {
 
     fn observed(&self, model: &AnyValue) -> AnyValue {
         AnyValue::new(S::observed(model.get::<S::Model>().clone()))
+    }
+
+    fn used_unseen(&self) -> bool {
+        S::used_unseen()
     }
 
     fn outcomes(&self, model: &AnyValue, op: &AnyOp) -> Vec<(AnyValue, AnyValue)> {

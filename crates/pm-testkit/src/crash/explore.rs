@@ -535,6 +535,7 @@ impl AnyExplorer {
             &self.space,
             allowed,
             &tail,
+            true,
             self.config.step_limit,
         );
         let trace = self.space.with_trace(<[Event]>::to_vec);
@@ -609,14 +610,35 @@ impl AnyExplorer {
             &self.space,
             allowed,
             &tail,
+            true,
             self.config.step_limit,
         );
-        let nests = walk.depth == 0 && !walk.brief;
-        let nested = verdict.is_ok() && nests && self.worth_nesting();
+        let nested = verdict.is_ok()
+            && !walk.brief
+            && match walk.depth {
+                0 => self.worth_nesting(),
+                // The recovery of a recovery, too, now and then.
+                1 => self.rng.one_in(4 * self.config.nest_every),
+                _ => false,
+            };
         let trace = if nested { self.space.with_trace(<[Event]>::to_vec) } else { Vec::new() };
         self.space.undo();
         let mut result = verdict.map_err(|what| Broken { what, path: Vec::new() });
-        if nested {
+        if result.is_ok() && self.subject.used_unseen() && mix(self.report.states).is_multiple_of(8)
+        {
+            // Once more, and now an operation is the first to read what recovery left.
+            let (_, verdict) = Recording::after_crash(
+                self.subject,
+                &self.space,
+                allowed,
+                &tail,
+                false,
+                self.config.step_limit,
+            );
+            self.space.undo();
+            result = verdict.map_err(|what| Broken { what, path: Vec::new() });
+        }
+        if nested && result.is_ok() {
             let begins = Begins::Durable(level.images.hashes[image]);
             let states = self.config.nested_states;
             result = self.walk_recovery(walk, begins, (&trace, &history), allowed, states);

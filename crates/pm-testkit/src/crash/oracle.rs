@@ -52,16 +52,18 @@ impl AnyOracle {
         }
     }
 
+    /// Makes the oracle of a run that begins in one of these states.
+    #[must_use]
+    pub(crate) fn from_states(subject: AnySubject, models: &[AnyValue]) -> Self {
+        let config = |model: &AnyValue| Config { model: model.clone(), done: vec![None] };
+        let configs = models.iter().map(config).collect();
+        Self { subject, configs, in_flight: vec![None], created: true }
+    }
+
     /// Makes the oracle of a recovery: it is not observed yet which of the allowed states it finds.
     #[must_use]
     pub(crate) fn after_crash(&self, allowed: &Allowed<AnyValue>) -> Self {
-        let config = |model: &AnyValue| Config { model: model.clone(), done: vec![None] };
-        Self {
-            subject: self.subject,
-            configs: allowed.models.iter().map(config).collect(),
-            in_flight: vec![None],
-            created: self.created,
-        }
+        Self { created: self.created, ..Self::from_states(self.subject, &allowed.models) }
     }
 
     /// Makes the oracle of a run that continues after a state was observed.

@@ -155,7 +155,8 @@ impl Recording {
         Self { trace, history, handovers, fault }
     }
 
-    /// Opens the crash image in `space`, compares it with the allowed states, and continues to use it.
+    /// Opens the crash image in `space`, compares it with the allowed states, if it `looks` first, and continues to use
+    /// it.
     ///
     /// The recording is returned with the trace still in the space; the caller undoes it.
     pub(crate) fn after_crash(
@@ -163,12 +164,13 @@ impl Recording {
         space: &Space,
         allowed: &Allowed<AnyValue>,
         tail: &[AnyOp],
+        looks: bool,
         steps: u64,
     ) -> (Vec<Step>, Result<(), String>) {
         let journal = Journal { space, history: Mutex::new(Vec::new()), fault: Mutex::new(None) };
         space.record(true);
         space.limit_steps(steps);
-        let mut result = guarded(|| recover_and_use(program, &journal, allowed, tail));
+        let mut result = guarded(|| recover_and_use(program, &journal, allowed, tail, looks));
         space.record(false);
         if result.is_ok() && space.in_use() {
             result = Err("the subject keeps its pool alive after it was dropped".into());
@@ -182,6 +184,7 @@ fn recover_and_use(
     journal: &Journal<'_>,
     allowed: &Allowed<AnyValue>,
     tail: &[AnyOp],
+    looks: bool,
 ) -> Result<(), String> {
     let opened = program.open(journal.space).map_err(|fault| format!("open: {}", fault.0))?;
     let Some(subject) = opened else {
@@ -191,6 +194,22 @@ fn recover_and_use(
             Err("the structure is gone, though its creation had returned".into())
         };
     };
+    let oracle = if looks || allowed.absent || tail.is_empty() {
+        look(program, &*subject, journal, allowed)?
+    } else {
+        // The first to read what recovery left is an operation.
+        AnyOracle::from_states(program, &allowed.models)
+    };
+    use_it(program, &*subject, journal, oracle, tail)
+}
+
+/// Reads all of what a crash left, and compares it with the allowed states.
+fn look(
+    program: AnySubject,
+    subject: &dyn Running,
+    journal: &Journal<'_>,
+    allowed: &Allowed<AnyValue>,
+) -> Result<AnyOracle, String> {
     let found = subject.observe().map_err(|fault| format!("structure: {}", fault.0))?;
     if !allowed.models.contains(&found) {
         return Err(format!(
@@ -201,12 +220,22 @@ fn recover_and_use(
     }
     subject.audit().map_err(|fault| format!("audit: {}", fault.0))?;
     journal.note(Step::Observed { model: found.clone() });
-    let mut oracle = AnyOracle::from_state(program, program.observed(&found), 1);
+    Ok(AnyOracle::from_state(program, program.observed(&found), 1))
+}
+
+/// Continues to use a structure after a crash, and compares what it returns and what is left.
+fn use_it(
+    program: AnySubject,
+    subject: &dyn Running,
+    journal: &Journal<'_>,
+    mut oracle: AnyOracle,
+    tail: &[AnyOp],
+) -> Result<(), String> {
     // On another thread than the opening: its fences do not cover the opening's flushes.
     let thread = if program.concurrent() { NEXT_THREAD } else { 0 };
     for op in tail {
         oracle.invoke(0, op);
-        let ret = alone_as(thread, || journal.run(&*subject, 0, op))
+        let ret = alone_as(thread, || journal.run(subject, 0, op))
             .map_err(|e| format!("after recovery: {e}"))?;
         oracle.respond(0, &ret).map_err(|e| format!("after recovery: {op:?}: {e}"))?;
     }
@@ -214,7 +243,8 @@ fn recover_and_use(
     let expected = oracle.allowed().models;
     if !expected.contains(&left) {
         return Err(format!(
-            "after recovery and {tail:?}\n    found:    {left:?}\n    expected: {}",
+            "after recovery and {tail:?}: not explained by any linearization\n    \
+             found:    {left:?}\n    expected: {}",
             one_of(&expected)
         ));
     }

@@ -108,6 +108,19 @@ fn explore_directed(
     Ok(())
 }
 
+/// Explores each directed plan once, with few states.
+pub(crate) fn explore_plans(subject: AnySubject, config: &Config) -> Result<Report, Box<Failure>> {
+    let mut explorer = AnyExplorer::new(subject, config.clone());
+    let fits = |plan: &&Plan<AnyOp>| plan.threads.len() == config.threads;
+    let all = subject.directed();
+    let plans: Vec<_> = (0..).zip(&all).filter(|(_, plan)| fits(plan)).collect();
+    for &(i, plan) in &plans {
+        let directed = Directed { runs: plans.len() as u64, turns: None };
+        explorer.explore_directed(plan, directed_seed(config, i, 0), directed)?;
+    }
+    Ok(explorer.into_report())
+}
+
 /// Returns at which of its handover points a thread is preempted, of each in a run of its own: at all, or at some of
 /// them, evenly spaced, if there are many.
 fn preemptions(points: u64, seed: u64) -> impl Iterator<Item = u64> {

@@ -86,6 +86,12 @@ pub trait CrashSubject: Send + Sync + Sized + 'static {
         model
     }
 
+    /// Returns `true` if an operation may be the first to read what a crash left, and `false` if only
+    /// [`observe`](Self::observe) tells which of the allowed states that is: then everything is read first.
+    fn used_unseen() -> bool {
+        true
+    }
+
     /// Returns all outcomes that the specification allows, for operations that may also refuse (pool full).
     fn outcomes(model: &Self::Model, op: &Self::Op) -> Vec<(Self::Model, Self::Ret)> {
         let mut after = model.clone();
