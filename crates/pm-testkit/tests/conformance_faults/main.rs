@@ -248,10 +248,10 @@ found! {
     threads_find_a_stale_get: StaleGet, structure_changes(500) says "linearizable";
     threads_find_a_scan_by_position: ScanByPosition, untouched_records(40) says "scan";
     threads_find_a_len_that_drifts: LenCountsUpserts, hot_keys(500) says "len";
-    threads_find_a_stale_first: FirstIsStale, ends_among_threads(1000) says "Read(First";
-    threads_find_a_stale_last: LastIsStale, ends_among_threads(1000) says "Read(Last";
+    threads_find_a_stale_first: FirstIsStale, ends_among_threads(20_000) says "Read(First";
+    threads_find_a_stale_last: LastIsStale, ends_among_threads(20_000) says "Read(Last";
     threads_find_an_index_that_is_empty_during_a_move: EmptyDuringAMove,
-        ends_among_threads(1000) says "Empty(true)";
+        ends_among_threads(20_000) says "Empty(true)";
 }
 
 // Faults that the deterministic scheduler finds.
