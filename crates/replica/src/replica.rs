@@ -289,6 +289,12 @@ impl<M: Medium, S: State> Replica<M, S> {
         Members { voters, learners }
     }
 
+    /// Returns `true` if the log has entries, or had some that a state has: the group is not new.
+    #[must_use]
+    pub fn has_entries(&self) -> bool {
+        self.node.raft.raft_log.last_index() > 1 // where a group begins
+    }
+
     /// Returns for each member how many entries it is behind this leader.
     #[must_use]
     pub fn behind(&self) -> Vec<(u64, u64)> {

@@ -561,7 +561,8 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for Map<K, V, M> {
                 if is_it { tx.remove(self, key) } else { Ok(None) }
             });
             match done {
-                Err(StoreError::Index(error)) => return Err(error),
+                // It is durable in the second case, and not made yet.
+                Err(StoreError::Index(error) | StoreError::Unfinished(error)) => return Err(error),
                 Err(_) => {} // others write the record
                 Ok(removed) => return Ok(removed),
             }

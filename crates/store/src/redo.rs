@@ -347,8 +347,9 @@ impl<M: Medium> Redo<M> {
         }
         let appended = appended?;
         if turned {
-            // The entry is durable: segments that cannot be freed now are freed later.
-            let _ = self.renew(log, number).and_then(|()| Ok(self.release(log, None)?));
+            // The entry is durable: what cannot be put again, or freed, now is so later.
+            let _ = self.renew(log, number);
+            let _ = self.release(log, None);
         }
         Ok(appended)
     }
@@ -468,7 +469,8 @@ impl<M: Medium> Redo<M> {
         Ok(Some(commits))
     }
 
-    /// Takes the first of these commits, and reads them: about as many bytes, one commit at least.
+    /// Takes the first of these commits, and reads them: about as many bytes, one commit at least. Takes none if that
+    /// fails.
     ///
     /// `None` if the log no longer has the records of all of them.
     pub(crate) fn contents(
@@ -482,7 +484,9 @@ impl<M: Medium> Redo<M> {
             return Ok(None);
         }
         let (mut left, mut lanes) = (bytes, <[BTreeMap<u64, Position>; LANES]>::default());
-        while let Some(next) = ahead.pop_front() {
+        let mut taken = 0;
+        for next in &*ahead {
+            taken += 1;
             lanes[next.logged.lane].insert(next.logged.number, next.logged.position);
             let Some(rest) = left.checked_sub(next.bytes) else { break };
             left = rest;
@@ -506,6 +510,7 @@ impl<M: Medium> Redo<M> {
                 return Err(corrupt().into());
             }
         }
+        ahead.drain(..taken);
         Ok(Some(commits))
     }
 
@@ -576,9 +581,9 @@ impl<M: Medium> Redo<M> {
     pub(crate) fn settle(&self, name: &str) -> Result<(), IndexError> {
         let words = words_of_name(name);
         let mut interrupted = self.lock_interrupted();
-        for commit in interrupted.iter_mut() {
+        let settled = interrupted.iter_mut().try_for_each(|commit| {
             if commit.groups.iter().all(|group| group.name != name) {
-                continue;
+                return Ok(());
             }
             if commit.groups.iter().all(|group| group.name == name) {
                 // Of all maps: its record may be there again, without all that was said about the first one.
@@ -590,9 +595,11 @@ impl<M: Medium> Redo<M> {
             if commit.groups.is_empty() {
                 self.pending.remove(commit.logged);
             }
-        }
+            Ok(())
+        });
+        // Those before one that found no room are over, too.
         interrupted.retain(|commit| !commit.groups.is_empty());
-        Ok(())
+        settled
     }
 
     /// Returns the offset of its root's block.

@@ -97,6 +97,29 @@ fn what_a_crash_leaves_of_a_record_that_is_put_again_counts_for_nothing() {
     }
 }
 
+/// Of two commits that wait for one map, the second finds no room for what is said about it.
+#[test]
+fn a_commit_that_is_settled_before_another_finds_no_room_is_over() {
+    let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
+    let redo = Redo::open(&pool).expect("sound");
+    let first = redo.put(redo.last() + 1, &record_of(&["one"], 1)).expect("room");
+    let lane = redo.lane_at(first.lane); // so that the other one goes elsewhere
+    let second = redo.put(redo.last() + 2, &record_of(&["one"], 2)).expect("room");
+    assert_ne!(first.lane, second.lane);
+    drop(lane);
+    drop(redo);
+    let redo = Redo::open(&pool).expect("sound");
+    assert_eq!(redo.interrupted.lock().len(), 2);
+    pool.fail_allocations(!1); // but the first
+    redo.settle("one").expect_err("no room");
+    pool.fail_allocation_after(None);
+    assert_eq!((redo.interrupted.lock().len(), redo.len()), (1, 1));
+    let mut number = redo.last() + 2;
+    turn(&redo, &mut number);
+    redo.settle("one").expect("room");
+    assert_eq!((redo.interrupted.lock().len(), redo.len()), (0, 0));
+}
+
 type Words = Map<u64, u64, Traced>;
 
 struct Opened {

@@ -266,7 +266,7 @@ impl Group {
             log_full: false,
         };
         // A group of before there were numbers has entries. Its next leader gives it one.
-        let is_new = group.replica.state().applied() == 0 && !founders.is_empty();
+        let is_new = !group.replica.has_entries() && !founders.is_empty();
         group.number = identity.group.or_else(|| is_new.then(|| number_of(&identity.founders)));
         group.read_members();
         // They were given now: if all nodes have moved, none would find another one by the records.
