@@ -67,8 +67,8 @@ impl Buffer {
 #[derive(Debug)]
 struct Slot {
     first: u64,
-    /// How often a key of the range was written, or the range was halved. Rises under the lock, before what it counts
-    /// can be seen.
+    /// How often a key of the range was written, the buffer was written to the index, or the range was halved. Rises
+    /// under the lock, before what it counts can be seen.
     changes: AtomicU64,
     buffer: Mutex<Buffer>,
 }

@@ -1,5 +1,6 @@
 //! The index with buffers, and its operations.
 
+use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -13,7 +14,7 @@ use pmindex_index::{
 use pmindex_log::Log;
 
 use crate::base::{Base, ByHash, ByKey, SpotOn};
-use crate::buffer::{Buffers, Locked, capacity};
+use crate::buffer::{Buffer, Buffers, Locked, capacity};
 use crate::changes::Change;
 use crate::journal::Journal;
 use crate::layout::{KIND, LAYOUT, Root};
@@ -279,6 +280,7 @@ impl<B: Base<M>, M: Medium, const LOGGED: bool, const RECORDS: u64>
         if buffer.changes.is_empty() {
             return Ok(());
         }
+        buffer.note_change(); // for those that count
         let mut changes = buffer.changes.all().to_vec();
         changes.sort_unstable_by_key(|change| B::rank(change.key));
         if let Err(error) = self.write_batch(&changes) {
@@ -592,6 +594,23 @@ where
     M: Medium,
 {
     map_methods!();
+
+    /// As for the ends of an index with ranges: all buffers of one moment.
+    fn is_empty(&self) -> Result<bool, IndexError> {
+        let (surplus, records) = (Cell::new(0), Cell::new(0));
+        let look = |buffer: &Buffer| {
+            let (first, last) = buffer.ends();
+            let before = if first == 0 { 0 } else { surplus.get() };
+            surplus.set(before + buffer.changes.surplus());
+            if last == u64::MAX {
+                // No buffer is written to the index since it was looked at, or all are looked at again.
+                records.set(self.base.records()?.saturating_add_signed(surplus.get()));
+            }
+            Ok::<Option<()>, IndexError>(None)
+        };
+        self.buffers.at_an_end(self.pool.pm(), true, look).noted(&self.pool)?;
+        Ok(records.get() == 0)
+    }
 
     fn for_each(&self, visit: &mut dyn FnMut(u64, u64) -> bool) -> Result<(), IndexError> {
         self.drain().noted(&self.pool)?;

@@ -38,7 +38,7 @@ impl<'m, M: Medium> Session<'m, M> {
             slot.write_carried(pm, carried);
         }
         let Some(mut op) = prepared.op.take() else {
-            if Status::owner_bits_are_least(seq) {
+            if Status::unpack(pm.load(slot.status())).begins_anew(seq) {
                 // Once before owner bits come back: the tickets by which an incarnation with the same bits gave
                 // up its blocks must be void, durably, or a crash would make these live again.
                 self.mwcas.pool().settle(slot.status())?;

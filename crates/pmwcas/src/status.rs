@@ -66,10 +66,10 @@ impl Status {
         OWNS | low_of(seq) << LOW_SHIFT
     }
 
-    /// Returns `true` for the incarnation whose owner bits are the least: one after each that has some bits and not
-    /// after the next one that has the same.
-    pub(crate) const fn owner_bits_are_least(seq: u64) -> bool {
-        low_of(seq) == 0
+    /// Returns `true` if the owner bits begin anew with incarnation `seq`, the next one that is published after that of
+    /// this status: once after each that has some bits, and not after the next one that has the same.
+    pub(crate) const fn begins_anew(self, seq: u64) -> bool {
+        low_of(seq) <= self.low
     }
 
     pub(crate) const fn new(state: State, seq: u64, owns: bool, stamp: u64) -> Self {

@@ -88,6 +88,7 @@ pub trait CrashSubject: Send + Sync + Sized + 'static {
 
     /// Returns `true` if an operation may be the first to read what a crash left, and `false` if only
     /// [`observe`](Self::observe) tells which of the allowed states that is: then everything is read first.
+    #[must_use]
     fn used_unseen() -> bool {
         true
     }
