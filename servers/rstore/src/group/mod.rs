@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex_core::{Mapped, Pool};
-use pmindex_replica::{Error, Proposal, Replica, State as _};
+use pmindex_replica::{Error, Proposal, Replica};
 use pmindex_rstore::{Options, Partition};
 
 use crate::keyspace::{Change, Failure, NEVER, Records, Stored, Visit, changes_over};
