@@ -202,6 +202,44 @@ impl<M: Medium> Partition<M> {
         Some((generation, Large { pieces, bytes }))
     }
 
+    /// Returns the pieces that are certainly of this partition's large value, if there is one, and `true` if those are
+    /// all.
+    pub(crate) fn own_pieces(&self, offset: u64) -> (Vec<u64>, bool) {
+        let (pool, pm, mut own) = (self.pool(), self.pool().pm(), Vec::new());
+        let Ok(line) = pool.words(offset, HEADER + PIECE) else { return (own, false) };
+        let [generation, sum, count] =
+            [GENERATION, HEADER_SUM, LENGTH].map(|at| pm.load(&line[at]));
+        if sum != header_checksum(self.blocks.identity, offset, generation, OF) {
+            return (own, false);
+        }
+        let next = |at, header: usize| match pool.words(at, header + PIECE) {
+            Ok(line) => pm.load(&line[header]),
+            Err(_) => 0,
+        };
+        own.push(offset);
+        let (mut at, mut header) = (offset, HEADER);
+        let (mut was_intact, mut value) = (true, Vec::new());
+        for number in 0..1 << 16 {
+            let following = next(at, header);
+            if number == 0 && following == 0 {
+                return (own, count == 1); // its content does not matter
+            }
+            value.clear();
+            let is_intact = self.read_piece((number, at, header), generation, &mut value).is_ok();
+            if number > 0 && !is_intact && !was_intact {
+                return (own, false);
+            }
+            if number > 0 {
+                own.push(at);
+            }
+            if following == 0 {
+                return (own, number as u64 + 1 == count);
+            }
+            (at, header, was_intact) = (following, 0, is_intact);
+        }
+        (own, false)
+    }
+
     /// Frees a large value that is no longer needed.
     pub(crate) fn free_large(&mut self, place: u32) -> Result<(), Error> {
         let Some(large) = self.large.get(&place) else { return Ok(()) };

@@ -100,6 +100,7 @@ mod check;
 mod clear;
 mod collect;
 mod commit;
+mod discard;
 mod error;
 mod expire;
 mod graves;

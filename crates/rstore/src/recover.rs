@@ -149,20 +149,25 @@ impl<M: Medium> Partition<M> {
         }
     }
 
-    /// Removes the partition of this name and frees all its blocks; returns `false` if it does not exist.
-    /// It must not be open. It may have damaged blocks; of a large value whose lengths are damaged, the pool loses all
-    /// pieces but the first.
+    /// Removes the partition of this name and frees its blocks; returns `false` if it does not exist.
+    /// It must not be open. It may be damaged: then the pool loses the blocks of which its checksums do not say that
+    /// they are its own, as they might be another index's.
     ///
     /// # Errors
     /// Those of [`open`](Self::open), and of [`Pool::drop_index`].
+    ///
+    /// # Cost
+    /// That of [`open`](Self::open). Also reads the large values that have several blocks.
     pub fn destroy(pool: &Arc<Pool<M>>, name: &str) -> Result<bool, Error> {
-        let options = Options::new().salvage(true);
-        pool.drop_index(name, |name| match Self::open(pool, name, &options) {
+        pool.drop_index(name, |name| match Self::open(pool, name, &Options::discarding()) {
             Ok((partition, _)) => {
-                let root = partition.root.offset();
-                let mut all = partition.all_blocks()?;
-                all.retain(|&block| block != root);
-                Ok(all)
+                let (own, is_whole) = partition.own_blocks()?;
+                if !is_whole {
+                    return Ok(own); // recovery would write into pages that may be another index's
+                }
+                drop(partition);
+                // It frees orphans, which a full pool may need for the list of the others.
+                Ok(Self::open(pool, name, &Options::new().salvage(true))?.0.own_blocks()?.0)
             }
             Err(Error::Missing { .. }) => Ok(Vec::new()),
             Err(error) => Err(error),
@@ -249,6 +254,9 @@ impl<M: Medium> Partition<M> {
             faults: Faults::of(options.wrong),
             _open: open,
         };
+        if options.discard {
+            return Ok((partition, Recovery::default()));
+        }
         let mut recovery = partition.recover(options)?;
         recovery.time = begun.elapsed();
         Ok((partition, recovery))

@@ -144,6 +144,21 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 
+    /// Returns the offset of the directory.
+    pub(crate) fn directory(&self) -> u64 {
+        self.directory
+    }
+
+    /// Returns the offsets of the pages.
+    pub(crate) fn pages(&self) -> &[u64] {
+        &self.pages
+    }
+
+    /// Returns the places of a page.
+    pub(crate) fn places_of(&self, page: u32) -> std::ops::Range<u32> {
+        page * self.page_places..(page + 1) * self.page_places
+    }
+
     /// Returns the offsets of the directory and the pages.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> {
         [self.directory].into_iter().chain(self.pages.iter().copied())

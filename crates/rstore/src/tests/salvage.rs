@@ -475,3 +475,57 @@ fn a_damaged_partition_is_destroyed() {
         pool.audit(std::iter::empty()).expect("nothing is left");
     }
 }
+
+#[test]
+fn a_damaged_partition_is_destroyed_without_the_blocks_of_another() {
+    for what in ["a word", "a link", "a page", "a directory"] {
+        let pool = pool(32 << 20);
+        let options = Options::new().block_bytes(4096).capacity(4 << 20);
+        let [first, second] = ["first", "second"].map(|name| {
+            let mut partition = Partition::create(&pool, name, &options).expect("room");
+            for number in 0..100 {
+                partition.put(&key(number), &[7; 100], None).expect("room");
+            }
+            partition.put(&key(100), &vec![7; 1_500_000], None).expect("room");
+            partition.commit().expect("room");
+            partition
+        });
+        let block = |partition: &Partition| {
+            let place = at(partition, 3).expect("there").place();
+            (place, partition.blocks.at(place).offset)
+        };
+        let pieces = &first.large.values().next().expect("one").pieces;
+        let root = |partition: &Partition| partition.root.offset();
+        let ((place, lost), (_, other)) = (block(&first), block(&second));
+        let [tables, foreign] =
+            [&first, &second].map(|partition| partition.table.blocks().collect::<Vec<u64>>());
+        let (word, value, mut lost) = match what {
+            "a word" => (first.table.word(place).expect("there"), other, vec![lost]),
+            "a link" => {
+                let line = pool.words(pieces[0], HEADER + 1).expect("there");
+                (&line[HEADER], other, pieces[1..].to_vec())
+            }
+            // Nothing tells which blocks the partition had.
+            "a page" => (
+                &pool.words(tables[0], 1).expect("there")[0],
+                foreign[1],
+                first.all_blocks().expect("sound"),
+            ),
+            _ => {
+                let cells = pool.words(root(&first), 7).expect("there");
+                (&cells[6], foreign[0], first.all_blocks().expect("sound"))
+            }
+        };
+        let log = first.log.blocks().expect("sound");
+        lost.retain(|block| *block != root(&first) && !log.contains(block));
+        pool.pm().store(word, value);
+        drop(first);
+        second.close().expect("room");
+        assert_eq!(Partition::destroy(&pool, "first"), Ok(true), "{what}");
+        let (second, recovery) = Partition::open(&pool, "second", &options).expect("sound");
+        assert_eq!((recovery.records, recovery.damaged), (101, 0), "{what}");
+        let blocks = second.all_blocks().expect("sound");
+        pool.audit(blocks.into_iter().chain(lost))
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+}
