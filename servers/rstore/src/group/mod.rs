@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmindex_core::{Mapped, Pool};
-use pmindex_replica::{Error, Proposal, Replica};
+use pmindex_replica::{Error, Proposal, Replica, State as _};
 use pmindex_rstore::{Options, Partition};
 
 use crate::keyspace::{Change, Failure, NEVER, Records, Stored, Visit, changes_over};
@@ -266,7 +266,8 @@ impl Group {
             log_full: false,
         };
         // A group of before there were numbers has entries. Its next leader gives it one.
-        let is_new = !group.replica.has_entries() && !founders.is_empty();
+        let is_old = group.replica.has_entries() || group.replica.state().applied() > 0;
+        let is_new = !is_old && !founders.is_empty();
         group.number = identity.group.or_else(|| is_new.then(|| number_of(&identity.founders)));
         group.read_members();
         // They were given now: if all nodes have moved, none would find another one by the records.
