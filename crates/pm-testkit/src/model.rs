@@ -132,11 +132,13 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
 
     fn insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Option<V>, IndexError> {
         check_record::<K, V>(key, value)?;
+        self.pool.check_writable()?;
         Ok(self.records().insert(K::owned(key), V::owned(value)))
     }
 
     fn try_insert(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Occupied>, IndexError> {
         check_record::<K, V>(key, value)?;
+        self.pool.check_writable()?;
         let (key, value) = (K::owned(key), V::owned(value));
         let mut records = self.records();
         if records.contains_key(&key) {
@@ -148,6 +150,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
 
     fn update(&self, key: &K::Ref, value: &V::Ref) -> Result<Result<(), Missing>, IndexError> {
         check_record::<K, V>(key, value)?;
+        self.pool.check_writable()?;
         let (key, value) = (K::owned(key), V::owned(value));
         match self.records().get_mut(&key) {
             Some(place) => {
@@ -160,6 +163,7 @@ impl<K: Key, V: Value, M: Medium> Index<K, V> for ModelIndex<K, V, M> {
 
     fn put(&self, key: &K::Ref, value: &V::Ref) -> Result<bool, IndexError> {
         check_record::<K, V>(key, value)?;
+        self.pool.check_writable()?;
         let (key, value) = (K::owned(key), V::owned(value));
         Ok(self.records().insert(key, value).is_none())
     }

@@ -618,7 +618,7 @@ impl AnyExplorer {
             && match walk.depth {
                 0 => self.worth_nesting(),
                 // The recovery of a recovery, too, now and then.
-                1 => self.rng.one_in(4 * self.config.nest_every),
+                1 => mix(self.report.states) % (4 * self.config.nest_every as u64) == 1,
                 _ => false,
             };
         let trace = if nested { self.space.with_trace(<[Event]>::to_vec) } else { Vec::new() };
