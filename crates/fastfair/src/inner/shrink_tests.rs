@@ -159,6 +159,7 @@ fn what_is_owed_is_given_back_later() {
 /// A crash leaves each subset of the words of step P2; then the leaf is emptied while there is still no room.
 #[test]
 fn a_separator_that_a_crash_left_names_no_freed_low() {
+    let mut met = 0;
     for (at, words) in (0..20).flat_map(|at| (0..4).map(move |words| (at, words))) {
         let pool = Arc::new(Pool::emulated(1 << 20).expect("memory"));
         let mut tree = Tree::<Vec<u8>>::create(&pool, "t").expect("room");
@@ -177,6 +178,7 @@ fn a_separator_that_a_crash_left_names_no_freed_low() {
         if place == 0 || place + 1 == tree.children(node) {
             continue;
         }
+        met += 1;
         let cell = |at| Tree::<Vec<u8>>::child_cell(node, at);
         tree.pm().store_word(cell(place), tree.pm().load_word(cell(place - 1)));
         let right = tree.separator(node, place);
@@ -213,4 +215,5 @@ fn a_separator_that_a_crash_left_names_no_freed_low() {
         }
         check(&pool, &tree, &keys);
     }
+    assert!(met >= 16, "{met} separators with two children");
 }

@@ -68,12 +68,21 @@ fn a_batch_of_long_records_finds_the_room_that_is_counted_for_it() {
     for (count, closes) in [(6, true), (10, true), (20, true), (10, false)] {
         let pool = pool(4 << 20);
         let mut partition = Partition::create(&pool, "p", &options).expect("room");
-        let mut records = 0;
+        let (mut records, mut written) = (0, 0);
         while partition.put(&keys(records), &long(records)[..250], None).is_ok() {
             partition.commit().expect("room");
             records += 1;
         }
-        for _ in 0..3 {
+        // At first none is written; then some are.
+        for round in 0..3 {
+            if round == 1 {
+                let kept = records / 2;
+                (kept..records).for_each(|number| {
+                    assert!(partition.remove(&keys(number)).expect("needs no room"));
+                    partition.commit().expect("room");
+                });
+                records = kept;
+            }
             if closes {
                 partition.close().expect("room");
             } else {
@@ -87,7 +96,8 @@ fn a_batch_of_long_records_finds_the_room_that_is_counted_for_it() {
                     batch.put(&keys(number), &long(first)[..250], None);
                 }
                 match partition.write(&batch) {
-                    Ok(()) | Err(Error::Full { .. }) => {}
+                    Ok(()) => written += 1,
+                    Err(Error::Full { .. }) => {}
                     Err(error) => panic!("{count}, {first}: {error}"),
                 }
                 assert_eq!(partition.len(), records);
@@ -99,5 +109,6 @@ fn a_batch_of_long_records_finds_the_room_that_is_counted_for_it() {
             }
             partition.check().expect("sound");
         }
+        assert!(written > 0, "each batch of {count} was refused");
     }
 }
