@@ -364,17 +364,11 @@ mod tests {
         assert_eq!(live(&map), [5, 100]);
     }
 
-    /// A value whose encoding is another one at times.
-    #[derive(Clone, Debug)]
-    struct Odd(u64);
+    /// A value that is encoded in this many ways, by turns that seem random.
+    #[derive(Clone, Debug, PartialEq)]
+    struct Odd<const WAYS: u64>(u64);
 
-    impl PartialEq for Odd {
-        fn eq(&self, other: &Self) -> bool {
-            self.0 == other.0
-        }
-    }
-
-    impl Storable for Odd {
+    impl<const WAYS: u64> Storable for Odd<WAYS> {
         type Ref = Self;
         const SHAPE: Shape = Shape::Bytes;
 
@@ -392,10 +386,8 @@ mod tests {
         }
         fn to_bytes(value: &Self) -> Cow<'_, [u8]> {
             static TIMES: AtomicU64 = AtomicU64::new(0);
-            let times = pmindex_testkit::crash::Rng::new(TIMES.fetch_add(1, Relaxed)).next_u64();
-            let mut bytes = value.0.to_le_bytes().to_vec();
-            bytes.push((times >> 62) as u8);
-            Cow::Owned(bytes)
+            let turn = pmindex_testkit::crash::Rng::new(TIMES.fetch_add(1, Relaxed)).next_u64();
+            Cow::Owned([value.0.to_le_bytes(), (turn % WAYS).to_le_bytes()].concat())
         }
         fn from_bytes(bytes: &[u8]) -> Option<Self> {
             Some(Self(u64::from_le_bytes(*bytes.first_chunk()?)))
@@ -407,7 +399,7 @@ mod tests {
         for is_logged in [false, true] {
             let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
             let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
-            let map = store.map::<u64, Odd>("odd").unwrap();
+            let map = store.map::<u64, Odd<4>>("odd").unwrap();
             let mut watch = is_logged.then(|| store.watch().unwrap());
             for key in 0..50u64 {
                 map.put(&key, &Odd(key)).unwrap();
@@ -432,41 +424,8 @@ mod tests {
 
     #[test]
     fn an_expired_value_that_is_encoded_in_several_ways_is_replaced_and_swept() {
-        // In an order of its own at each time, so that the same one hardly ever comes again.
-        #[derive(Clone, Debug)]
-        struct Never(Odd);
-
-        impl PartialEq for Never {
-            fn eq(&self, other: &Self) -> bool {
-                self.0 == other.0
-            }
-        }
-
-        impl Storable for Never {
-            type Ref = Self;
-            const SHAPE: Shape = Shape::Bytes;
-
-            fn type_name() -> String {
-                "never".into()
-            }
-            fn borrowed(&self) -> &Self {
-                self
-            }
-            fn to_words(_: &Self) -> Words {
-                unreachable!("bytes")
-            }
-            fn from_words(_: &[u64]) -> Self {
-                unreachable!("bytes")
-            }
-            fn to_bytes(value: &Self) -> Cow<'_, [u8]> {
-                static TIMES: AtomicU64 = AtomicU64::new(0);
-                let times = TIMES.fetch_add(1, Relaxed).to_le_bytes();
-                Cow::Owned([value.0.0.to_le_bytes(), times].concat())
-            }
-            fn from_bytes(bytes: &[u8]) -> Option<Self> {
-                Odd::from_bytes(bytes).map(Self)
-            }
-        }
+        /// The same encoding hardly ever comes again.
+        type Never = Odd<{ u64::MAX }>;
 
         let pool = Arc::new(Pool::emulated(4 << 20).unwrap());
         let store = Store::<Small>::in_pool(&pool, &StoreOptions::new()).unwrap();
@@ -475,13 +434,13 @@ mod tests {
         let clock = move || UNIX_EPOCH + Duration::from_secs(clock.load(Relaxed));
         let map = store.expiring_map::<u64, Never>("never").unwrap().with_clock(clock);
         for key in 0..10 {
-            map.put(&key, &Never(Odd(1)), SECOND).unwrap();
+            map.put(&key, &Odd(1), SECOND).unwrap();
         }
         time.store(1005, Relaxed);
         for key in 0..5 {
-            assert!(map.try_insert(&key, &Never(Odd(2)), SECOND).unwrap().is_ok(), "{key}");
-            assert_eq!(map.get(&key).unwrap(), Some(Never(Odd(2))));
-            assert!(map.try_insert(&key, &Never(Odd(3)), SECOND).unwrap().is_err(), "{key}");
+            assert!(map.try_insert(&key, &Odd(2), SECOND).unwrap().is_ok(), "{key}");
+            assert_eq!(map.get(&key).unwrap(), Some(Odd(2)));
+            assert!(map.try_insert(&key, &Odd(3), SECOND).unwrap().is_err(), "{key}");
         }
         assert!(map.map().remove_if(&3, &mut |_| true).unwrap().is_some());
         assert!(map.map().remove_if(&4, &mut |_| false).unwrap().is_none());
