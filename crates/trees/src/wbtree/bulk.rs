@@ -86,7 +86,7 @@ impl<K: Key, V: Value, M: Medium, const LEAF: usize, const INNER: usize>
                 Ok(loaded)
             }
             Err(error) => {
-                self.finish_write()?;
+                self.pool.roll_back(|| self.finish_write())?;
                 Err(error)
             }
         }
